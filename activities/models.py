@@ -1,0 +1,280 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import connection, models
+from django.db.models import Q
+
+from .statements import insert_each, update_each
+from .text import clean_json, clean_text
+
+
+@dataclass(frozen=True)
+class Initiator:
+    """Who asked: kept as text, so that it outlives the user, key or schedule."""
+
+    type: str
+    id: str
+    name: str
+
+    @classmethod
+    def user(cls, user: AbstractBaseUser) -> Initiator:
+        return cls("user", str(user.pk), user.get_username())
+
+    @classmethod
+    def schedule(cls, schedule: models.Model) -> Initiator:
+        return cls("schedule", str(schedule.pk), str(schedule))
+
+    @classmethod
+    def system(cls, name: str) -> Initiator:
+        return cls("system", "", name)
+
+
+class Ending(NamedTuple):
+    """How one activity ends; the order is that of `ActivityQuerySet.finish`'s statement."""
+
+    activity_id: int
+    status: str
+    finished_at: datetime
+    executed_at: datetime | None = None
+    message: str = ""
+    error: str = ""
+    traceback: str = ""
+    result: Any = None
+    items_total: int = 0
+    items_failed: int = 0
+
+    def cleaned(self) -> Ending:
+        return self._replace(
+            message=clean_text(self.message),
+            error=clean_text(self.error),
+            traceback=clean_text(self.traceback),
+            result=clean_json(self.result),
+        )
+
+
+class ActivityQuerySet(models.QuerySet["Activity"]):
+    def open(self) -> ActivityQuerySet:
+        return self.filter(status__in=Activity.OPEN)
+
+    def begin(self, ids: Sequence[int], *, worker_id: UUID, now: datetime) -> int:
+        return self.filter(pk__in=ids, status=Activity.Status.PENDING).update(
+            status=Activity.Status.IN_PROGRESS, worker_id=worker_id, executed_at=now
+        )
+
+    def unbegin(self, ids: Sequence[int]) -> int:
+        """Back to pending: the attempt was claimed but its step never started."""
+        return self.filter(pk__in=ids, status=Activity.Status.IN_PROGRESS).update(
+            status=Activity.Status.PENDING, worker_id=None, executed_at=None
+        )
+
+    def finish(self, endings: Sequence[Ending]) -> set[int]:
+        """Finishes each activity that is still open; a finished one never changes again."""
+        return update_each(
+            Activity,
+            Ending._fields[1:],
+            [ending.cleaned() for ending in endings],
+            where="t.status IN ('pending', 'in_progress')",
+        )
+
+    def tell_progress(self, rows: Sequence[tuple[int, int, int | None, str]], *, worker_id: UUID) -> set[int]:
+        """(activity, done, total, message) of running attempts; returns those that this worker still runs."""
+        return update_each(
+            Activity,
+            ("progress_done", "progress_total", "message"),
+            rows,
+            where="t.status = 'in_progress' AND t.worker_id = %s",
+            params=[_worker(worker_id)],
+        )
+
+    def close(self, *, status: str, message: str, now: datetime) -> int:
+        """Ends all open activities of this set alike."""
+        return self.open().update(status=status, message=message, finished_at=now)
+
+    def record(
+        self,
+        operation: str,
+        target: models.Model,
+        *,
+        initiator: Initiator,
+        now: datetime,
+        message: str = "",
+        details: Any = None,
+    ) -> Activity:
+        """The record of an administrative change, finished as soon as it is made."""
+        return self.create(
+            status=Activity.Status.COMPLETE,
+            operation=operation,
+            target_type=target._meta.model_name or "",
+            target_id=str(target.pk),
+            target_name=str(target),
+            initiator_type=initiator.type,
+            initiator_id=initiator.id,
+            initiator_name=initiator.name,
+            created_at=now,
+            executed_at=now,
+            finished_at=now,
+            message=clean_text(message),
+            details=clean_json(details),
+        )
+
+    def administrative(self) -> ActivityQuerySet:
+        return self.exclude(operation=Activity.RUN)
+
+    def prune_administrative(self, *, before: datetime, limit: int) -> int:
+        old = self.administrative().filter(finished_at__lt=before).order_by("pk").values_list("pk", flat=True)
+        return self.filter(pk__in=list(old[:limit])).delete()[0]
+
+
+class Activity(models.Model):
+    """The permanent record of one attempt, or of one administrative change."""
+
+    class Status(models.TextChoices):
+        PENDING = "pending"
+        IN_PROGRESS = "in_progress"
+        COMPLETE = "complete"
+        COMPLETE_WITH_WARNING = "complete_with_warning"
+        COMPLETE_WITH_ERROR = "complete_with_error"
+        FAILED_WITH_ERROR = "failed_with_error"
+        CANCELLED = "cancelled"
+        SKIPPED = "skipped"
+
+    OPEN = (Status.PENDING, Status.IN_PROGRESS)
+    FAILURES = (Status.FAILED_WITH_ERROR, Status.COMPLETE_WITH_ERROR, Status.CANCELLED)
+    RUN = "run"
+
+    status = models.CharField(max_length=24, choices=Status.choices, default=Status.PENDING)
+    operation = models.CharField(max_length=24, default=RUN)
+    target_type = models.CharField(max_length=40)
+    target_id = models.CharField(max_length=64, blank=True)
+    target_name = models.CharField(max_length=255)
+    initiator_type = models.CharField(max_length=16)
+    initiator_id = models.CharField(max_length=64, blank=True)
+    initiator_name = models.CharField(max_length=255)
+    parent = models.ForeignKey("self", models.CASCADE, null=True, blank=True, related_name="children")
+    retry_of = models.ForeignKey("self", models.SET_NULL, null=True, blank=True, related_name="retries")
+    task_key = models.UUIDField(null=True, blank=True)
+    attempt = models.PositiveIntegerField(default=1)
+    step_index = models.PositiveIntegerField(null=True, blank=True, help_text="The group of the step.")
+    line = models.PositiveIntegerField(null=True, blank=True, help_text="The step's place in the plan.")
+    worker_id = models.UUIDField(null=True, blank=True)
+    created_at = models.DateTimeField()
+    executed_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+    progress_done = models.BigIntegerField(null=True, blank=True)
+    progress_total = models.BigIntegerField(null=True, blank=True)
+    message = models.TextField(blank=True)
+    error = models.TextField(blank=True)
+    traceback = models.TextField(blank=True)
+    result = models.JSONField(null=True, blank=True)
+    details = models.JSONField(null=True, blank=True)
+    items_total = models.PositiveIntegerField(default=0)
+    items_failed = models.PositiveIntegerField(default=0)
+
+    objects = ActivityQuerySet.as_manager()
+
+    class Meta:
+        verbose_name_plural = "activities"
+        constraints = [
+            models.UniqueConstraint(fields=["task_key", "attempt"], name="activity_once_per_attempt"),
+        ]
+        indexes = [
+            models.Index(fields=["parent", "step_index"], name="activity_of_group"),
+            models.Index(fields=["target_type", "target_id", "-id"], name="activity_of_target"),
+            models.Index(
+                fields=["status", "id"],
+                name="activity_open",
+                condition=Q(status__in=["pending", "in_progress"]),
+            ),
+            models.Index(
+                fields=["finished_at"], name="activity_administrative", condition=~Q(operation="run")
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.target_name} ({self.get_status_display()})"
+
+    @property
+    def is_final(self) -> bool:
+        return self.status not in self.OPEN
+
+    @property
+    def failed(self) -> bool:
+        return self.status in self.FAILURES
+
+    @property
+    def duration(self) -> timedelta | None:
+        if self.executed_at is None or self.finished_at is None:
+            return None
+        return self.finished_at - self.executed_at
+
+    def chain(self) -> list[Activity]:
+        """All attempts of the same step, the first one first."""
+        if self.task_key is None:
+            return [self]
+        return list(Activity.objects.filter(task_key=self.task_key).order_by("attempt"))
+
+
+class SaidQuerySet(models.QuerySet[Any]):
+    """What a running attempt says, written only while its worker still runs it."""
+
+    def append(self, fields: Sequence[str], rows: Sequence[Sequence[Any]], *, worker_id: UUID) -> set[int]:
+        """Rows begin with the activity; returns the activities that took them."""
+        return insert_each(
+            self.model,
+            ("activity", *fields),
+            rows,
+            where="EXISTS (SELECT 1 FROM activities_activity a WHERE a.id = v.activity_id "
+            "AND a.status = 'in_progress' AND a.worker_id = %s)",
+            params=[_worker(worker_id)],
+            returning="activity_id",
+        )
+
+
+def _worker(worker_id: UUID) -> Any:
+    return Activity._meta.get_field("worker_id").get_db_prep_value(worker_id, connection)
+
+
+class ActivityItem(models.Model):
+    """One object's outcome inside an activity."""
+
+    class Outcome(models.TextChoices):
+        OK = "ok"
+        WARNING = "warning"
+        FAILED = "failed"
+        SKIPPED = "skipped"
+
+    activity = models.ForeignKey(Activity, models.CASCADE, related_name="items")
+    name = models.CharField(max_length=255)
+    outcome = models.CharField(max_length=8, choices=Outcome.choices)
+    message = models.TextField(blank=True)
+    created_at = models.DateTimeField()
+
+    objects = SaidQuerySet.as_manager()
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.get_outcome_display()}"
+
+
+class OutputLine(models.Model):
+    activity = models.ForeignKey(Activity, models.CASCADE, related_name="output")
+    number = models.PositiveIntegerField()
+    stream = models.CharField(max_length=8)
+    text = models.TextField(blank=True)
+    written_at = models.DateTimeField()
+
+    objects = SaidQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["number"]
+        constraints = [
+            models.UniqueConstraint(fields=["activity", "number"], name="output_line_once"),
+        ]
+
+    def __str__(self) -> str:
+        return self.text

@@ -1,0 +1,80 @@
+"""Tells sleeping loops that something changed: NOTIFY on PostgreSQL, `data_version` on SQLite."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+from django.db import connection, connections
+
+Channel = Literal["jim_tasks", "jim_schedules"]
+logger = logging.getLogger(__name__)
+
+
+def wake(channel: Channel) -> None:
+    """Part of the current transaction: listeners hear it at COMMIT, however often it is called.
+
+    SQLite needs no call: every commit moves `data_version`.
+    """
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_notify(%s, '')", [channel])
+
+
+class Watch:
+    """A thread that calls `changed()` soon after somebody else's commit."""
+
+    SQLITE_SECONDS = 0.01
+
+    def __init__(self, channel: Channel, changed: Callable[[], None]) -> None:
+        self.channel = channel
+        self.changed = changed
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self._run, name=f"watch-{channel}", daemon=True)
+
+    def start(self) -> None:
+        self.thread.start()
+
+    def stop(self) -> None:
+        self.stopping.set()
+        self.thread.join(timeout=2)
+
+    def _run(self) -> None:
+        look = self._watch_postgresql if connection.vendor == "postgresql" else self._watch_sqlite
+        while not self.stopping.is_set():
+            try:
+                look()
+            except Exception as error:
+                # The loops poll as well, so a broken watch costs latency, not correctness.
+                logger.warning("watch interrupted, trying again: %s", error)
+                self.stopping.wait(1)
+        connections.close_all()
+
+    def _watch_postgresql(self) -> None:
+        connection.ensure_connection()
+        try:
+            raw: Any = connection.connection
+            raw.execute(f"LISTEN {self.channel}")
+            self.changed()
+            while not self.stopping.is_set():
+                for _ in raw.notifies(timeout=0.5, stop_after=1):
+                    self.changed()
+        finally:
+            connection.close()
+
+    def _watch_sqlite(self) -> None:
+        name = str(connection.settings_dict["NAME"])
+        uri = name.startswith("file:")
+        with contextlib.closing(sqlite3.connect(name, uri=uri, isolation_level=None)) as raw:
+            before = None
+            while not self.stopping.is_set():
+                version = raw.execute("PRAGMA data_version").fetchone()[0]
+                if version != before:
+                    before = version
+                    self.changed()
+                time.sleep(self.SQLITE_SECONDS)
