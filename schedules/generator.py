@@ -1,0 +1,105 @@
+"""Nominal times become occurrences: each once, cursor and rows in one transaction."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+
+from django.db import DatabaseError, transaction
+
+from activities.models import Initiator
+from activities.statements import update_each
+
+from .models import BUFFER_LIMIT, Occurrence, Schedule, ScheduleQuerySet
+
+SCHEDULES_PER_PASS = 500
+logger = logging.getLogger(__name__)
+
+
+def fill(now: datetime) -> None:
+    """A first next time for schedules that have none yet; never moves one that is due."""
+    while schedules := list(Schedule.objects.open().unfilled()[:SCHEDULES_PER_PASS]):
+        for schedule in schedules:
+            try:
+                schedule._restart_cursor(now)
+            except Exception as error:
+                schedule.processed_until = now
+                schedule.mark_broken(error)
+                logger.error("schedule %s has a broken spec: %s", schedule, error)
+        update_each(
+            Schedule,
+            ("processed_until", "next_run_at", "spec_error"),
+            [(s.pk, s.processed_until, s.next_run_at, s.spec_error) for s in schedules],
+            where="t.processed_until IS NULL",
+        )
+
+
+def generate(now: datetime) -> None:
+    """Every nominal time up to `now` of every schedule, in passes: none holds up the others."""
+    while Schedule.objects.due(now).exists():
+        if not _generate_some(now, SCHEDULES_PER_PASS):
+            return
+
+
+def end_snoozes(now: datetime) -> None:
+    for schedule in Schedule.objects.snoozed_until(now)[:SCHEDULES_PER_PASS]:
+        with transaction.atomic():
+            current = (
+                Schedule.objects.snoozed_until(now).lock(skip_locked=True).filter(pk=schedule.pk).first()
+            )
+            if current is not None:
+                current.resume(initiator=Initiator.system("snooze"), now=now)
+
+
+def _generate_some(now: datetime, size: int) -> int:
+    """One batch; if the database refuses it, its schedules one by one, and the bad one is marked."""
+    try:
+        with transaction.atomic():
+            return _generate_batch(Schedule.objects.due(now).order_by("next_run_at"), size, now)
+    except DatabaseError:
+        logger.exception("a batch of due schedules was refused; trying them one by one")
+    due = list(Schedule.objects.due(now).order_by("next_run_at").values_list("pk", flat=True)[:size])
+    return sum(_generate_one(pk, now) for pk in due)
+
+
+def _generate_one(pk: int, now: datetime) -> int:
+    try:
+        with transaction.atomic():
+            return _generate_batch(Schedule.objects.due(now).filter(pk=pk), 1, now)
+    except DatabaseError as error:
+        logger.exception("schedule %s cannot be generated", pk)
+        Schedule.objects.filter(pk=pk).update(
+            spec_error=f"The database refused: {error}"[:500], next_run_at=None
+        )
+        return 1
+
+
+def _generate_batch(due: ScheduleQuerySet, size: int, now: datetime) -> int:
+    schedules = list(due.lock(skip_locked=True)[:size])
+    occurrences: list[Occurrence] = []
+    for schedule in schedules:
+        try:
+            occurrences += schedule.generate(now)
+        except Exception as error:
+            schedule.mark_broken(error)
+            logger.error("schedule %s has a broken spec: %s", schedule, error)
+    Occurrence.objects.bulk_create(occurrences, ignore_conflicts=True)
+    update_each(
+        Schedule,
+        ("processed_until", "next_run_at", "spec_error"),
+        [(s.pk, s.processed_until, s.next_run_at, s.spec_error) for s in schedules],
+    )
+    _drop_oldest(schedules, now)
+    return len(schedules)
+
+
+def _drop_oldest(schedules: list[Schedule], now: datetime) -> None:
+    """Only paused schedules pile up pending times; a full buffer drops its oldest automatic ones."""
+    for schedule in schedules:
+        if schedule.status != Schedule.Status.PAUSED:
+            continue
+        pending = schedule.occurrences.pending().automatic().order_by("-nominal_at")
+        oldest_kept = pending.values_list("nominal_at", flat=True)[BUFFER_LIMIT - 1 : BUFFER_LIMIT].first()
+        if oldest_kept is not None:
+            too_old = schedule.occurrences.pending().automatic().filter(nominal_at__lt=oldest_kept)
+            too_old.settle(Occurrence.Status.DROPPED, reason="buffer full", now=now)

@@ -1,0 +1,31 @@
+"""The step types that schedules may name. The apps that can run them fill it when Django starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Protocol
+
+
+class ConfigError(ValueError):
+    """A step's config is wrong; `errors` says what, by field."""
+
+    def __init__(self, errors: Mapping[str, str]) -> None:
+        self.errors = dict(errors)
+        super().__init__("; ".join(f"{field}: {message}" for field, message in self.errors.items()))
+
+
+class StepKind(Protocol):
+    name: ClassVar[str]
+    title: ClassVar[str]
+    needs_code_permission: ClassVar[bool]
+
+    def clean(self, config: object) -> dict[str, Any]: ...
+
+    def isolation(self, config: dict[str, Any]) -> Literal["thread", "process"]: ...
+
+
+step_types: dict[str, StepKind] = {}
+
+
+def choices() -> list[tuple[str, str]]:
+    return [(name, step_types[name].title) for name in sorted(step_types)]
