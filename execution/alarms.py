@@ -1,0 +1,59 @@
+"""Calls back when a time has come: one thread for all the timeouts and kills of a process."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
+
+
+class Alarms:
+    """Callbacks run in the alarm thread and must not block.
+
+    There are never more alarms than running steps, so the thread looks at all of them when it wakes. That
+    makes setting and cancelling one a dictionary write: few steps ever reach their timeout.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._set: dict[object, tuple[float, Callable[[], object]]] = {}
+        self._wakes_at = float("inf")
+        self._thread: threading.Thread | None = None
+
+    def after(self, seconds: float, callback: Callable[[], object]) -> object:
+        """The key for `cancel`."""
+        key, at = object(), time.monotonic() + seconds
+        with self._changed:
+            self._set[key] = (at, callback)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._watch, name="alarms", daemon=True)
+                self._thread.start()
+            elif at < self._wakes_at:
+                self._changed.notify()
+        return key
+
+    def cancel(self, key: object) -> None:
+        with self._changed:
+            self._set.pop(key, None)
+
+    def _watch(self) -> None:
+        while True:
+            for callback in self._wait():
+                try:
+                    callback()
+                except Exception:
+                    logger.exception("An alarm's callback failed")
+
+    def _wait(self) -> list[Callable[[], object]]:
+        with self._changed:
+            self._wakes_at = min((at for at, _ in self._set.values()), default=float("inf"))
+            left = self._wakes_at - time.monotonic()
+            self._changed.wait(None if left == float("inf") else min(max(left, 0), threading.TIMEOUT_MAX))
+            due = [key for key, (at, _) in self._set.items() if at <= time.monotonic()]
+            return [self._set.pop(key)[1] for key in due]
+
+
+alarms = Alarms()

@@ -1,0 +1,62 @@
+"""JSON messages, and file descriptors with them, over a Unix socket between processes of one worker."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+_LENGTH = struct.Struct("!I")
+CHUNK = 65_536
+MOST_FDS = 8
+
+
+class Channel:
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.fds: list[int] = []  # those that came with the messages, in their order
+        self.ended = False
+        self._buffer = bytearray()
+        self._sending = threading.Lock()
+
+    def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
+        body = json.dumps(message).encode()
+        frame = memoryview(_LENGTH.pack(len(body)) + body)
+        with self._sending:
+            sent = socket.send_fds(self.sock, [frame], list(fds)) if fds else 0
+            self.sock.sendall(frame[sent:])
+
+    def receive(self) -> dict[str, Any] | None:
+        """The next message; None when the other side has gone."""
+        while (message := self._take()) is None and not self.ended:
+            self._fill(0)
+        return message
+
+    def received(self) -> list[dict[str, Any]]:
+        """What has arrived, without waiting."""
+        self._fill(socket.MSG_DONTWAIT)
+        return list(iter(self._take, None))
+
+    def _fill(self, flags: int) -> None:
+        try:
+            data, fds, _, _ = socket.recv_fds(self.sock, CHUNK, MOST_FDS, flags | socket.MSG_CMSG_CLOEXEC)
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            data, fds = b"", []
+        self._buffer += data
+        self.fds += fds
+        self.ended = not data
+
+    def _take(self) -> dict[str, Any] | None:
+        if len(self._buffer) < _LENGTH.size:
+            return None
+        end = _LENGTH.size + _LENGTH.unpack_from(self._buffer)[0]
+        if len(self._buffer) < end:
+            return None
+        message: dict[str, Any] = json.loads(self._buffer[_LENGTH.size : end])
+        del self._buffer[:end]
+        return message

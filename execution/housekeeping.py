@@ -1,0 +1,71 @@
+"""Chores done once for all processes, registered by the apps."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.conf import settings
+
+from activities.models import Activity
+from schedules.models import Occurrence
+
+from .models import Chore, Execution, Worker
+
+BATCH = 500
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Duty:
+    """`once` does one small batch and returns its size; less than `BATCH` means that nothing is left."""
+
+    name: str
+    every: timedelta
+    once: Callable[[datetime], int]
+
+
+duties: list[Duty] = []
+
+
+def register(name: str, *, every: timedelta, once: Callable[[datetime], int]) -> None:
+    duties.append(Duty(name, every, once))
+
+
+def keep_house(now: datetime) -> None:
+    for duty in duties:
+        try:
+            if Chore.objects.take(duty.name, every=duty.every, now=now):
+                while duty.once(now) >= BATCH:
+                    pass
+        except Exception:
+            logger.exception("the chore %s failed; it is tried again later", duty.name)
+
+
+def prune_history(now: datetime) -> int:
+    return Execution.objects.prune(before=now - timedelta(days=settings.JIM_RETENTION_DAYS), limit=BATCH)
+
+
+def prune_occurrences(now: datetime) -> int:
+    return Occurrence.objects.prune(before=now - timedelta(days=settings.JIM_RETENTION_DAYS), limit=BATCH)
+
+
+def prune_administrative(now: datetime) -> int:
+    before = now - timedelta(days=settings.JIM_AUDIT_DAYS)
+    return Activity.objects.prune_administrative(before=before, limit=BATCH)
+
+
+def prune_workers(now: datetime) -> int:
+    return Worker.objects.prune(before=now - timedelta(days=1), limit=BATCH)
+
+
+def register_own() -> None:
+    for name, once in (
+        ("history", prune_history),
+        ("occurrences", prune_occurrences),
+        ("administrative", prune_administrative),
+        ("workers", prune_workers),
+    ):
+        register(name, every=timedelta(hours=6), once=once)

@@ -1,0 +1,231 @@
+"""The only place where an occurrence becomes an execution."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from django.db import DatabaseError, OperationalError, connection, transaction
+
+from activities.models import Activity, Initiator
+from activities.statements import update_each
+from schedules.models import Occurrence, Refused, Schedule, ScheduleQuerySet, Step
+from schedules.overlap import Fate, Pending, decide
+
+from .models import Execution
+from .models.execution import Start
+
+SCHEDULES_PER_PASS = 200
+logger = logging.getLogger(__name__)
+
+
+class Overlapping(Refused):
+    """A manual run met a running execution."""
+
+    def __init__(self, blocked_by: int | None) -> None:
+        self.blocked_by = blocked_by
+        super().__init__(
+            f"Execution {blocked_by} is still running, and this schedule never runs twice side by side."
+        )
+
+
+def invoke(now: datetime) -> None:
+    """Accounts and settles every schedule that has something due."""
+    after = 0
+    while ids := _waiting_schedules(now, after):
+        _invoke_some(ids, now=now)
+        after = ids[-1]
+
+
+def invoke_soon(schedule_ids: Iterable[int], *, now: datetime) -> None:
+    """The same for schedules whose executions just ended; whoever is locked is left to the next tick."""
+    ids = sorted(schedule_ids)
+    for start in range(0, len(ids), SCHEDULES_PER_PASS):
+        _invoke_some(ids[start : start + SCHEDULES_PER_PASS], now=now, wait=True)
+
+
+def trigger(
+    schedule: Schedule, *, initiator: Initiator, now: datetime, key: str = "", overlap: str = ""
+) -> Occurrence:
+    """A manual run, started at once; the same key asks for the same run."""
+    with transaction.atomic():
+        schedule = Schedule.objects.lock().get(pk=schedule.pk)
+        if schedule.status == Schedule.Status.CLOSED:
+            raise Refused(f"“{schedule}” is closed: it cannot be run any more.")
+        occurrence = Occurrence.manual(schedule, initiator=initiator, now=now, key=key, overlap=overlap)
+        if key and (known := schedule.occurrences.filter(key=occurrence.key).first()):
+            return known
+        occurrence.save()
+        Activity.objects.record("trigger", schedule, initiator=initiator, now=now)
+        _account([schedule], now)
+        _settle([schedule], [occurrence], now)
+        occurrence.refresh_from_db()
+        if occurrence.status == Occurrence.Status.SKIPPED and occurrence.blocked_by:
+            raise Overlapping(occurrence.blocked_by)
+        if occurrence.status != Occurrence.Status.STARTED:
+            raise Refused(f"“{schedule}” was not started: {occurrence.reason}.")
+    return occurrence
+
+
+def _waiting_schedules(now: datetime, after: int) -> list[int]:
+    """The next ones by id, so that a pass never stops at schedules which others have locked."""
+    sources = (Occurrence.objects.due(now), Execution.objects.unaccounted())
+    ids: set[int] = set()
+    for rows in sources:
+        later = rows.filter(schedule__gt=after).order_by("schedule_id")
+        ids |= set(later.values_list("schedule_id", flat=True).distinct()[:SCHEDULES_PER_PASS])
+    return sorted(ids)[:SCHEDULES_PER_PASS]
+
+
+def _invoke_some(ids: Sequence[int], *, now: datetime, wait: bool = False) -> None:
+    """One batch; if the database refuses it, its schedules one by one, so that a bad one stops nobody."""
+    try:
+        _invoke_batch(ids, now=now, wait=wait)
+    except OperationalError as error:
+        # Locked, or the database went away: the next tick repeats it.
+        logger.info("schedules %s are left to the next tick: %s", list(ids), error)
+    except DatabaseError as error:
+        logger.exception("a batch of %d schedules was refused", len(ids))
+        if len(ids) > 1:
+            for pk in ids:
+                _invoke_some([pk], now=now, wait=wait)
+        else:
+            _give_up(ids[0], error, now)
+
+
+def _invoke_batch(ids: Sequence[int], *, now: datetime, wait: bool) -> None:
+    with transaction.atomic():
+        if wait and connection.vendor == "postgresql":
+            with connection.cursor() as cursor:
+                cursor.execute("SET LOCAL lock_timeout = '1s'")
+        rows: ScheduleQuerySet = Schedule.objects.lock(skip_locked=not wait)
+        schedules = list(rows.filter(pk__in=ids).order_by("pk"))
+        _account(schedules, now)
+        due = Occurrence.objects.due(now).filter(schedule__in=schedules)
+        _settle(schedules, list(due), now)
+
+
+def _account(schedules: Sequence[Schedule], now: datetime) -> None:
+    """Counts executions that ended, once each."""
+    by_pk = {schedule.pk: schedule for schedule in schedules}
+    ended = list(Execution.objects.unaccounted().filter(schedule__in=by_pk).order_by("finished_at", "pk"))
+    if not ended:
+        return
+    for execution in ended:
+        assert execution.schedule_id is not None
+        schedule = by_pk[execution.schedule_id]
+        schedule.last_outcome = execution.status
+        schedule.failed_count += execution.status == Execution.Status.FAILED
+    Execution.objects.filter(pk__in=[e.pk for e in ended], accounted_at=None).update(accounted_at=now)
+    changed = {e.schedule_id for e in ended}
+    update_each(
+        Schedule,
+        ("last_outcome", "failed_count"),
+        [(s.pk, s.last_outcome, s.failed_count) for s in schedules if s.pk in changed],
+    )
+
+
+def _settle(schedules: Sequence[Schedule], due: Sequence[Occurrence], now: datetime) -> None:
+    """Decides on due occurrences and carries the decisions out. The schedules are locked."""
+    if not due:
+        return
+    by_pk = {occurrence.pk: occurrence for occurrence in due}
+    fates = _decide(schedules, due, now)
+    starts, impossible = _plan([by_pk[fate.id] for fate in fates if fate.verdict == "start"], schedules)
+    executions = Execution.objects.start(starts, now=now) if starts else []
+    started = {execution.occurrence_id: execution.pk for execution in executions}
+    settled = [_row(fate, started, impossible, now) for fate in fates]
+    update_each(
+        Occurrence, ("status", "reason", "blocked_by", "settled_at"), settled, where="t.status = 'pending'"
+    )
+    _count(schedules, [(by_pk[row[0]], row[1]) for row in settled], now)
+
+
+def _decide(schedules: Sequence[Schedule], due: Sequence[Occurrence], now: datetime) -> list[Fate]:
+    pending: dict[int, list[Pending]] = defaultdict(list)
+    running: dict[int, list[int]] = defaultdict(list)
+    for pk, schedule_id in (
+        Execution.objects.in_progress().filter(schedule__in=schedules).values_list("pk", "schedule_id")
+    ):
+        running[schedule_id].append(pk)
+    policies = {schedule.pk: schedule.overlap for schedule in schedules}
+    for o in due:
+        policy = o.overlap or policies[o.schedule_id]
+        pending[o.schedule_id].append(Pending(o.pk, o.source, policy, o.nominal_at, o.due_at))
+    return [
+        fate
+        for schedule in schedules
+        for fate in decide(
+            pending[schedule.pk],
+            running[schedule.pk],
+            paused=schedule.status == Schedule.Status.PAUSED,
+            catch_up_seconds=schedule.catch_up_seconds,
+            now=now,
+        )
+    ]
+
+
+def _plan(
+    occurrences: Sequence[Occurrence], schedules: Sequence[Schedule]
+) -> tuple[list[Start], dict[int, str]]:
+    """What can be started, and why the rest cannot. Errors in one definition stay with its schedule."""
+    by_pk = {schedule.pk: schedule for schedule in schedules}
+    steps: dict[int, list[Step]] = defaultdict(list)
+    for step in Step.objects.filter(schedule__in={o.schedule_id for o in occurrences}).order_by(
+        "index", "pk"
+    ):
+        steps[step.schedule_id].append(step)
+    starts, impossible = [], {}
+    for occurrence in occurrences:
+        if not steps[occurrence.schedule_id]:
+            impossible[occurrence.pk] = "the schedule has no steps"
+            continue
+        starts.append(Start(by_pk[occurrence.schedule_id], occurrence, steps[occurrence.schedule_id]))
+    return starts, impossible
+
+
+def _row(
+    fate: Fate, started: dict[int | None, int], impossible: dict[int, str], now: datetime
+) -> tuple[int, str, str, int | None, datetime]:
+    """(id, status, reason, blocked_by, settled_at)"""
+    if fate.id in impossible:
+        return fate.id, Occurrence.Status.SKIPPED, impossible[fate.id], None, now
+    if fate.verdict == "start":
+        return fate.id, Occurrence.Status.STARTED, "", None, now
+    if fate.verdict == "miss":
+        return fate.id, Occurrence.Status.MISSED, "later than the catch-up window", None, now
+    blocked_by = fate.blocked_by or started.get(fate.behind)
+    return fate.id, Occurrence.Status.SKIPPED, "overlap", blocked_by, now
+
+
+def _count(schedules: Sequence[Schedule], settled: Sequence[tuple[Occurrence, str]], now: datetime) -> None:
+    by_pk = {schedule.pk: schedule for schedule in schedules}
+    for occurrence, status in settled:
+        schedule = by_pk[occurrence.schedule_id]
+        schedule.started_count += status == Occurrence.Status.STARTED
+        schedule.skipped_count += status == Occurrence.Status.SKIPPED
+        schedule.missed_count += status == Occurrence.Status.MISSED
+        if status == Occurrence.Status.STARTED:
+            schedule.last_run_at = now
+    changed = {occurrence.schedule_id for occurrence, _ in settled}
+    update_each(
+        Schedule,
+        ("started_count", "skipped_count", "missed_count", "last_run_at"),
+        [
+            (s.pk, s.started_count, s.skipped_count, s.missed_count, s.last_run_at)
+            for s in schedules
+            if s.pk in changed
+        ],
+    )
+
+
+def _give_up(pk: int, error: Exception, now: datetime) -> None:
+    """A schedule whose start the database refuses: its due occurrences say so, and the others go on."""
+    reason = f"could not be started: {error}".replace("\x00", "")[:200]
+    with transaction.atomic():
+        Schedule.objects.lock().filter(pk=pk).first()
+        Occurrence.objects.due(now).filter(schedule=pk).settle(
+            Occurrence.Status.SKIPPED, reason=reason, now=now
+        )

@@ -1,0 +1,61 @@
+"""Runs a loop until it ends or a signal asks it to."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import Any, Protocol
+
+from django.core.management.base import CommandError
+from django.db import Error, connection
+
+
+class Loop(Protocol):
+    def run(self) -> Any: ...
+
+    def stop(self) -> None: ...
+
+
+def run_until_signal(loop: Loop) -> Any:
+    """The loop gets a thread of its own.
+
+    A handler that interrupted it while it held a lock could not take that lock to wake it.
+    """
+    result: list[Any] = []
+    failure: list[BaseException] = []
+
+    def body() -> None:
+        try:
+            result.append(loop.run())
+        except BaseException as error:
+            failure.append(error)
+        finally:
+            connection.close()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        loop.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    thread = threading.Thread(target=body, name=type(loop).__name__)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.5)
+    if failure:
+        raise failure[0]
+    return result[0]
+
+
+def require_migrated(table: str) -> None:
+    """An empty database gets a sentence, not a traceback. One that is away is waited for elsewhere."""
+    try:
+        tables = connection.introspection.table_names()
+    except Error:
+        return
+    finally:
+        connection.close()
+    if table not in tables:
+        raise CommandError(
+            "The database has no tables of JIM yet: run “manage.py migrate” first.", returncode=2
+        )

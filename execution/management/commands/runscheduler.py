@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from execution.loops import require_migrated, run_until_signal
+from execution.scheduler import SchedulerLoop
+
+
+class Command(BaseCommand):
+    help = (
+        "Starts what is due, and recovers what crashed. Any number may run at once; TERM or Ctrl-C ends it."
+    )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        require_migrated("schedules_schedule")
+        run_until_signal(SchedulerLoop())

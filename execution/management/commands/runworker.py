@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from execution.loops import require_migrated, run_until_signal
+from execution.worker import WorkerLoop
+
+
+class Command(BaseCommand):
+    help = "Runs queued tasks. Any number may run at once; TERM or Ctrl-C lets running steps end first."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        cores = os.cpu_count() or 1
+        parser.add_argument(
+            "--processes",
+            type=seats,
+            default=cores,
+            metavar="N",
+            help=f"child processes for python steps (default {cores})",
+        )
+        parser.add_argument(
+            "--threads", type=seats, default=8, metavar="M", help="threads for all other steps (default 8)"
+        )
+        parser.add_argument(
+            "--pools", type=pools, default=(), metavar="A,B", help="serve only these pools (default all)"
+        )
+        parser.add_argument(
+            "--until-idle", action="store_true", help="end as soon as nothing is ready or running"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        require_migrated("execution_worker")
+        loop = WorkerLoop(
+            processes=options["processes"],
+            threads=options["threads"],
+            pools=options["pools"],
+            until_idle=options["until_idle"],
+        )
+        if run_until_signal(loop):
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 itself, anew
+
+
+def seats(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 1000:
+        raise argparse.ArgumentTypeError(f"a whole number from 1 to 1000 is needed, not {text!r}")
+    return int(text)
+
+
+def pools(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise argparse.ArgumentTypeError("name the pools, separated by commas: default,ldap")
+    return names

@@ -1,0 +1,345 @@
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import models, transaction
+from django.db.models import Exists, F, Min, OuterRef, Q
+
+from activities.models import Activity, Ending, Initiator
+from activities.statements import update_each
+from activities.wake import wake
+from execution import failure
+from schedules.models import Occurrence, Schedule, Step
+from schedules.registry import step_types
+
+
+@dataclass(frozen=True)
+class Start:
+    """What the invoker decided to start."""
+
+    schedule: Schedule
+    occurrence: Occurrence
+    steps: Sequence[Step]
+
+
+class ExecutionQuerySet(models.QuerySet["Execution"]):
+    def in_progress(self) -> ExecutionQuerySet:
+        return self.filter(status=Execution.Status.IN_PROGRESS)
+
+    def unaccounted(self) -> ExecutionQuerySet:
+        return self.filter(accounted_at=None, schedule__isnull=False).exclude(
+            status=Execution.Status.IN_PROGRESS
+        )
+
+    def stuck(self) -> ExecutionQuerySet:
+        """In progress, and nobody will ever move them: no task is queued or processing."""
+        from .task import WorkerTask
+
+        live = WorkerTask.objects.live().filter(execution=OuterRef("pk"))
+        return self.in_progress().filter(~Exists(live))
+
+    def lock(self, *, skip_locked: bool = False) -> ExecutionQuerySet:
+        return self.select_for_update(of=("self",), no_key=True, skip_locked=skip_locked).order_by("pk")
+
+    def start(self, starts: Sequence[Start], *, now: datetime) -> list[Execution]:
+        """Executions, root activities, all tasks and their activities, in a handful of statements."""
+        executions = [Execution._planned(start, now=now) for start in starts]
+        Activity.objects.bulk_create([execution.activity for execution in executions])
+        for execution in executions:
+            execution.activity_id = execution.activity.pk
+        self.bulk_create(executions)
+        self._create_tasks(executions, now=now)
+        wake("jim_tasks")
+        return executions
+
+    def advance(self, executions: Iterable[Execution], *, now: datetime) -> list[Execution]:
+        """Moves on those of these locked executions whose group is done; returns the ones that ended."""
+        idle = self._idle([e for e in executions if e.status == Execution.Status.IN_PROGRESS])
+        if not idle:
+            return []
+        last, following = self._last_attempts(idle), self._following(idle)
+        moving: list[Execution] = []
+        ending: list[Execution] = []
+        for execution in idle:
+            is_over = execution._judge(last[execution.activity_id], following.get(execution.pk))
+            (ending if is_over else moving).append(execution)
+        self._move(moving, now=now)
+        self._end(ending, now=now)
+        return ending
+
+    def recover(self, *, now: datetime, limit: int = 100) -> int:
+        """Advances stuck executions. No tasks is no proof of success: their activities are."""
+        stuck = list(self.stuck().values_list("pk", flat=True)[:limit])
+        for pk in stuck:
+            with transaction.atomic():
+                self.advance(self.stuck().lock(skip_locked=True).filter(pk=pk), now=now)
+        return len(stuck)
+
+    def prune(self, *, before: datetime, limit: int) -> int:
+        """Ended executions with all their activities, output and items."""
+        old = list(
+            self.filter(finished_at__lt=before, accounted_at__isnull=False)
+            .order_by("finished_at")
+            .values_list("pk", "activity_id")[:limit]
+        )
+        with transaction.atomic():
+            self.filter(pk__in=[pk for pk, _ in old]).delete()
+            Activity.objects.filter(pk__in=[root for _, root in old]).delete()
+        return len(old)
+
+    def _create_tasks(self, executions: Sequence[Execution], *, now: datetime) -> None:
+        from .task import WorkerTask
+
+        tasks = [task for execution in executions for task in WorkerTask.planned(execution, now=now)]
+        Activity.objects.bulk_create([task.activity for task in tasks])
+        for task in tasks:
+            task.activity_id = task.activity.pk
+        WorkerTask.objects.bulk_create(tasks)
+
+    def _idle(self, executions: list[Execution]) -> list[Execution]:
+        from .task import WorkerTask
+
+        live = WorkerTask.objects.live().filter(execution__in=[e.pk for e in executions])
+        busy = set(live.values_list("execution_id", flat=True).distinct())
+        return [execution for execution in executions if execution.pk not in busy]
+
+    def _last_attempts(self, executions: list[Execution]) -> dict[int, dict[int | None, failure.Last]]:
+        """By root activity and line, for the current group of each execution."""
+        rows = (
+            Activity.objects.filter(
+                parent__in=[e.activity_id for e in executions],
+                step_index=F("parent__execution__current_index"),
+            )
+            .order_by("attempt")
+            .values_list("parent_id", "line", "status", "error")
+        )
+        last: dict[int, dict[int | None, failure.Last]] = defaultdict(dict)
+        for root, line, status, error in rows:
+            last[root][line] = failure.Last(status, error)
+        return last
+
+    def _following(self, executions: list[Execution]) -> dict[int, int]:
+        from .task import WorkerTask
+
+        waiting = WorkerTask.objects.waiting().filter(execution__in=[e.pk for e in executions])
+        return dict(waiting.values_list("execution_id").annotate(Min("step_index")))
+
+    def _move(self, executions: list[Execution], *, now: datetime) -> None:
+        from .task import WorkerTask
+
+        if not executions:
+            return
+        update_each(Execution, ("current_index",), [(e.pk, e.current_index) for e in executions])
+        next_group = WorkerTask.objects.waiting().filter(
+            execution__in=[e.pk for e in executions], step_index=F("execution__current_index")
+        )
+        next_group.update(status=WorkerTask.Status.QUEUED, available_at=now)
+        wake("jim_tasks")
+
+    def _end(self, executions: list[Execution], *, now: datetime) -> None:
+        from .task import WorkerTask
+
+        if not executions:
+            return
+        WorkerTask.objects.filter(execution__in=[e.pk for e in executions]).delete()
+        for status, why in (
+            (Execution.Status.CANCELLED, "Not run: the execution was cancelled."),
+            (Execution.Status.FAILED, "Not run: an earlier step failed."),
+        ):
+            roots = [e.activity_id for e in executions if e.status == status]
+            if roots:
+                Activity.objects.filter(parent__in=roots).close(
+                    status=Activity.Status.CANCELLED, message=why, now=now
+                )
+        update_each(
+            Execution,
+            ("status", "finished_at", "error"),
+            [(e.pk, e.status, now, e.error) for e in executions],
+            where="t.status = 'in_progress'",
+        )
+        self._finish_roots(executions, now=now)
+        ids = {e.schedule_id for e in executions if e.schedule_id is not None}
+        transaction.on_commit(lambda: _settle_after(ids), robust=True)
+
+    def _finish_roots(self, executions: list[Execution], *, now: datetime) -> None:
+        roots = [e.activity_id for e in executions if e.status == Execution.Status.COMPLETED]
+        troubled = Activity.objects.filter(parent__in=roots, retries=None).filter(
+            status__in=[*Activity.FAILURES, Activity.Status.COMPLETE_WITH_WARNING]
+        )
+        warned = set(troubled.values_list("parent_id", flat=True)) if roots else set()
+        Activity.objects.finish(
+            [
+                Ending(
+                    e.activity_id, e._root_status(e.activity_id in warned), now, e.started_at, error=e.error
+                )
+                for e in executions
+            ]
+        )
+
+
+def _settle_after(schedule_ids: set[int]) -> None:
+    """What waited for these executions need not wait for a tick. A tick repeats what is lost here."""
+    from activities import clock
+    from execution.invoker import invoke_soon
+
+    invoke_soon(schedule_ids, now=clock.now())
+
+
+class Execution(models.Model):
+    """One run of a plan, frozen at its start."""
+
+    class Status(models.TextChoices):
+        IN_PROGRESS = "in_progress"
+        COMPLETED = "completed"
+        FAILED = "failed"
+        CANCELLED = "cancelled"
+
+    ROOT_STATUS = {
+        Status.COMPLETED: Activity.Status.COMPLETE,
+        Status.FAILED: Activity.Status.FAILED_WITH_ERROR,
+        Status.CANCELLED: Activity.Status.CANCELLED,
+    }
+
+    schedule = models.ForeignKey(Schedule, models.PROTECT, null=True, blank=True, related_name="executions")
+    schedule_name = models.CharField(max_length=200)
+    occurrence = models.OneToOneField(
+        Occurrence, models.SET_NULL, null=True, blank=True, related_name="execution"
+    )
+    activity = models.OneToOneField(Activity, models.PROTECT, related_name="execution")
+    retry_of = models.ForeignKey("self", models.SET_NULL, null=True, blank=True, related_name="retries")
+    status = models.CharField(max_length=12, choices=Status.choices, default=Status.IN_PROGRESS)
+    plan = models.JSONField()
+    current_index = models.PositiveIntegerField(default=0)
+    cancel_requested_at = models.DateTimeField(null=True, blank=True)
+    cancel_reason = models.CharField(max_length=1000, blank=True)
+    error = models.TextField(blank=True)
+    started_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True, blank=True)
+    accounted_at = models.DateTimeField(null=True, blank=True)
+
+    objects = ExecutionQuerySet.as_manager()
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["schedule"], name="execution_active", condition=Q(status="in_progress")),
+            models.Index(
+                fields=["schedule"],
+                name="execution_unaccounted",
+                condition=Q(accounted_at=None) & ~Q(status="in_progress"),
+            ),
+            models.Index(fields=["schedule", "-id"], name="execution_of_schedule"),
+            models.Index(
+                fields=["finished_at"], name="execution_finished", condition=Q(finished_at__isnull=False)
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.schedule_name} #{self.pk}"
+
+    @property
+    def is_cancelling(self) -> bool:
+        return self.status == self.Status.IN_PROGRESS and self.cancel_requested_at is not None
+
+    @property
+    def state(self) -> str:
+        """The status as people see it."""
+        return "cancelling" if self.is_cancelling else self.status
+
+    def group(self, index: int) -> list[dict[str, Any]]:
+        return [step for step in self.plan["steps"] if step["index"] == index]
+
+    def cancel(self, *, initiator: Initiator, now: datetime, reason: str = "") -> bool:
+        """Nothing more starts; what runs is asked to stop. False: it has ended already."""
+        from .task import WorkerTask
+
+        with transaction.atomic():
+            execution = Execution.objects.lock().in_progress().filter(pk=self.pk).first()
+            if execution is None:
+                return False
+            if execution.cancel_requested_at is not None:
+                return True
+            execution.cancel_requested_at, execution.cancel_reason = now, reason
+            execution.save(update_fields=["cancel_requested_at", "cancel_reason"])
+            WorkerTask.objects.filter(execution=execution).cancel(now=now)
+            Activity.objects.record("cancel", execution, initiator=initiator, now=now, message=reason)
+            Execution.objects.advance([execution], now=now)
+            wake("jim_tasks")
+        return True
+
+    def terminate(self, *, initiator: Initiator, now: datetime, reason: str = "") -> bool:
+        """Ends it at once; a worker that finds its row gone ends the step and writes nothing."""
+        from .task import WorkerTask
+
+        with transaction.atomic():
+            execution = Execution.objects.lock().in_progress().filter(pk=self.pk).first()
+            if execution is None:
+                return False
+            execution.cancel_requested_at = execution.cancel_requested_at or now
+            execution.cancel_reason = reason or execution.cancel_reason
+            execution.save(update_fields=["cancel_requested_at", "cancel_reason"])
+            WorkerTask.objects.filter(execution=execution).delete()
+            Activity.objects.filter(parent=execution.activity_id, status=Activity.Status.IN_PROGRESS).close(
+                status=Activity.Status.CANCELLED, message="Terminated.", now=now
+            )
+            Activity.objects.record("terminate", execution, initiator=initiator, now=now, message=reason)
+            Execution.objects.advance([execution], now=now)
+            wake("jim_tasks")
+        return True
+
+    @classmethod
+    def _planned(cls, start: Start, *, now: datetime) -> Execution:
+        """An unsaved execution: the plan is the only source from here on, steps are never read again."""
+        schedule, by = start.schedule, start.occurrence.initiator
+        plan = {"steps": [_plan_line(step, line, start) for line, step in enumerate(start.steps)]}
+        root = Activity(
+            status=Activity.Status.IN_PROGRESS,
+            target_type="schedule",
+            target_id=str(schedule.pk),
+            target_name=schedule.name,
+            initiator_type=by.type,
+            initiator_id=by.id,
+            initiator_name=by.name,
+            created_at=now,
+            executed_at=now,
+        )
+        return cls(
+            schedule=schedule,
+            schedule_name=schedule.name,
+            occurrence=start.occurrence,
+            activity=root,
+            plan=plan,
+            current_index=start.steps[0].index,
+            started_at=now,
+        )
+
+    def _judge(self, last: dict[int | None, failure.Last], following: int | None) -> bool:
+        """Sets where this execution goes from its finished group; True if it ends here."""
+        if self.cancel_requested_at is not None:
+            self.status, self.error = self.Status.CANCELLED, self.cancel_reason
+        elif reason := failure.stopping_reason(self.group(self.current_index), last):
+            self.status, self.error = self.Status.FAILED, reason
+        elif following is None:
+            self.status = self.Status.COMPLETED
+        else:
+            self.current_index = following
+            return False
+        return True
+
+    def _root_status(self, warned: bool) -> str:
+        return Activity.Status.COMPLETE_WITH_WARNING if warned else self.ROOT_STATUS[self.Status(self.status)]
+
+
+def _plan_line(step: Step, line: int, start: Start) -> dict[str, Any]:
+    kind = step_types.get(step.step_type)
+    return step.as_json() | {
+        "line": line,
+        "key": str(uuid.uuid4()),
+        "isolation": kind.isolation(step.config) if kind else "thread",
+        "schedule": start.schedule.name,
+        "nominal_at": start.occurrence.nominal_at.isoformat(),
+    }

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import uuid
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Exists, OuterRef, Q
+
+logger = logging.getLogger(__name__)
+
+
+class WorkerQuerySet(models.QuerySet["Worker"]):
+    def alive(self) -> WorkerQuerySet:
+        return self.filter(status=Worker.Status.ALIVE)
+
+    def expired(self, now: datetime) -> WorkerQuerySet:
+        return self.alive().filter(lease_until__lt=now)
+
+    def register(self, *, id: uuid.UUID, pools: Sequence[str], seats: int, now: datetime) -> Worker:
+        return self.create(
+            id=id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            pools=list(pools),
+            seats=seats,
+            started_at=now,
+            beat_at=now,
+            lease_until=now + lease(),
+        )
+
+    def bury(self, *, now: datetime) -> int:
+        """Those of this set that are alive are dead from now on: their beats and claims count no more."""
+        return self.alive().update(status=Worker.Status.DEAD, ended_at=now)
+
+    def prune(self, *, before: datetime, limit: int) -> int:
+        """Ended workers without tasks."""
+        from .task import WorkerTask
+
+        held = WorkerTask.objects.filter(worker=OuterRef("pk"))
+        old = self.exclude(status=Worker.Status.ALIVE).filter(~Exists(held), ended_at__lt=before)
+        return self.filter(pk__in=list(old.values_list("pk", flat=True)[:limit])).delete()[0]
+
+
+class Worker(models.Model):
+    """One running worker process; it holds the lease for all its tasks."""
+
+    class Status(models.TextChoices):
+        ALIVE = "alive"
+        DEAD = "dead"
+        GONE = "gone"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    host = models.CharField(max_length=255)
+    pid = models.PositiveIntegerField()
+    pools = models.JSONField(default=list, help_text="Empty: all pools.")
+    seats = models.PositiveIntegerField()
+    status = models.CharField(max_length=8, choices=Status.choices, default=Status.ALIVE)
+    started_at = models.DateTimeField()
+    beat_at = models.DateTimeField()
+    lease_until = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True, blank=True)
+    stale_refused = models.PositiveIntegerField(
+        default=0, help_text="Outcomes that came after its tasks were lost."
+    )
+
+    objects = WorkerQuerySet.as_manager()
+
+    class Meta:
+        indexes = [models.Index(fields=["lease_until"], name="worker_alive", condition=Q(status="alive"))]
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.pid}"
+
+    def beat(self, now: datetime) -> bool:
+        """False: somebody buried this worker; it must end its children and register anew."""
+        alive = Worker.objects.alive().filter(pk=self.pk)
+        return alive.update(beat_at=now, lease_until=now + lease()) == 1
+
+    def stop(self, now: datetime) -> bool:
+        return Worker.objects.alive().filter(pk=self.pk).update(status=self.Status.GONE, ended_at=now) == 1
+
+
+def lease() -> timedelta:
+    return timedelta(seconds=settings.JIM_LEASE_SECONDS)

@@ -1,0 +1,403 @@
+"""The processes of a worker's steps.
+
+A worker has threads and database connections, so it never forks. It asks its nursery, a small process of
+one thread that has loaded Django and opened nothing, to start programs and to fork Python children. The two
+share one socket for requests, and one per child: there the nursery tells how the child began and ended, the
+worker sends signals, and closing it ends the child's whole process group. So all of it ends with the worker,
+`kill -9` included.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, NoReturn, Self, TypeVar
+
+from django.conf import settings
+
+from execution.alarms import alarms
+from execution.channel import Channel
+from execution.lines import Lines
+from execution.steps.base import CannotRun, Context, Outcome, StepFailed
+
+BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from execution.nursery_process import main; main(int(sys.argv[2]), json.loads(sys.argv[3]))"
+)
+START_SECONDS = 60.0
+END_SECONDS = 5.0
+# How long what a program left in the background may still write after it has ended.
+DRAIN_SECONDS = 0.5
+CHUNK = 65_536
+TASKS_PER_CHILD = 200
+IDLE_SECONDS = 60.0
+BUSY_MACHINE = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY)
+
+C = TypeVar("C", bound="Child")
+
+
+class Nursery:
+    """Thread-safe. `keep_fds` are inherited by all children: the lock that proves that some of it lives."""
+
+    def __init__(self, *, keep_fds: Sequence[int] = ()) -> None:
+        self._keep_fds = tuple(keep_fds)
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: Channel | None = None
+        self._idle: list[PythonChild] = []
+        self._retiring = False
+        self._closed = False
+
+    def spawn(self, *, argv: Sequence[str], program: str, env: Mapping[str, str], cwd: str) -> Child:
+        request = {"argv": list(argv), "program": program, "env": dict(env), "cwd": cwd}
+        return self._start(Child(), request)
+
+    def run_python(self, ctx: Context) -> Outcome:
+        """Runs the step of the context in a child that is free, or in a new one."""
+        child = self._idle_child() or self._start(PythonChild(), {})
+        try:
+            outcome = child.run(ctx)
+        except BaseException:
+            child.close()
+            raise
+        if child.reusable and ctx.reason is None:
+            self._keep(child)
+        else:
+            child.close()
+        return outcome
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    def close(self) -> None:
+        """Ends all children, and the nursery."""
+        with self._lock:
+            self._closed = True
+            self._bury()
+            idle, self._idle = self._idle, []
+        for child in idle:
+            child.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _start(self, child: C, request: dict[str, Any]) -> C:
+        try:
+            self._submit(request, child.theirs)
+            child.begin(str(request.get("program", "a Python child")))
+        except BaseException:
+            child.close()
+            raise
+        return child
+
+    def _submit(self, request: dict[str, Any], fds: Sequence[int]) -> None:
+        with self._lock:
+            if self._control is not None and not _took(self._control, request, fds):
+                self._bury()
+            if self._closed:
+                raise StepFailed("worker stopped")
+            if self._control is None:
+                self._control = self._boot()
+                self._control.send(request, fds)
+
+    def _boot(self) -> Channel:
+        ours, theirs = socket.socketpair()
+        arguments = [json.dumps(sys.path), str(theirs.fileno()), json.dumps(self._keep_fds)]
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", BOOT, *arguments],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), *self._keep_fds),
+                env=os.environ | {"DJANGO_SETTINGS_MODULE": settings.SETTINGS_MODULE},
+                start_new_session=True,  # Ctrl-C in the worker's terminal is for the worker alone
+            )
+        return Channel(ours)
+
+    def _bury(self) -> None:
+        if self._control is not None:
+            self._control.sock.close()
+            self._control = None
+        if self._process is not None:
+            try:
+                self._process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+
+    def _idle_child(self) -> PythonChild | None:
+        """The one used last: what is not needed grows old and retires."""
+        while True:
+            with self._lock:
+                if not self._idle:
+                    return None
+                child = self._idle.pop()
+            if child.alive():
+                return child
+            child.close()
+
+    def _keep(self, child: PythonChild) -> None:
+        with self._lock:
+            if not self._closed:
+                child.idle_since = time.monotonic()
+                self._idle.append(child)
+                if not self._retiring:
+                    self._retiring = True
+                    alarms.after(IDLE_SECONDS, self._retire)
+                return
+        child.close()
+
+    def _retire(self) -> None:
+        with self._lock:
+            too_old = time.monotonic() - IDLE_SECONDS
+            for child in [child for child in self._idle if child.idle_since <= too_old]:
+                self._idle.remove(child)
+                child.let_go()
+            self._retiring = bool(self._idle)
+            if self._retiring:
+                alarms.after(IDLE_SECONDS / 2, self._retire)
+
+
+def _took(control: Channel, request: dict[str, Any], fds: Sequence[int]) -> bool:
+    try:
+        control.send(request, fds)
+    except ConnectionError:
+        return False
+    return True
+
+
+class Child:
+    """One process and its group, seen from the worker. Used by one thread; `stop` and `kill` by any."""
+
+    def __init__(self) -> None:
+        self.pid = 0
+        self.returncode: int | None = None
+        self.stopped = False  # whether a signal of ours reached it before it ended
+        self._status, status = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._poll = select.poll()
+        self._poll.register(self._status, select.POLLIN)
+        self._streams: dict[int, tuple[str, Lines]] = {}
+        self.theirs = [status.detach()]  # the ends that the nursery gets
+        for name in ("stdout", "stderr"):
+            reading, writing = os.pipe()
+            os.set_blocking(reading, False)
+            self._streams[reading] = (name, Lines())
+            self._poll.register(reading, select.POLLIN)
+            self.theirs.append(writing)
+
+    def begin(self, program: str) -> None:
+        """Waits for the nursery to say that the process runs."""
+        self._close_theirs()
+        self._status.settimeout(START_SECONDS)
+        try:
+            told = json.loads(self._status.recv(CHUNK) or b"{}")
+        except ConnectionError:
+            told = {}
+        except TimeoutError:
+            raise StepFailed(f"the nursery process did not answer within {START_SECONDS:g} s") from None
+        self._status.settimeout(None)
+        if "error" in told:
+            message = f"cannot start {program} on worker {socket.gethostname()}: {told['error']}"
+            raise StepFailed(message) if told["errno"] in BUSY_MACHINE else CannotRun(message)
+        if not told:
+            raise StepFailed("the child process died (its nursery ended while it started)")
+        self.pid = told["pid"]
+
+    def stop(self) -> None:
+        self._signal(signal.SIGTERM)
+        alarms.after(settings.JIM_KILL_SECONDS, self.kill)
+
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+
+    def wait(self, ctx: Context) -> None:
+        """Passes the output on until the process has ended, and its group with it."""
+        while self.returncode is None:
+            self._pump(ctx, None)
+        deadline = time.monotonic() + DRAIN_SECONDS
+        while self._streams and (left := deadline - time.monotonic()) > 0:
+            self._pump(ctx, left)
+        self._end_group()
+        self._finish_output(ctx)
+
+    def close(self) -> None:
+        """Ends the whole group, whatever still runs of it."""
+        self._end_group()
+        self.let_go()
+
+    def let_go(self) -> None:
+        """The same without waiting for it."""
+        self._close_theirs()
+        self._status.close()
+        for fd in self._streams:
+            os.close(fd)
+        self._streams = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _close_theirs(self) -> None:
+        for fd in self.theirs:
+            os.close(fd)
+        self.theirs = []
+
+    def _signal(self, signum: int) -> None:
+        with suppress(OSError):
+            self._status.send(b"%d" % signum)
+
+    def _end_group(self) -> None:
+        with suppress(OSError):
+            self._status.shutdown(socket.SHUT_WR)
+            self._status.settimeout(END_SECONDS)
+            while self._status.recv(CHUNK):
+                pass
+
+    def _pump(self, ctx: Context, seconds: float | None) -> None:
+        for fd, _ in self._poll.poll(None if seconds is None else seconds * 1000):
+            if fd in self._streams:
+                self._read_stream(ctx, fd)
+            elif fd == self._status.fileno():
+                self._read_status()
+            else:
+                self._read_channel(ctx)
+
+    def _read_status(self) -> None:
+        try:
+            told = json.loads(self._status.recv(CHUNK) or b"{}")
+        except ConnectionError:
+            told = {}
+        if not told:
+            # The nursery is gone, and the child with it; the rest of the group has nobody else to end it.
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+        self.returncode = told.get("returncode", -signal.SIGKILL)
+        self.stopped = told.get("stopped", False)
+        self._poll.unregister(self._status)
+
+    def _read_channel(self, ctx: Context) -> None:
+        raise NotImplementedError
+
+    def _read_stream(self, ctx: Context, fd: int) -> bool:
+        """Whether there may be more to read at once."""
+        name, lines = self._streams[fd]
+        try:
+            data = os.read(fd, CHUNK)
+        except BlockingIOError:
+            return False
+        said = lines.feed(data) if data else lines.finish()
+        if not data:
+            self._poll.unregister(fd)
+            del self._streams[fd]
+            os.close(fd)
+        if said:
+            ctx.output(name, said)
+        return len(data) == CHUNK
+
+    def _finish_output(self, ctx: Context) -> None:
+        """What is in the pipes by now. Bounded: something that left the group may go on writing for ever."""
+        for fd in list(self._streams):
+            for _ in range(16):
+                if not self._read_stream(ctx, fd):
+                    break
+        for name, lines in self._streams.values():
+            if said := lines.finish():
+                ctx.output(name, said)
+
+
+class PythonChild(Child):
+    """A child that runs one function after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.idle_since = 0.0
+        self.reusable = False
+        self._tasks = 0
+        self._outcome: Outcome | None = None
+        ours, theirs = socket.socketpair()
+        self._channel = Channel(ours)
+        self._poll.register(ours, select.POLLIN)
+        self.theirs.append(theirs.detach())
+
+    def run(self, ctx: Context) -> Outcome:
+        self._tasks += 1
+        self._outcome, self.reusable = None, False
+        self._forget_output()
+        ctx.started()
+        with suppress(ConnectionError):
+            self._channel.send({"work": vars(ctx.work) | {"config": ctx.config}})
+        with ctx.on_interrupt(lambda: self._interrupt(ctx)):
+            while self._outcome is None and self.returncode is None:
+                self._pump(ctx, None)
+            if self.returncode is not None:
+                if not self._channel.ended:
+                    self._read_channel(ctx)
+                self.wait(ctx)
+        self._finish_output(ctx)
+        return replace(self._outcome or self._died(ctx), executed_at=ctx.executed_at, finished_at=ctx.clock())
+
+    def _died(self, ctx: Context) -> NoReturn:
+        if self.stopped:
+            ctx.check()
+        code = self.returncode or 0
+        raise StepFailed(f"the child process died ({f'signal {-code}' if code < 0 else f'exit code {code}'})")
+
+    def alive(self) -> bool:
+        try:
+            self._status.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+        except ConnectionError:
+            pass
+        return False
+
+    def let_go(self) -> None:
+        super().let_go()
+        self._channel.sock.close()
+
+    def _interrupt(self, ctx: Context) -> None:
+        # The reason first: the child takes a signal without one for somebody else's.
+        with suppress(ConnectionError):
+            self._channel.send({"interrupt": ctx.reason})
+        self.stop()
+
+    def _read_channel(self, ctx: Context) -> None:
+        for message in self._channel.received():
+            match message:
+                case {"output": [stream, lines]}:
+                    ctx.output(stream, lines)
+                case {"progress": [done, total, text]}:
+                    ctx.progress(done, total, text)
+                case {"item": [name, outcome, text]}:
+                    ctx.item(name, outcome, text)
+                case {"outcome": outcome, "reusable": reusable}:
+                    self._outcome = Outcome.from_json(outcome)
+                    self.reusable = reusable and self._tasks < TASKS_PER_CHILD
+        if self._channel.ended:
+            # Dead, or a function has closed what it does not know: either way no outcome will come.
+            self._poll.unregister(self._channel.sock)
+            self.kill()
+
+    def _forget_output(self) -> None:
+        """What a thread of an earlier function said after its end belongs to nobody."""
+        for fd, (_, lines) in self._streams.items():
+            with suppress(BlockingIOError):
+                os.read(fd, CHUNK)
+            lines.finish()

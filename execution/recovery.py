@@ -1,0 +1,59 @@
+"""The safety nets: what a crash left behind is ended with the verbs of the happy path."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import DatabaseError
+
+from . import lifeline
+from .models import Chore, Execution, Worker, WorkerTask
+from .models.worker import lease
+
+logger = logging.getLogger(__name__)
+
+
+def bury_proven_dead(now: datetime) -> int:
+    """Workers of this data folder whose process is known to be gone: no need to wait for their lease."""
+    buried = 0
+    for worker_id, path in lifeline.proven_dead():
+        buried += Worker.objects.filter(pk=worker_id).bury(now=now)
+        path.unlink(missing_ok=True)
+        logger.warning("worker %s died; its tasks are recovered", worker_id)
+    return buried
+
+
+def bury_expired(now: datetime) -> int:
+    """Workers that did not beat for a lease, unless it was the recoverers themselves who were away.
+
+    After an outage every lease has expired, though its worker may be alive: it gets one more to beat again.
+    """
+    outage = timedelta(seconds=settings.JIM_LEASE_SECONDS * 0.75)
+    steady_since = Chore.objects.tick(outage=outage, now=now)
+    if now - steady_since < lease():
+        return 0
+    buried = Worker.objects.expired(now).bury(now=now)
+    if buried:
+        logger.warning("%d workers did not beat for a lease; their tasks are recovered", buried)
+    return buried
+
+
+def recover(now: datetime) -> None:
+    """Orphaned tasks, then executions that nobody would move. One bad row stops nobody."""
+    try:
+        while WorkerTask.objects.recover(now=now):
+            pass
+    except DatabaseError:
+        logger.exception("recovering tasks failed; trying them one by one")
+        _recover_one_by_one(now)
+    Execution.objects.recover(now=now)
+
+
+def _recover_one_by_one(now: datetime) -> None:
+    for pk in list(WorkerTask.objects.orphaned().values_list("pk", flat=True)[:1000]):
+        try:
+            WorkerTask.objects.filter(pk=pk).recover(now=now)
+        except DatabaseError:
+            logger.exception("task %s cannot be recovered", pk)

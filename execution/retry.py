@@ -1,0 +1,55 @@
+"""Whether and when an attempt that did not succeed is followed by another. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+MAX_CRASHES = 3
+CAP_SECONDS = 600
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a task has used up so far, and what its step allows."""
+
+    failures: int
+    crashes: int
+    step: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Next:
+    """The next attempt (or none: `available_at` is None) and the budget after this one."""
+
+    available_at: datetime | None
+    failures: int
+    crashes: int
+    why_not: str = ""
+
+
+def after_failure(budget: Budget, *, can_retry: bool, now: datetime) -> Next:
+    failures = budget.failures + 1
+    again = can_retry and failures <= budget.step["max_retries"]
+    at = now + delay(failures, budget.step["retry_seconds"]) if again else None
+    return Next(at, failures, budget.crashes)
+
+
+def after_crash(budget: Budget, *, now: datetime) -> Next:
+    crashes = budget.crashes + 1
+    if budget.step["on_crash"] == "fail":
+        return Next(None, budget.failures, crashes, "the step must not run twice")
+    if crashes >= MAX_CRASHES:
+        return Next(None, budget.failures, crashes, f"crash loop: lost {crashes} times")
+    return Next(now, budget.failures, crashes)
+
+
+def after_drain(budget: Budget, *, now: datetime) -> Next:
+    return Next(now, budget.failures, budget.crashes)
+
+
+def delay(failures: int, base_seconds: int) -> timedelta:
+    """10, 20, 40 s … for a base of 10 s, at most ten minutes (or the base, where that is longer)."""
+    cap = max(CAP_SECONDS, base_seconds)
+    return timedelta(seconds=min(cap, base_seconds * 2 ** min(failures - 1, 30)))

@@ -1,0 +1,137 @@
+"""The scheduler's loop: ticks when something is due, and at the latest every half lease."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+
+from django.conf import settings
+from django.db import Error, connection
+from django.db.models import Min, QuerySet
+
+from activities import clock
+from activities.wake import Watch
+from schedules.generator import end_snoozes, fill, generate
+from schedules.models import Occurrence, Schedule
+
+from . import lifeline, recovery
+from .finishing import AWAY
+from .invoker import invoke
+from .models import Execution
+
+logger = logging.getLogger(__name__)
+
+LIFELINE_SECONDS = 1.0
+PROBE_SECONDS = 0.05
+RETRY_SECONDS = 2
+
+
+def tick(now: datetime) -> None:
+    """The table of contents of what a scheduler does; trouble in one part never stops the others."""
+    parts: tuple[Callable[[datetime], object], ...] = (
+        fill,
+        generate,
+        end_snoozes,
+        invoke,
+        recovery.bury_proven_dead,
+        recovery.bury_expired,
+        recovery.recover,
+    )
+    for part in parts:
+        try:
+            part(now)
+        except AWAY:
+            raise
+        except Exception:
+            logger.exception("%s failed; the next tick tries again", part.__name__)
+
+
+def is_due(now: datetime) -> bool:
+    """A few index probes: is there anything for a tick to do?"""
+    return (
+        Schedule.objects.due(now).exists()
+        or Occurrence.objects.due(now).exists()
+        or Execution.objects.unaccounted().exists()
+        or Schedule.objects.open().unfilled().exists()
+        or Schedule.objects.snoozed_until(now).exists()
+    )
+
+
+def next_due(now: datetime) -> datetime | None:
+    """When the next thing becomes due; what is due already but held by somebody else does not count."""
+    times = (
+        _earliest(Schedule.objects.all(), "next_run_at", now),
+        _earliest(Occurrence.objects.pending(), "due_at", now),
+        _earliest(Schedule.objects.all(), "paused_until", now),
+    )
+    return min((at for at in times if at is not None), default=None)
+
+
+def _earliest(rows: QuerySet[Schedule] | QuerySet[Occurrence], field: str, now: datetime) -> datetime | None:
+    earliest: datetime | None = rows.filter(**{f"{field}__gt": now}).aggregate(at=Min(field))["at"]
+    return earliest
+
+
+class SchedulerLoop:
+    def __init__(self) -> None:
+        self.stopping = threading.Event()
+        self.woken = threading.Event()
+        self.watch = Watch("jim_schedules", self.woken.set)
+
+    def run(self) -> None:
+        self._wait_for_database()
+        self.watch.start()
+        logger.info("scheduler is ready")
+        try:
+            while not self.stopping.is_set():
+                self._pass()
+        finally:
+            self.watch.stop()
+            logger.info("scheduler stopped")
+
+    def stop(self) -> None:
+        self.stopping.set()
+        self.woken.set()
+
+    def _wait_for_database(self) -> None:
+        while not self.stopping.is_set():
+            try:
+                connection.ensure_connection()
+            except Error as error:
+                logger.warning("waiting for the database: %s", error)
+                self.stopping.wait(RETRY_SECONDS)
+            else:
+                return
+
+    def _pass(self) -> None:
+        """One tick, then sleep until something is due."""
+        started = time.monotonic()
+        try:
+            tick(clock.now())
+            while not self.stopping.is_set() and time.monotonic() - started < settings.JIM_LEASE_SECONDS / 2:
+                if self._sleep(started) or is_due(clock.now()):
+                    return
+        except AWAY as error:
+            logger.warning("the database is away, trying again: %s", error)
+            connection.close()
+            self.stopping.wait(RETRY_SECONDS)
+
+    def _sleep(self, started: float) -> bool:
+        """Until something changed or is due; True if a tick is needed without asking further."""
+        now = clock.now()
+        due, tick_at = next_due(now), started + settings.JIM_LEASE_SECONDS / 2
+        due_at = time.monotonic() + (due - now).total_seconds() if due else tick_at
+        while not self.stopping.is_set():
+            left = min(due_at, tick_at) - time.monotonic()
+            if left <= 0:
+                return True
+            if self.woken.wait(min(left, LIFELINE_SECONDS)):
+                self.stopping.wait(PROBE_SECONDS)
+                self.woken.clear()
+                return False
+            if any(lifeline.proven_dead()):
+                return True
+        return False

@@ -1,0 +1,83 @@
+"""Where claimed tasks run: a fixed number of threads, each taking the next task that was handed in."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from uuid import UUID
+
+from django.db import close_old_connections
+
+from activities import clock
+from execution.nursery import Nursery
+from execution.steps.base import Context, Outcome, perform
+
+from .models.task import Finish, WorkerTask
+from .recorder import Said
+
+
+class Run:
+    """One claimed task in this process, from its claim to its outcome."""
+
+    def __init__(self, task: WorkerTask, worker_id: UUID) -> None:
+        self.task = task
+        self.worker_id = worker_id
+        self.said = Said(task.activity_id, clock.estimate)
+        self.context = Context(task.work, self.said)
+        self.claimed = time.monotonic()
+        self.interrupted: float | None = None
+        self.outcome: Outcome | None = None
+        self._turn = threading.Lock()
+
+    def take(self) -> bool:
+        """True for the first who asks: the seat that starts it, or the loop that withdraws it unstarted."""
+        return self._turn.acquire(blocking=False)
+
+    @property
+    def is_unstarted(self) -> bool:
+        return not self._turn.locked()
+
+    @property
+    def finish(self) -> Finish:
+        assert self.outcome is not None
+        return Finish(self.task, self.outcome)
+
+
+class Seats:
+    def __init__(self, size: int, done: Callable[[Run], None]) -> None:
+        self.size = size
+        self._done = done
+        self._queue: SimpleQueue[tuple[Run, Nursery] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._idle = 0
+
+    def submit(self, run: Run, nursery: Nursery) -> None:
+        with self._lock:
+            if self._idle == 0 and self._threads < self.size:
+                self._threads += 1
+                threading.Thread(target=self._sit, name=f"seat-{self._threads}", daemon=True).start()
+        self._queue.put((run, nursery))
+
+    def close(self) -> None:
+        for _ in range(self._threads):
+            self._queue.put(None)
+
+    def _sit(self) -> None:
+        while True:
+            with self._lock:
+                self._idle += 1
+            work = self._queue.get()
+            with self._lock:
+                self._idle -= 1
+            if work is None:
+                return
+            run, nursery = work
+            if run.take():
+                run.outcome = perform(
+                    run.task.work, run.said, nursery=nursery, context=run.context, clock=clock.estimate
+                )
+                close_old_connections()
+                self._done(run)

@@ -1,0 +1,417 @@
+"""One attempt of one step: from what the worker knows of it to its outcome. Knows nothing of the database."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import threading
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Protocol, Self, TypeVar, get_args
+
+from django.utils import timezone
+
+from activities.text import clean_json, clean_text
+from execution.alarms import alarms
+from execution.steps.fields import Field, shown
+from schedules import registry
+from schedules.registry import ConfigError
+
+if TYPE_CHECKING:
+    from execution.nursery import Nursery
+
+logger = logging.getLogger(__name__)
+
+Isolation = Literal["thread", "process"]
+Reason = Literal["cancel", "timeout", "drain", "lost"]
+ItemOutcome = Literal["ok", "warning", "failed", "skipped"]
+
+RESULT_BYTES = 256 * 1024
+ERROR_CHARS = 8_000
+TRACEBACK_CHARS = 64_000
+OWN_FILES = (str(Path(__file__).parent), str(Path(__file__).parents[1] / "child.py"))
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the worker knows of one attempt. All of it is JSON, so that it can be sent to a child."""
+
+    key: str
+    attempt: int
+    name: str
+    step_type: str
+    config: dict[str, Any]
+    timeout_seconds: float | None = None
+    execution_id: int | None = None
+    schedule_name: str = ""
+    nominal_at: str | None = None
+
+
+class Sink(Protocol):
+    """Where a running step's words go. Called from several threads; may block, which slows the step down."""
+
+    def output(self, stream: str, lines: list[str]) -> None: ...
+
+    def progress(self, done: int, total: int | None, message: str) -> None: ...
+
+    def item(self, name: str, outcome: str, message: str) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    status: str
+    executed_at: datetime
+    finished_at: datetime
+    message: str = ""
+    error: str = ""
+    traceback: str = ""
+    result: object = None
+    items_total: int = 0
+    items_failed: int = 0
+    interrupted: Reason | None = None
+    can_retry: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        times = {"executed_at": self.executed_at.isoformat(), "finished_at": self.finished_at.isoformat()}
+        return vars(self) | times
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        times = {name: datetime.fromisoformat(data[name]) for name in ("executed_at", "finished_at")}
+        return cls(**(data | times))
+
+
+def perform(
+    work: Work,
+    sink: Sink,
+    *,
+    nursery: Nursery,
+    context: Context | None = None,
+    clock: Callable[[], datetime] = timezone.now,
+) -> Outcome:
+    """Runs the attempt in this thread. Never raises: whatever happens is an outcome."""
+    ctx = context or Context(work, sink)
+    ctx.nursery, ctx.clock = nursery, clock
+    alarm = None
+    if work.timeout_seconds is not None:
+        alarm = alarms.after(work.timeout_seconds, lambda: ctx.interrupt("timeout"))
+    try:
+        return conclude(ctx, lambda: _run(ctx))
+    finally:
+        if alarm is not None:
+            alarms.cancel(alarm)
+
+
+def _run(ctx: Context) -> object:
+    ctx.check()
+    try:
+        step_type = get(ctx.work.step_type)
+        ctx.config = step_type.clean(ctx.work.config)
+    except (UnknownStepType, ConfigError) as error:
+        raise CannotRun(f"cannot run on worker {socket.gethostname()}: {error}") from None
+    return step_type.run(ctx)
+
+
+def conclude(ctx: Context, run: Callable[[], object]) -> Outcome:
+    """The one place where a run becomes an outcome."""
+    ctx.started()
+    try:
+        try:
+            value = run()
+        except SystemExit as leaving:
+            # What a command-line function does at its end; only a code says that it failed.
+            if leaving.code not in (None, 0):
+                raise
+            value = None
+        if isinstance(value, Outcome):
+            return value
+        return _interrupted(ctx, None) if ctx.saw_interrupt else _completed(ctx, as_result(value))
+    except BaseException as error:  # whatever user code raises ends this attempt, not the worker
+        return _interrupted(ctx, error) if ctx.saw_interrupt else _failed(ctx, error)
+
+
+def as_result(value: object) -> object:
+    """The value as it comes back from JSON; StepFailed if it cannot be stored."""
+    if value is None:
+        return None
+    try:
+        text = json.dumps(clean_json(value), allow_nan=False, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StepFailed(f"the result cannot be stored as JSON: {error}", can_retry=False) from None
+    if (size := len(text.encode())) > RESULT_BYTES:
+        raise StepFailed(
+            f"the result is {size:,} bytes of JSON, more than the {RESULT_BYTES:,} that are kept; "
+            "write it to a file and return where it is",
+            can_retry=False,
+        )
+    stored: object = json.loads(text)
+    return stored
+
+
+def _completed(ctx: Context, result: object) -> Outcome:
+    total, failed, warned = ctx.items_total, ctx.items_failed, ctx.items_warned
+    if total and failed == total:
+        error = "the only item failed" if total == 1 else f"all {total} items failed"
+        return _outcome(ctx, "failed_with_error", error=error, result=result, can_retry=True)
+    if failed or warned:
+        counts = [f"{failed} failed"] * bool(failed) + [f"{warned} with a warning"] * bool(warned)
+        message = f"{total} items: {', '.join(counts)}"
+        return _outcome(ctx, "complete_with_warning", message=message, result=result)
+    return _outcome(ctx, "complete", result=result)
+
+
+def _interrupted(ctx: Context, error: BaseException | None) -> Outcome:
+    trace = "" if error is None else _trace(error)
+    if ctx.reason == "cancel":
+        return _outcome(ctx, "cancelled", message="cancelled", traceback=trace, interrupted="cancel")
+    told = {
+        "timeout": f"timed out after {ctx.work.timeout_seconds or 0:g} s",
+        "drain": "worker stopped",
+        "lost": "worker lost its lease",
+    }[str(ctx.reason)]
+    return _outcome(
+        ctx, "failed_with_error", error=told, traceback=trace, interrupted=ctx.reason, can_retry=True
+    )
+
+
+def _failed(ctx: Context, error: BaseException) -> Outcome:
+    match error:
+        case Skipped():
+            return _outcome(ctx, "skipped", message=clean_text(str(error))[:ERROR_CHARS])
+        case CannotRun():
+            told, can_retry = str(error), False
+        case StepFailed():
+            told, can_retry = str(error), error.can_retry
+        case _:
+            told, can_retry = _told(error), True
+    return _outcome(
+        ctx,
+        "failed_with_error",
+        error=clean_text(told)[:ERROR_CHARS],
+        traceback=_trace(error),
+        can_retry=can_retry,
+    )
+
+
+def _outcome(ctx: Context, status: str, **rest: Any) -> Outcome:
+    return Outcome(
+        status=status,
+        executed_at=ctx.executed_at,
+        finished_at=ctx.clock(),
+        items_total=ctx.items_total,
+        items_failed=ctx.items_failed,
+        **rest,
+    )
+
+
+def _told(error: BaseException) -> str:
+    try:
+        words = str(error)
+    except Exception:  # an exception of somebody else's making may be unprintable
+        words = "(its message cannot be shown)"
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+
+
+def _trace(error: BaseException) -> str:
+    """Where user code was; empty if the error is JIM's own."""
+    if isinstance(error, CannotRun) and error.__cause__:
+        error = error.__cause__
+    told = traceback.TracebackException.from_exception(error)
+    told.stack[:] = [frame for frame in told.stack if not frame.filename.startswith(OWN_FILES)]
+    return clean_text("".join(told.format()))[-TRACEBACK_CHARS:] if told.stack else ""
+
+
+class CannotRun(Exception):
+    """The step cannot run here; the message says why. Never retried."""
+
+
+class StepFailed(Exception):
+    """A failure in words that need no type and no traceback."""
+
+    def __init__(self, message: str, *, can_retry: bool = True) -> None:
+        super().__init__(message)
+        self.can_retry = can_retry
+
+
+class Interrupted(BaseException):
+    """Raised inside a step that is being cancelled, timed out or drained."""
+
+
+class Skipped(BaseException):
+    """Raised by `Context.skip`."""
+
+
+class Context:
+    """What a running step gets, the same in a thread of the worker and in a child process."""
+
+    def __init__(self, work: Work, sink: Sink) -> None:
+        self.work = work
+        self.config = work.config
+        self.nursery: Nursery | None = None
+        self.clock: Callable[[], datetime] = timezone.now
+        self.reason: Reason | None = None
+        self.saw_interrupt = False
+        self.items_total = self.items_failed = self.items_warned = 0
+        self._sink = sink
+        self._callbacks: list[Callable[[], object]] = []
+        # Both are safe in a signal handler, which may run in the middle of any call of the same thread.
+        self._lock = threading.RLock()
+        self._woken: SimpleQueue[None] = SimpleQueue()
+
+    @property
+    def idempotency_key(self) -> str:
+        return self.work.key
+
+    @property
+    def attempt(self) -> int:
+        return self.work.attempt
+
+    @cached_property
+    def nominal_at(self) -> datetime | None:
+        return datetime.fromisoformat(self.work.nominal_at) if self.work.nominal_at else None
+
+    def write(self, text: object) -> None:
+        self.output("log", str(text).splitlines())
+
+    def output(self, stream: str, lines: Sequence[str]) -> None:
+        self._sink.output(stream, [clean_text(line) for line in lines])
+
+    def progress(self, done: int, total: int | None = None, message: str = "") -> None:
+        self._sink.progress(int(done), None if total is None else int(total), clean_text(str(message)))
+
+    def item(self, name: object, outcome: ItemOutcome = "ok", message: object = "") -> None:
+        if outcome not in get_args(ItemOutcome):
+            raise ValueError(f"an item's outcome is ok, warning, failed or skipped, not {outcome!r}")
+        with self._lock:
+            self.items_total += 1
+            self.items_failed += outcome == "failed"
+            self.items_warned += outcome == "warning"
+        self._sink.item(clean_text(str(name)), outcome, clean_text(str(message)))
+
+    def skip(self, reason: object) -> NoReturn:
+        raise Skipped(str(reason))
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the step should stop. One that has seen a yes counts as interrupted, however it ends."""
+        self.saw_interrupt = self.saw_interrupt or self.reason is not None
+        return self.saw_interrupt
+
+    def check(self) -> None:
+        if self.cancelled:
+            raise Interrupted(self.reason)
+
+    def wait(self, seconds: float) -> None:
+        try:
+            self._woken.get(timeout=max(seconds, 0))
+        except Empty:
+            return
+        self._woken.put(None)  # for whoever else waits
+        self.check()
+
+    def interrupt(self, reason: Reason) -> None:
+        """From any thread; the first reason counts."""
+        with self._lock:
+            if self.reason is not None:
+                return
+            self.reason = reason
+            self._woken.put(None)
+            for callback in self._callbacks:
+                self._call(callback)
+
+    @contextmanager
+    def on_interrupt(self, callback: Callable[[], object]) -> Iterator[None]:
+        """Within the block an interrupt calls back, at once if it came before. It must not block."""
+        with self._lock:
+            self._callbacks.append(callback)
+            if self.reason is not None:
+                self._call(callback)
+        try:
+            yield
+        finally:
+            # Under the lock: a late interrupt must not hit what the callback's process does next.
+            with self._lock:
+                self._callbacks.remove(callback)
+
+    def started(self) -> None:
+        """What came before was preparation: the step itself starts now."""
+        self.executed_at = self.clock()
+
+    def _call(self, callback: Callable[[], object]) -> None:
+        try:
+            callback()
+        except Exception:
+            logger.exception("Interrupting step %s of task %s failed", self.work.name, self.work.key)
+
+
+class StepType(ABC):
+    name: ClassVar[str]
+    title: ClassVar[str]
+    fields: ClassVar[tuple[Field, ...]] = ()
+    needs_code_permission: ClassVar[bool] = True
+
+    @abstractmethod
+    def run(self, ctx: Context) -> object:
+        """Called in a thread of the worker; returns JSON or None, raises on failure."""
+
+    def isolation(self, config: dict[str, Any]) -> Isolation:
+        return "thread"
+
+    def clean(self, config: object) -> dict[str, Any]:
+        """The canonical config; ConfigError if there is none."""
+        if not isinstance(config, Mapping):
+            raise ConfigError({"config": f"must be an object of settings, not {shown(config)}"})
+        known = ", ".join(field.name for field in self.fields)
+        names = {field.name for field in self.fields}
+        errors = {
+            str(name): f"is not a setting of {self.name} steps; they have {known}"
+            for name in config
+            if name not in names
+        }
+        values = {}
+        for field in self.fields:
+            try:
+                values[field.name] = field.clean(config.get(field.name))
+            except ValueError as error:
+                errors[field.name] = str(error)
+        if errors := errors or self.check(values):
+            raise ConfigError(errors)
+        return values
+
+    def check(self, values: dict[str, Any]) -> dict[str, str]:
+        """What is wrong beyond the form of the single fields, by field."""
+        return {}
+
+
+class UnknownStepType(KeyError):
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+S = TypeVar("S", bound=type[StepType])
+
+
+def register(step_type: S) -> S:
+    """Makes the type known under its name. Call it in `AppConfig.ready`."""
+    known = registry.step_types.setdefault(step_type.name, step_type())
+    if type(known) is not step_type:
+        raise ValueError(f"two step types are called {step_type.name!r}: {type(known)!r} and {step_type!r}")
+    return step_type
+
+
+def get(name: str) -> StepType:
+    try:
+        found = registry.step_types[name]
+    except KeyError:
+        known = ", ".join(sorted(registry.step_types))
+        raise UnknownStepType(f"there is no step type {name!r}; known are {known}") from None
+    assert isinstance(found, StepType)
+    return found

@@ -1,0 +1,340 @@
+"""The worker's loop: write what has ended, see what was cancelled, claim, else sleep."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from queue import SimpleQueue
+
+from django.conf import settings
+from django.db import connection, connections
+
+from activities import clock
+from activities.wake import Watch
+
+from . import recorder, recovery
+from .finishing import AWAY, finish, still_held
+from .housekeeping import keep_house
+from .lifeline import Lifeline
+from .models import Worker, WorkerTask
+from .models.task import Finish
+from .nursery import Nursery
+from .seats import Run, Seats
+from .steps.base import Isolation, Reason
+
+logger = logging.getLogger(__name__)
+
+MOST_AHEAD = 100
+AHEAD_SECONDS = 0.25
+QUICK_SECONDS = 0.02
+SAID_SECONDS = 0.25
+HOUSEKEEPING_SECONDS = 60
+STARVED_SECONDS = 600
+RETRY_SECONDS = 1
+
+
+class WorkerLoop:
+    """One worker process. `run()` returns whether it wants to be started again, as a new process."""
+
+    def __init__(
+        self, *, processes: int, threads: int, pools: Sequence[str] = (), until_idle: bool = False
+    ) -> None:
+        self.pools = tuple(pools)
+        self.until_idle = until_idle
+        self.seats: dict[Isolation, Seats] = {
+            "thread": Seats(threads, self._outcome),
+            "process": Seats(processes, self._outcome),
+        }
+        self.runs: dict[tuple[int, int], Run] = {}
+        self.ended: SimpleQueue[Run] = SimpleQueue()
+        self.unwritten: list[Run] = []
+        self.is_doubtful = False
+        self.ahead = 0
+        self.is_buried = False
+        self.wants_restart = False
+        self.stopping = threading.Event()
+        self.closed = threading.Event()
+        self.woken = threading.Event()
+        self.watch = Watch("jim_tasks", self._changed)
+        self.changed = True
+        self.last_look = self.last_said = 0.0
+        self.last_housekeeping = time.monotonic()
+        self.deadline: float | None = None
+
+    def run(self) -> bool:
+        self._open()
+        try:
+            while not self.stopping.is_set():
+                self._pass(claiming=True)
+            self._drain()
+        finally:
+            self._close()
+        return self.wants_restart
+
+    def stop(self) -> None:
+        """From another thread: drain, then end. The second time: do not wait for the steps."""
+        self.deadline = 0.0 if self.stopping.is_set() else time.monotonic() + settings.JIM_GRACE_SECONDS
+        self.stopping.set()
+        self.woken.set()
+
+    def _open(self) -> None:
+        recovery.bury_proven_dead(clock.now())
+        recovery.recover(clock.now())
+        self._register()
+        self.beats = threading.Thread(target=self._beat, name="beat", daemon=True)
+        self.beats.start()
+        self.watch.start()
+
+    def _register(self) -> None:
+        """A new id at each boot, and after a burial: nothing of the old one counts any more."""
+        worker_id = uuid.uuid4()
+        self.lifeline = Lifeline(worker_id)
+        self.nursery = Nursery(keep_fds=(self.lifeline.fd,))
+        seats = sum(seats.size for seats in self.seats.values())
+        self.worker = Worker.objects.register(id=worker_id, pools=self.pools, seats=seats, now=clock.now())
+        self.last_beat = time.monotonic()
+        self.is_buried = False
+        logger.info("worker %s is ready: %d seats", worker_id, seats)
+
+    def _pass(self, *, claiming: bool) -> None:
+        """One turn of the loop; if the database is away, what runs goes on and what ended is kept."""
+        self.woken.clear()
+        try:
+            if self.is_buried:
+                self._reincarnate()
+            busy = self._flush()
+            self._tell()
+            self._look_after()
+            if claiming:
+                busy += self._claim()
+            self._keep_house(is_idle=not busy and not self.runs)
+            if not busy:
+                self._rest()
+        except AWAY as error:
+            logger.warning("the database is away, trying again: %s", error)
+            connection.close()
+            self.closed.wait(RETRY_SECONDS)
+
+    def _flush(self) -> int:
+        """Writes the outcomes that have come in, all in one transaction."""
+        while not self.ended.empty():
+            self.unwritten.append(self.ended.get())
+        batch = self.unwritten
+        by_worker: dict[uuid.UUID, list[Run]] = defaultdict(list)
+        for run in batch:
+            by_worker[run.worker_id].append(run)
+        for worker_id, runs in by_worker.items():
+            try:
+                recorder.write([run.said for run in runs], worker_id=worker_id)
+                self._finish(runs, worker_id)
+            except AWAY:
+                self.is_doubtful = True
+                raise
+        self.unwritten, self.is_doubtful = [], False
+        for run in batch:
+            self.runs.pop((run.task.pk, run.task.attempt), None)
+        self._adapt(batch)
+        return len(batch)
+
+    def _adapt(self, batch: Sequence[Run]) -> None:
+        """Claiming ahead of free seats pays only while tasks are shorter than a claim."""
+        times = [run.outcome.finished_at - run.outcome.executed_at for run in batch if run.outcome]
+        if times:
+            is_quick = sum(times, timedelta()) / len(times) < timedelta(seconds=QUICK_SECONDS)
+            self.ahead = min(MOST_AHEAD, max(8, self.ahead * 2)) if is_quick else 0
+
+    def _finish(self, runs: Sequence[Run], worker_id: uuid.UUID) -> None:
+        finishes = [_with_last_words(run) for run in runs]
+        if self.is_doubtful:
+            # An error at COMMIT does not say whether it was carried out.
+            finishes = still_held(finishes, worker_id=worker_id)
+        if finishes:
+            finish(finishes, worker_id=worker_id, now=clock.now())
+
+    def _tell(self) -> None:
+        """Output, items and progress of what is running."""
+        if time.monotonic() - self.last_said < SAID_SECONDS:
+            return
+        self.last_said = time.monotonic()
+        runs = [run for run in self.runs.values() if run.worker_id == self.worker.pk and not run.is_unstarted]
+        refused = recorder.write([run.said for run in runs], worker_id=self.worker.pk)
+        for run in runs:
+            if run.task.activity_id in refused:
+                self._interrupt(run, "lost")
+
+    def _look_after(self) -> None:
+        """Asks steps to stop that were cancelled or taken away; gives back what was claimed too early."""
+        if not self.runs:
+            return
+        self._release_unstarted(older_than=0 if self.stopping.is_set() else AHEAD_SECONDS)
+        if not self.changed and time.monotonic() - self.last_look < settings.JIM_POLL_SECONDS:
+            return
+        self.changed, self.last_look = False, time.monotonic()
+        mine = WorkerTask.objects.processing().filter(worker=self.worker.pk)
+        held = {
+            (pk, attempt): at for pk, attempt, at in mine.values_list("pk", "attempt", "cancel_requested_at")
+        }
+        for key, run in list(self.runs.items()):
+            if key not in held:
+                self._interrupt(run, "lost")
+            elif held[key] is not None:
+                self._interrupt(run, "cancel")
+        self._give_up_on_deaf_steps()
+
+    def _interrupt(self, run: Run, reason: Reason) -> None:
+        if run.outcome is not None:
+            return
+        if run.take():
+            self._conclude(
+                run, reason, "cancelled before it started" if reason == "cancel" else "worker lost its lease"
+            )
+        elif run.interrupted is None:
+            run.interrupted = time.monotonic()
+            run.context.interrupt(reason)
+
+    def _conclude(self, run: Run, reason: Reason, why: str) -> None:
+        """Ends an attempt in place of its step."""
+        run.outcome = Finish.unfinished(run.task, reason, why, now=clock.now()).outcome
+        self._outcome(run)
+
+    def _give_up_on_deaf_steps(self) -> None:
+        """A function in a thread cannot be killed: if it ignores its token, this process is replaced."""
+        for run in self.runs.values():
+            deaf = run.interrupted and time.monotonic() - run.interrupted > settings.JIM_GRACE_SECONDS
+            if deaf and run.outcome is None and not self.stopping.is_set():
+                logger.error(
+                    "step %s ignores its interruption; this worker drains and restarts", run.task.name
+                )
+                self.wants_restart = True
+                self.stop()
+
+    def _claim(self) -> int:
+        lease = settings.JIM_LEASE_SECONDS
+        if self.is_buried or time.monotonic() - self.last_beat > lease * 5 / 6:
+            return 0
+        free = {isolation: seats.size - self._busy(isolation) for isolation, seats in self.seats.items()}
+        if free["thread"] > 0 or self.ahead:
+            free["thread"] += self.ahead
+        tasks = WorkerTask.objects.claim(self.worker, seats=free, pools=self.pools, now=clock.now())
+        for task in tasks:
+            run = Run(task, self.worker.pk)
+            self.runs[task.pk, task.attempt] = run
+            self.seats["process" if task.isolation == "process" else "thread"].submit(run, self.nursery)
+        return len(tasks)
+
+    def _busy(self, isolation: Isolation) -> int:
+        return sum(run.task.isolation == isolation for run in self.runs.values())
+
+    def _is_ready(self) -> bool:
+        return WorkerTask.objects.claimable(pools=self.pools, now=clock.now()).exists()
+
+    def _release_unstarted(self, *, older_than: float) -> None:
+        now = time.monotonic()
+        early = [run for run in self.runs.values() if run.is_unstarted and now - run.claimed >= older_than]
+        early = [run for run in early if run.take()]
+        if not early:
+            return
+        self.ahead = 0
+        released = WorkerTask.objects.release([run.task for run in early], worker_id=self.worker.pk)
+        for run in early:
+            if run.task.pk in released:
+                del self.runs[run.task.pk, run.task.attempt]
+            else:
+                self._conclude(run, "cancel", "cancelled before it started")
+
+    def _keep_house(self, *, is_idle: bool) -> None:
+        waited = time.monotonic() - self.last_housekeeping
+        if waited > (HOUSEKEEPING_SECONDS if is_idle else STARVED_SECONDS):
+            self.last_housekeeping = time.monotonic()
+            keep_house(clock.now())
+
+    def _rest(self) -> None:
+        if self.until_idle and not self.runs and not self._is_ready():
+            self.stop()
+        else:
+            self.woken.wait(SAID_SECONDS if self.runs else settings.JIM_POLL_SECONDS)
+
+    def _reincarnate(self) -> None:
+        """Somebody buried this worker: its steps run elsewhere by now, so they end here without a trace."""
+        logger.error("worker %s was buried; its steps are ended and it registers anew", self.worker.pk)
+        for run in list(self.runs.values()):
+            self._interrupt(run, "lost")
+        self.nursery.close()
+        self.lifeline.drop()
+        self._register()
+
+    def _drain(self) -> None:
+        """No more claims; steps may end within the grace period, then they are ended and queued again."""
+        self.changed = True
+        while self._running() and time.monotonic() < (self.deadline or 0):
+            self._pass(claiming=False)
+        for run in self._running():
+            self._interrupt(run, "drain")
+        hard = time.monotonic() + settings.JIM_KILL_SECONDS + 2
+        while self._running() and time.monotonic() < hard:
+            self._pass(claiming=False)
+        for run in self._running():
+            self._conclude(
+                run, run.context.reason or "drain", "worker stopped; the step ignored its interruption"
+            )
+        while self.runs and time.monotonic() < hard + settings.JIM_LEASE_SECONDS:
+            self._pass(claiming=False)
+
+    def _running(self) -> list[Run]:
+        return [run for run in self.runs.values() if run.outcome is None]
+
+    def _close(self) -> None:
+        self.closed.set()
+        self.watch.stop()
+        for seats in self.seats.values():
+            seats.close()
+        self.nursery.close()
+        try:
+            self.worker.stop(clock.now())
+            self.lifeline.drop()
+        except AWAY as error:
+            logger.warning("the database is away, so nobody knows that this worker stopped: %s", error)
+        self.beats.join(timeout=5)
+
+    def _beat(self) -> None:
+        """On its own thread and connection, so that nothing else that is slow costs the lease."""
+        try:
+            while not self.closed.wait(settings.JIM_LEASE_SECONDS / 12):
+                self._beat_once()
+        finally:
+            connections.close_all()
+
+    def _beat_once(self) -> None:
+        worker, before = self.worker, time.monotonic()
+        try:
+            clock.sync()
+            if worker.beat(clock.now()):
+                self.last_beat = before
+            elif worker is self.worker and not self.closed.is_set():
+                self.is_buried = True
+                self.woken.set()
+        except Exception as error:
+            logger.warning("beat failed: %s", error)
+            connection.close()
+
+    def _outcome(self, run: Run) -> None:
+        self.ended.put(run)
+        self.woken.set()
+
+    def _changed(self) -> None:
+        self.changed = True
+        self.woken.set()
+
+
+def _with_last_words(run: Run) -> Finish:
+    """The last progress message stands as the message of an outcome that has none."""
+    finish = run.finish
+    if finish.outcome.message or not run.said.message:
+        return finish
+    return replace(finish, outcome=replace(finish.outcome, message=run.said.message))
