@@ -1,0 +1,78 @@
+PYTHON ?= python3
+# Private, so that neither a read-only home nor another user's cache gets in the way.
+export UV_CACHE_DIR ?= $(CURDIR)/.uv/cache
+export UV_PYTHON_DOWNLOADS := never
+UV := .uv/bin/uv
+BIN := .venv/bin
+SUITES := test-sqlite test-postgres test-sqlite-serial test-postgres-serial
+
+.PHONY: help run test lint format lock venv clean $(SUITES)
+
+help:
+	@echo "make run      start JIM on http://127.0.0.1:8000 (JIM_PORT, JIM_DATA_DIR for a second one)"
+	@echo "make test     the whole suite, on SQLite and on PostgreSQL"
+	@echo "make lint     ruff, mypy, import-linter, Django's checks"
+	@echo "make format   ruff format and its safe fixes"
+	@echo "make lock     lock the dependencies of pyproject.toml (UPGRADE=1: to their newest versions)"
+	@echo "make venv     .venv with everything for development"
+	@echo "make clean    remove .venv, .uv and caches; data/ stays"
+
+run: .venv/.run
+	@exec $(BIN)/python manage.py up
+
+# Every suite runs even if one before it failed; the exit code says whether all were green.
+test: .venv/.dev
+	@$(MAKE) --no-print-directory --keep-going -j1 $(SUITES)
+
+# Two processes saturate two cores; what starts processes of its own or counts seconds then runs alone.
+test-sqlite: .venv/.dev
+	JIM_TEST_DB=sqlite $(BIN)/pytest -q -n 2 -m "not serial"
+
+test-postgres: .venv/.dev
+	JIM_TEST_DB=postgres $(BIN)/pytest -q -n 2 -m "not serial"
+
+test-sqlite-serial: .venv/.dev
+	JIM_TEST_DB=sqlite $(BIN)/pytest -q -m serial
+
+test-postgres-serial: .venv/.dev
+	JIM_TEST_DB=postgres $(BIN)/pytest -q -m serial
+
+# Its own data folder: checking must not create or touch the one in use.
+lint: export JIM_DATA_DIR := $(CURDIR)/.venv/lint-data
+lint: export DATABASE_URL :=
+lint: .venv/.dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python manage.py makemigrations --check --dry-run
+	$(BIN)/python manage.py check --fail-level WARNING
+
+format: .venv/.dev
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+COMPILE = $(UV) pip compile -q $(if $(UPGRADE),--upgrade) --universal --python-version 3.11 --generate-hashes --no-header
+lock: $(UV)
+	$(COMPILE) -o requirements.lock pyproject.toml
+	$(COMPILE) -o requirements-dev.lock -c requirements.lock --group dev pyproject.toml
+
+venv: .venv/.dev
+
+clean:
+	rm -rf .venv .uv .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache node_modules
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+
+.venv/.run: requirements.lock | $(UV)
+	@test -x $(BIN)/python || $(UV) venv -q --clear --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" .venv
+	$(UV) pip install -q --python .venv --require-hashes -r requirements.lock
+	@touch $@
+
+.venv/.dev: requirements-dev.lock .venv/.run
+	$(UV) pip sync -q --python .venv --require-hashes requirements-dev.lock
+	@touch $@
+
+# pip --target needs neither ensurepip nor permission to write to the system's packages.
+$(UV):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "JIM needs Python 3.11 or newer; set PYTHON=")'
+	$(PYTHON) -m pip install -q --disable-pip-version-check --root-user-action=ignore --target .uv uv==0.13.7

@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+import os
+import warnings
+
+from django.core.asgi import get_asgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "jimsite.settings")
+os.environ.setdefault("JIM_DATABASE_POOL", "1")
+# WhiteNoise hands static files over as ordinary iterators. They are few, small and cached by the browser.
+warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous iterators")
+application = get_asgi_application()

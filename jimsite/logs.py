@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import structlog
+
+
+def logging_config(*, json: bool, level: str) -> dict[str, Any]:
+    """For a person by default (in colour on a terminal), for a machine as one JSON object per line."""
+    shared = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso" if json else "%Y-%m-%d %H:%M:%S", utc=True),
+    ]
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {
+            "jim": {
+                "()": structlog.stdlib.ProcessorFormatter,
+                "foreign_pre_chain": shared,
+                "processors": [
+                    structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                    *(_for_machines() if json else _for_people()),
+                ],
+            },
+        },
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "jim"}},
+        "root": {"handlers": ["stderr"], "level": level},
+        # Django's own handlers print a second time, or send mail that nobody configured.
+        "loggers": {
+            "django": {"handlers": [], "level": level, "propagate": True},
+            "django.server": {"handlers": [], "propagate": True},
+        },
+    }
+
+
+def _for_machines() -> list[Any]:
+    return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+
+
+def _for_people() -> list[Any]:
+    return [
+        structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
+    ]

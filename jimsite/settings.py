@@ -1,0 +1,130 @@
+"""Every JIM_… setting can be given as an environment variable of the same name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jimsite import environment
+from jimsite.logs import logging_config
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+# What belongs to this installation and must outlive an upgrade: database, secret key, worker locks.
+JIM_DATA_DIR = environment.folder("JIM_DATA_DIR", BASE_DIR / "data")
+
+# How long a worker may be silent before its tasks are given to others. Every other interval of the
+# engine is a fraction of it, so this one number trades speed of recovery for tolerance of pauses.
+JIM_LEASE_SECONDS = environment.seconds("JIM_LEASE_SECONDS", 60, least=0.5)
+# How often idle loops look for work that no notification announced.
+JIM_POLL_SECONDS = environment.seconds("JIM_POLL_SECONDS", 2, least=0.01)
+# How long running steps may go on after a stop was asked for.
+JIM_GRACE_SECONDS = environment.seconds("JIM_GRACE_SECONDS", 30, least=0)
+# How long a process may take to end between TERM and KILL.
+JIM_KILL_SECONDS = environment.seconds("JIM_KILL_SECONDS", 1, least=0)
+
+# What is kept of one attempt's output; whichever is reached first.
+JIM_OUTPUT_BYTES = environment.whole("JIM_OUTPUT_BYTES", 1_048_576, least=1, most=1_073_741_824)
+JIM_OUTPUT_LINES = environment.whole("JIM_OUTPUT_LINES", 10_000, least=1, most=10_000_000)
+
+# The only folders that "executable" steps may start programs from.
+JIM_EXECUTABLE_FOLDERS = environment.folders(
+    "JIM_EXECUTABLE_FOLDERS", [BASE_DIR / "scripts", JIM_DATA_DIR / "scripts"]
+)
+
+JIM_RETENTION_DAYS = environment.whole("JIM_RETENTION_DAYS", 90, least=1, most=36_500)
+JIM_AUDIT_DAYS = environment.whole("JIM_AUDIT_DAYS", 3_650, least=1, most=36_500)
+
+JIM_PORT = environment.whole("JIM_PORT", 8_000, least=1, most=65_535)
+
+DEBUG = environment.flag("JIM_DEBUG")
+SECRET_KEY = environment.secret_key(data_dir=JIM_DATA_DIR)
+# Local names only: a public name has to be allowed on purpose (comma-separated).
+ALLOWED_HOSTS = environment.words("JIM_ALLOWED_HOSTS", ["127.0.0.1", "localhost", "[::1]"])
+CSRF_TRUSTED_ORIGINS = environment.words("JIM_TRUSTED_ORIGINS", [])
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "activities",
+    "schedules",
+    "execution",
+    "jimsite",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+ROOT_URLCONF = "jimsite.urls"
+ASGI_APPLICATION = "jimsite.asgi.application"
+WSGI_APPLICATION = "jimsite.wsgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+DATABASES = {
+    "default": environment.database(data_dir=JIM_DATA_DIR, pooled=environment.flag("JIM_DATABASE_POOL")),
+}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{validator}"}
+    for validator in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+
+# Behind TLS (JIM_HTTPS=1) cookies never travel in the clear; without it, a secure cookie would lock
+# everybody out of http://127.0.0.1.
+JIM_HTTPS = environment.flag("JIM_HTTPS")
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = JIM_HTTPS
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if JIM_HTTPS else None
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+X_FRAME_OPTIONS = "DENY"
+# Cookies know no ports: instances side by side on one host would log each other out.
+SESSION_COOKIE_NAME = f"jim_session_{JIM_PORT}"
+CSRF_COOKIE_NAME = f"jim_csrf_{JIM_PORT}"
+
+LANGUAGE_CODE = "en-gb"
+USE_I18N = True
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+STATIC_URL = "static/"
+STATICFILES_DIRS = [path for path in [BASE_DIR / "static"] if path.is_dir()]
+# Served straight from the packages: nothing to collect before the first start or after an upgrade.
+WHITENOISE_USE_FINDERS = True
+
+LOGGING = logging_config(
+    json=environment.flag("JIM_LOG_JSON"),
+    level=environment.choice("JIM_LOG_LEVEL", "INFO", among=["DEBUG", "INFO", "WARNING", "ERROR"]),
+)

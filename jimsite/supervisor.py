@@ -1,0 +1,175 @@
+"""Keeps a few processes running together: starts them, starts again what ends, stops all of them in order."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+logger = logging.getLogger(__name__)
+
+STOP_SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+BACKOFFS = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+# A child that ran this long was well: its next end is not part of a crash loop.
+HEALTHY_AFTER = 60.0
+PR_SET_PDEATHSIG = 1
+
+
+def backoff(ends: int) -> float:
+    """Seconds before a child is started again after it ended so many times in a row."""
+    return BACKOFFS[min(ends, len(BACKOFFS)) - 1]
+
+
+@dataclass
+class Child:
+    name: str
+    argv: list[str]
+    # What may take that long to stop; the others get the default.
+    stop_seconds: float = 5.0
+    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    started_at: float = field(default=0.0, init=False)
+    start_at: float | None = field(default=0.0, init=False)
+    ends: int = field(default=0, init=False)
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def start(self) -> None:
+        # A session of its own: Ctrl-C reaches the supervisor alone, which then stops the children in order.
+        self.process = subprocess.Popen(
+            self.argv, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_stop_with_supervisor()
+        )
+        self.started_at, self.start_at = time.monotonic(), None
+
+    def bury(self) -> None:
+        """The child ended by itself: clear away what it left behind and decide when it starts again."""
+        assert self.process
+        self.signal(signal.SIGKILL)
+        now = time.monotonic()
+        self.ends = 1 if now - self.started_at >= HEALTHY_AFTER else self.ends + 1
+        self.start_at = now + backoff(self.ends)
+        logger.warning(
+            "%s %s, starting it again in %g s", self.name, _fate(self.process.returncode), backoff(self.ends)
+        )
+
+    def signal(self, number: signal.Signals) -> None:
+        """KILL goes to all that the child started; a gentle signal to the child, which passes it on."""
+        if self.process is None:
+            return
+        with suppress(ProcessLookupError):
+            if number is signal.SIGKILL:
+                os.killpg(self.process.pid, number)
+            else:
+                self.process.send_signal(number)
+
+
+class Supervisor:
+    """`stages`: groups of children; they are stopped group by group, in this order."""
+
+    def __init__(self, *stages: list[Child]) -> None:
+        self.stages = stages
+        self.children = [child for stage in stages for child in stage]
+
+    def run(self, *, is_ready: Callable[[], bool], when_ready: Callable[[], None]) -> None:
+        """Returns after a stop signal, when every child has ended."""
+        ready = False
+        with _signals() as arrived:
+            try:
+                while True:
+                    self._tend()
+                    if not ready and is_ready():
+                        ready = True
+                        when_ready()
+                    if arrived(timeout=self._seconds_to_next_start() if ready else 0.1) & STOP_SIGNALS:
+                        break
+                self._stop(arrived)
+            finally:
+                self._kill()
+
+    def _tend(self) -> None:
+        for child in self.children:
+            if child.start_at is None and not child.running:
+                child.bury()
+            if child.start_at is not None and child.start_at <= time.monotonic():
+                child.start()
+
+    def _seconds_to_next_start(self) -> float | None:
+        due = [child.start_at for child in self.children if child.start_at is not None]
+        return max(0.0, min(due) - time.monotonic()) if due else None
+
+    def _stop(self, arrived: Callable[..., set[signal.Signals]]) -> None:
+        logger.info("stopping; running steps may end first (Ctrl-C again: stop at once)")
+        for stage in self.stages:
+            for child in stage:
+                child.signal(signal.SIGTERM)
+            deadline = time.monotonic() + max(child.stop_seconds for child in stage)
+            while (left := deadline - time.monotonic()) > 0 and any(child.running for child in stage):
+                if arrived(timeout=left) & STOP_SIGNALS:
+                    return
+            for child in stage:
+                if child.running:
+                    logger.warning("%s did not stop in time and is killed", child.name)
+                    child.signal(signal.SIGKILL)
+
+    def _kill(self) -> None:
+        for child in self.children:
+            child.signal(signal.SIGKILL)
+        for child in self.children:
+            if child.process:
+                child.process.wait()
+        logger.info("stopped")
+
+
+@contextmanager
+def _signals() -> Iterator[Callable[..., set[signal.Signals]]]:
+    """Yields a function that waits for signals and returns those that came; the end of a child is one."""
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        reader.setblocking(False)
+        writer.setblocking(False)
+        handlers = {number: signal.signal(number, _noted) for number in STOP_SIGNALS | {signal.SIGCHLD}}
+        previous = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+
+        def arrived(*, timeout: float | None) -> set[signal.Signals]:
+            if not select.select([reader], [], [], timeout)[0]:
+                return set()
+            return {signal.Signals(number) for number in reader.recv(4096)}
+
+        try:
+            yield arrived
+        finally:
+            signal.set_wakeup_fd(previous)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+
+def _noted(number: int, frame: object) -> None:
+    """Python writes the number to the wake-up socket; there is nothing else to do."""
+
+
+def _stop_with_supervisor() -> Callable[[], None] | None:
+    """Linux tells a child that its parent is gone, even by kill -9. Other systems have no such thing."""
+    if sys.platform != "linux":
+        return None
+    prctl, supervisor = ctypes.CDLL(None).prctl, os.getpid()
+
+    def ask_for_signal() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != supervisor:
+            os._exit(1)
+
+    return ask_for_signal
+
+
+def _fate(code: int) -> str:
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"

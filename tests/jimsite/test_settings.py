@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import os
+import runpy
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+from tests.conftest import subprocess_env
+
+
+def load(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> dict[str, Any]:
+    for name in [name for name in os.environ if name.startswith("JIM_")] + ["DATABASE_URL"]:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return runpy.run_path(str(settings.BASE_DIR / "jimsite" / "settings.py"))
+
+
+BAD = [
+    ("JIM_LEASE_SECONDS", "abc", "JIM_LEASE_SECONDS=abc is not a number of seconds."),
+    ("JIM_LEASE_SECONDS", "-1", "JIM_LEASE_SECONDS=-1 must be between 0.5 and 86400."),
+    ("JIM_LEASE_SECONDS", "0", "JIM_LEASE_SECONDS=0 must be between 0.5 and 86400."),
+    ("JIM_LEASE_SECONDS", "nan", "JIM_LEASE_SECONDS=nan must be between 0.5 and 86400."),
+    ("JIM_LEASE_SECONDS", "inf", "JIM_LEASE_SECONDS=inf must be between 0.5 and 86400."),
+    ("JIM_POLL_SECONDS", "0", "JIM_POLL_SECONDS=0 must be between 0.01 and 86400."),
+    ("JIM_GRACE_SECONDS", "-0.1", "JIM_GRACE_SECONDS=-0.1 must be between 0 and 86400."),
+    ("JIM_KILL_SECONDS", "1 s", "JIM_KILL_SECONDS=1 s is not a number of seconds."),
+    ("JIM_OUTPUT_BYTES", "1MB", "JIM_OUTPUT_BYTES=1MB is not a whole number."),
+    ("JIM_OUTPUT_LINES", "0", "JIM_OUTPUT_LINES=0 must be between 1 and 1e+07."),
+    ("JIM_RETENTION_DAYS", "1.5", "JIM_RETENTION_DAYS=1.5 is not a whole number."),
+    ("JIM_AUDIT_DAYS", "-3", "JIM_AUDIT_DAYS=-3 must be between 1 and 36500."),
+    ("JIM_PORT", "http", "JIM_PORT=http is not a whole number."),
+    ("JIM_PORT", "0", "JIM_PORT=0 must be between 1 and 65535."),
+    ("JIM_PORT", "65536", "JIM_PORT=65536 must be between 1 and 65535."),
+    ("JIM_DEBUG", "maybe", "JIM_DEBUG=maybe is neither 1 nor 0."),
+    ("JIM_LOG_LEVEL", "chatty", "JIM_LOG_LEVEL=CHATTY must be one of DEBUG, INFO, WARNING, ERROR."),
+    ("DATABASE_URL", "mysql://root@localhost/jim", "DATABASE_URL must look like"),
+    ("DATABASE_URL", "oops://x", "DATABASE_URL must look like"),
+    ("DATABASE_URL", "jim.sqlite3", "DATABASE_URL must look like"),
+    ("DATABASE_URL", "postgresql://localhost", "DATABASE_URL must look like"),
+    ("DATABASE_URL", "postgresql://localhost:port/jim", "DATABASE_URL must look like"),
+    ("DATABASE_URL", "postgresql://user:p[ss@localhost/jim", "DATABASE_URL must look like"),
+    ("DATABASE_URL", "sqlite://", "DATABASE_URL must look like"),
+    ("DATABASE_URL", "sqlite://:memory:", "DATABASE_URL must look like"),
+    ("JIM_DATA_DIR", "/dev/null/jim", "The folder /dev/null/jim cannot be made: Not a directory."),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "message"), BAD)
+def test_a_bad_value_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, value: str, message: str
+) -> None:
+    with pytest.raises(ImproperlyConfigured) as refused:
+        load(monkeypatch, {"JIM_DATA_DIR": str(tmp_path), name: value})
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_refused_database_url_does_not_reveal_its_password(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with pytest.raises(ImproperlyConfigured) as refused:
+        load(
+            monkeypatch, {"JIM_DATA_DIR": str(tmp_path), "DATABASE_URL": "mysql://jim:hunter2@localhost/jim"}
+        )
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("name", "value", "message"), [BAD[0], BAD[1], BAD[18]])
+def test_manage_says_it_in_one_line(name: str, value: str, message: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "manage.py", "check"],
+        cwd=settings.BASE_DIR,
+        env=subprocess_env(**{name: value}),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert message in done.stderr
+
+
+def test_defaults(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    loaded = load(monkeypatch, {"JIM_DATA_DIR": str(tmp_path), "JIM_LEASE_SECONDS": "", "DATABASE_URL": ""})
+    assert loaded["JIM_LEASE_SECONDS"] == 60
+    assert loaded["DEBUG"] is False
+    assert loaded["ALLOWED_HOSTS"] == ["127.0.0.1", "localhost", "[::1]"]
+    assert loaded["JIM_EXECUTABLE_FOLDERS"] == [settings.BASE_DIR / "scripts", tmp_path / "scripts"]
+    assert loaded["DATABASES"]["default"]["NAME"] == str(tmp_path / "jim.sqlite3")
+
+
+def test_folders_are_separated_like_a_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    listed = os.pathsep.join([str(tmp_path / "one"), "", str(tmp_path / "two")])
+    loaded = load(monkeypatch, {"JIM_DATA_DIR": str(tmp_path), "JIM_EXECUTABLE_FOLDERS": listed})
+    assert loaded["JIM_EXECUTABLE_FOLDERS"] == [tmp_path / "one", tmp_path / "two"]
+
+
+def test_a_data_folder_with_awkward_characters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    awkward = tmp_path / "a b%20c#d?e"
+    loaded = load(monkeypatch, {"JIM_DATA_DIR": str(awkward)})
+    assert loaded["DATABASES"]["default"]["NAME"] == str(awkward / "jim.sqlite3")
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql"])
+def test_postgresql(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scheme: str) -> None:
+    url = f"{scheme}://jim:p%40ss@db.example:5433/jim?sslmode=require&connect_timeout=3"
+    database = load(monkeypatch, {"JIM_DATA_DIR": str(tmp_path), "DATABASE_URL": url})["DATABASES"]["default"]
+    assert database["ENGINE"] == "django.db.backends.postgresql"
+    assert (database["USER"], database["PASSWORD"]) == ("jim", "p@ss")
+    assert (database["HOST"], database["PORT"], database["NAME"]) == ("db.example", 5433, "jim")
+    assert database["OPTIONS"]["sslmode"] == "require"
+    assert database["OPTIONS"]["connect_timeout"] == 3
+    assert "pool" not in database["OPTIONS"]
+
+
+def test_the_secret_key_is_made_once_and_kept_private(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    first = load(monkeypatch, {"JIM_DATA_DIR": str(data)})["SECRET_KEY"]
+    assert len(first) >= 50
+    assert load(monkeypatch, {"JIM_DATA_DIR": str(data)})["SECRET_KEY"] == first
+    assert stat.S_IMODE((data / "secret_key").stat().st_mode) == 0o600
+    assert stat.S_IMODE(data.stat().st_mode) == 0o700
+    assert [path.name for path in data.iterdir()] == ["secret_key"]
+
+
+def test_an_emptied_secret_key_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "secret_key").touch()
+    with pytest.raises(ImproperlyConfigured, match="is empty"):
+        load(monkeypatch, {"JIM_DATA_DIR": str(tmp_path)})

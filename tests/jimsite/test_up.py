@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.cookiejar import CookieJar
+from pathlib import Path
+from urllib.parse import urlencode
+from urllib.request import HTTPCookieProcessor, build_opener, urlopen
+
+import psycopg
+import pytest
+from django.conf import settings
+
+from tests.conftest import server, subprocess_env
+from tests.settings import TEST_DB
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.serial
+
+
+class Jim:
+    """`manage.py up` with a data folder, a port and a database of its own."""
+
+    def __init__(self, folder: Path, database_url: str) -> None:
+        self.folder = folder
+        self.log = folder / "log"
+        self.port = free_port()
+        self.environment = subprocess_env(
+            DATABASE_URL=database_url, JIM_DATA_DIR=str(folder / "data"), JIM_PORT=str(self.port)
+        )
+
+    def start(self) -> str:
+        """Returns what it said until it was ready."""
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "manage.py", "up"],
+                cwd=settings.BASE_DIR,
+                env=self.environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        wait_until(
+            lambda: "Ctrl-C stops it" in self.log.read_text() or self.process.poll() is not None, seconds=60
+        )
+        assert self.process.poll() is None, self.log.read_text()
+        return self.log.read_text()
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(timeout=60)
+
+    def manage(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "manage.py", *arguments]
+        return subprocess.run(
+            command, cwd=settings.BASE_DIR, env=self.environment, capture_output=True, text=True
+        )
+
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.port}{path}"
+
+
+@pytest.fixture
+def jim(tmp_path: Path) -> Iterator[Jim]:
+    with empty_database() as url:
+        instance = Jim(tmp_path, url)
+        yield instance
+        if instance.process.poll() is None:
+            instance.stop()
+
+
+def test_up_shows_where_to_click_and_keeps_everything_for_the_next_time(jim: Jim) -> None:
+    said = jim.start()
+    assert jim.url("/admin/") in said
+    password = re.search(r"Password: +(\S+) +\(shown this once\)", said)
+    assert password
+    assert signed_in(jim, "admin", password[1])
+    with urlopen(jim.url("/static/admin/css/base.css")) as css:
+        assert css.headers["Content-Type"].startswith("text/css")
+    demo = schedules(jim)
+    assert demo
+    assert jim.stop() == 0
+    assert "Traceback" not in jim.log.read_text()
+
+    said = jim.start()
+    assert "shown this once" not in said
+    assert signed_in(jim, "admin", password[1])
+    assert schedules(jim) == demo
+
+
+def test_up_refuses_a_port_in_use_before_it_starts_anything(tmp_path: Path) -> None:
+    jim = Jim(tmp_path, "")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", jim.port))
+        taken.listen()
+        refused = jim.manage("up")
+    assert refused.returncode == 1
+    assert refused.stderr.count("\n") == 1
+    assert f"Port {jim.port} on 127.0.0.1 cannot be used" in refused.stderr
+    assert not (tmp_path / "data" / "jim.sqlite3").exists()
+
+
+def test_up_says_in_one_line_that_there_is_no_database(tmp_path: Path) -> None:
+    refused = Jim(tmp_path, f"postgresql://nobody@/jim?host={tmp_path}").manage("up")
+    assert refused.returncode == 1
+    assert refused.stderr.count("\n") == 1
+    assert "The database cannot be used" in refused.stderr
+
+
+def signed_in(jim: Jim, name: str, password: str) -> bool:
+    cookies = CookieJar()
+    browser = build_opener(HTTPCookieProcessor(cookies))
+    browser.open(jim.url("/admin/login/")).close()
+    token = next(cookie.value for cookie in cookies if cookie.name.startswith("jim_csrf"))
+    form = {"username": name, "password": password, "csrfmiddlewaretoken": token, "next": "/admin/"}
+    with browser.open(jim.url("/admin/login/"), urlencode(form).encode()) as page:
+        return page.url == jim.url("/admin/") and "Log out" in page.read().decode()
+
+
+def schedules(jim: Jim) -> list[str]:
+    code = "from schedules.models import Schedule; print(*sorted(s.pk for s in Schedule.objects.all()))"
+    return jim.manage("shell", "-v0", "-c", code).stdout.split()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def empty_database() -> Iterator[str]:
+    """The address of a database without any table; with SQLite, none: that of the data folder."""
+    if TEST_DB == "sqlite":
+        yield ""
+        return
+    name = f"up_{uuid.uuid4().hex}"
+    with psycopg.connect(server.url("postgres"), autocommit=True) as session:
+        session.execute(f"CREATE DATABASE {name}")
+        try:
+            yield server.url(name)
+        finally:
+            session.execute(f"DROP DATABASE {name} WITH (FORCE)")
