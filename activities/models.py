@@ -156,7 +156,9 @@ class Activity(models.Model):
     initiator_type = models.CharField(max_length=16)
     initiator_id = models.CharField(max_length=64, blank=True)
     initiator_name = models.CharField(max_length=255)
-    parent = models.ForeignKey("self", models.CASCADE, null=True, blank=True, related_name="children")
+    parent = models.ForeignKey(
+        "self", models.CASCADE, null=True, blank=True, related_name="children", db_index=False
+    )
     retry_of = models.ForeignKey("self", models.SET_NULL, null=True, blank=True, related_name="retries")
     task_key = models.UUIDField(null=True, blank=True)
     attempt = models.PositiveIntegerField(default=1)
@@ -262,7 +264,7 @@ class ActivityItem(models.Model):
 
 
 class OutputLine(models.Model):
-    activity = models.ForeignKey(Activity, models.CASCADE, related_name="output")
+    activity = models.ForeignKey(Activity, models.CASCADE, related_name="output", db_index=False)
     number = models.PositiveIntegerField()
     stream = models.CharField(max_length=8)
     text = models.TextField(blank=True)

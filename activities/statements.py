@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from django.db import connection, models
+from django.db import InterfaceError, OperationalError, connection, models
 
+# Away, locked, victim of a deadlock: errors that say nothing about the data. The same may work later.
+AWAY = (OperationalError, InterfaceError)
 VARIABLES_PER_STATEMENT = 20_000
 
 

@@ -8,14 +8,15 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from django.db import DatabaseError, InterfaceError, OperationalError, connection
+from django.db import DatabaseError, connection
 from django.db.models import F
+
+from activities.statements import AWAY
 
 from .models import Worker, WorkerTask
 from .models.task import Finish
 
 logger = logging.getLogger(__name__)
-AWAY = (OperationalError, InterfaceError)
 
 
 def finish(finishes: Sequence[Finish], *, worker_id: UUID, now: datetime) -> None:

@@ -11,6 +11,7 @@ from django.db import DatabaseError, OperationalError, connection, transaction
 
 from activities.models import Activity, Initiator
 from activities.statements import update_each
+from activities.wake import wake
 from schedules.models import Occurrence, Refused, Schedule, ScheduleQuerySet, Step
 from schedules.overlap import Fate, Pending, decide
 
@@ -86,6 +87,7 @@ def _invoke_some(ids: Sequence[int], *, now: datetime, wait: bool = False) -> No
     except OperationalError as error:
         # Locked, or the database went away: the next tick repeats it.
         logger.info("schedules %s are left to the next tick: %s", list(ids), error)
+        wake("jim_schedules")
     except DatabaseError as error:
         logger.exception("a batch of %d schedules was refused", len(ids))
         if len(ids) > 1:

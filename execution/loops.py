@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from types import FrameType
@@ -9,6 +10,9 @@ from typing import Any, Protocol
 
 from django.core.management.base import CommandError
 from django.db import Error, connection
+
+RETRY_SECONDS = 2
+logger = logging.getLogger(__name__)
 
 
 class Loop(Protocol):
@@ -45,6 +49,17 @@ def run_until_signal(loop: Loop) -> Any:
     if failure:
         raise failure[0]
     return result[0]
+
+
+def wait_for_database(stopping: threading.Event) -> None:
+    while not stopping.is_set():
+        try:
+            connection.ensure_connection()
+        except Error as error:
+            logger.warning("waiting for the database: %s", error)
+            stopping.wait(RETRY_SECONDS)
+        else:
+            return
 
 
 def require_migrated(table: str) -> None:

@@ -11,9 +11,10 @@ from typing import NamedTuple
 from uuid import UUID
 
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, OperationalError, transaction
+from django.db import DatabaseError, transaction
 
 from activities.models import Activity, ActivityItem, OutputLine
+from activities.statements import AWAY
 from activities.text import clean_text
 
 CUT_OFF = "… the rest of the output was cut off here"
@@ -85,7 +86,7 @@ def write(saids: Sequence[Said], *, worker_id: UUID) -> set[int]:
         try:
             with transaction.atomic():
                 refused |= _write(_together([news for _, news in taken]), worker_id)
-        except (OperationalError, InterfaceError):
+        except AWAY:
             for said, news in taken:
                 said.give_back(news)
             raise

@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import DatabaseError
 
+from activities.statements import AWAY
+
 from . import lifeline
 from .models import Chore, Execution, Worker, WorkerTask
 from .models.worker import lease
@@ -45,6 +47,8 @@ def recover(now: datetime) -> None:
     try:
         while WorkerTask.objects.recover(now=now):
             pass
+    except AWAY:
+        raise
     except DatabaseError:
         logger.exception("recovering tasks failed; trying them one by one")
         _recover_one_by_one(now)
@@ -55,5 +59,7 @@ def _recover_one_by_one(now: datetime) -> None:
     for pk in list(WorkerTask.objects.orphaned().values_list("pk", flat=True)[:1000]):
         try:
             WorkerTask.objects.filter(pk=pk).recover(now=now)
+        except AWAY:
+            raise
         except DatabaseError:
             logger.exception("task %s cannot be recovered", pk)

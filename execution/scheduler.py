@@ -9,38 +9,37 @@ from collections.abc import Callable
 from datetime import datetime
 
 from django.conf import settings
-from django.db import Error, connection
+from django.db import connection
 from django.db.models import Min, QuerySet
 
 from activities import clock
+from activities.statements import AWAY
 from activities.wake import Watch
 from schedules.generator import end_snoozes, fill, generate
 from schedules.models import Occurrence, Schedule
 
 from . import lifeline, recovery
-from .finishing import AWAY
 from .invoker import invoke
+from .loops import RETRY_SECONDS, wait_for_database
 from .models import Execution
 
 logger = logging.getLogger(__name__)
 
 LIFELINE_SECONDS = 1.0
 PROBE_SECONDS = 0.05
-RETRY_SECONDS = 2
 
 
-def tick(now: datetime) -> None:
-    """The table of contents of what a scheduler does; trouble in one part never stops the others."""
-    parts: tuple[Callable[[datetime], object], ...] = (
-        fill,
-        generate,
-        end_snoozes,
-        invoke,
-        recovery.bury_proven_dead,
-        recovery.bury_expired,
-        recovery.recover,
-    )
-    for part in parts:
+SETTLING: tuple[Callable[[datetime], object], ...] = (fill, generate, end_snoozes, invoke)
+RECOVERING: tuple[Callable[[datetime], object], ...] = (
+    recovery.bury_proven_dead,
+    recovery.bury_expired,
+    recovery.recover,
+)
+
+
+def tick(now: datetime, *, recovering: bool = True) -> None:
+    """What a scheduler does, in this order; trouble in one part never stops the others."""
+    for part in (*SETTLING, *(RECOVERING if recovering else ())):
         try:
             part(now)
         except AWAY:
@@ -80,9 +79,10 @@ class SchedulerLoop:
         self.stopping = threading.Event()
         self.woken = threading.Event()
         self.watch = Watch("jim_schedules", self.woken.set)
+        self.recovered = float("-inf")
 
     def run(self) -> None:
-        self._wait_for_database()
+        wait_for_database(self.stopping)
         self.watch.start()
         logger.info("scheduler is ready")
         try:
@@ -96,42 +96,38 @@ class SchedulerLoop:
         self.stopping.set()
         self.woken.set()
 
-    def _wait_for_database(self) -> None:
-        while not self.stopping.is_set():
-            try:
-                connection.ensure_connection()
-            except Error as error:
-                logger.warning("waiting for the database: %s", error)
-                self.stopping.wait(RETRY_SECONDS)
-            else:
-                return
-
     def _pass(self) -> None:
         """One tick, then sleep until something is due."""
-        started = time.monotonic()
         try:
-            tick(clock.now())
-            while not self.stopping.is_set() and time.monotonic() - started < settings.JIM_LEASE_SECONDS / 2:
-                if self._sleep(started) or is_due(clock.now()):
-                    return
+            self._tick()
+            while not self.stopping.is_set() and self._sleep() and not is_due(clock.now()):
+                pass
         except AWAY as error:
             logger.warning("the database is away, trying again: %s", error)
             connection.close()
             self.stopping.wait(RETRY_SECONDS)
 
-    def _sleep(self, started: float) -> bool:
-        """Until something changed or is due; True if a tick is needed without asking further."""
+    def _tick(self) -> None:
+        """Recovery looks at all that is running, so it is not repeated for every time that becomes due."""
+        recovering = time.monotonic() - self.recovered > settings.JIM_LEASE_SECONDS / 12
+        tick(clock.now(), recovering=recovering)
+        if recovering:
+            self.recovered = time.monotonic()
+
+    def _sleep(self) -> bool:
+        """Until something changed (True), or a tick is due for certain (False)."""
         now = clock.now()
-        due, tick_at = next_due(now), started + settings.JIM_LEASE_SECONDS / 2
+        due, tick_at = next_due(now), self.recovered + settings.JIM_LEASE_SECONDS / 2
         due_at = time.monotonic() + (due - now).total_seconds() if due else tick_at
         while not self.stopping.is_set():
             left = min(due_at, tick_at) - time.monotonic()
             if left <= 0:
-                return True
+                return False
             if self.woken.wait(min(left, LIFELINE_SECONDS)):
                 self.stopping.wait(PROBE_SECONDS)
                 self.woken.clear()
-                return False
-            if any(lifeline.proven_dead()):
                 return True
+            if any(lifeline.proven_dead()):
+                self.recovered = float("-inf")
+                return False
         return False

@@ -16,12 +16,14 @@ from django.conf import settings
 from django.db import connection, connections
 
 from activities import clock
+from activities.statements import AWAY
 from activities.wake import Watch
 
 from . import recorder, recovery
-from .finishing import AWAY, finish, still_held
+from .finishing import finish, still_held
 from .housekeeping import keep_house
 from .lifeline import Lifeline
+from .loops import wait_for_database
 from .models import Worker, WorkerTask
 from .models.task import Finish
 from .nursery import Nursery
@@ -68,6 +70,9 @@ class WorkerLoop:
         self.deadline: float | None = None
 
     def run(self) -> bool:
+        wait_for_database(self.stopping)
+        if self.stopping.is_set():
+            return False
         self._open()
         try:
             while not self.stopping.is_set():

@@ -8,7 +8,7 @@ from datetime import datetime
 from django.db import DatabaseError, transaction
 
 from activities.models import Initiator
-from activities.statements import update_each
+from activities.statements import AWAY, update_each
 
 from .models import BUFFER_LIMIT, Occurrence, Schedule, ScheduleQuerySet
 
@@ -56,6 +56,8 @@ def _generate_some(now: datetime, size: int) -> int:
     try:
         with transaction.atomic():
             return _generate_batch(Schedule.objects.due(now).order_by("next_run_at"), size, now)
+    except AWAY:
+        raise
     except DatabaseError:
         logger.exception("a batch of due schedules was refused; trying them one by one")
     due = list(Schedule.objects.due(now).order_by("next_run_at").values_list("pk", flat=True)[:size])
@@ -66,6 +68,8 @@ def _generate_one(pk: int, now: datetime) -> int:
     try:
         with transaction.atomic():
             return _generate_batch(Schedule.objects.due(now).filter(pk=pk), 1, now)
+    except AWAY:
+        raise
     except DatabaseError as error:
         logger.exception("schedule %s cannot be generated", pk)
         Schedule.objects.filter(pk=pk).update(

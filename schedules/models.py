@@ -333,7 +333,7 @@ class Step(models.Model):
         "pool",
     )
 
-    schedule = models.ForeignKey(Schedule, models.CASCADE, related_name="steps")
+    schedule = models.ForeignKey(Schedule, models.CASCADE, related_name="steps", db_index=False)
     index = models.PositiveIntegerField(default=0, validators=[MaxValueValidator(1000)])
     name = models.CharField(max_length=200)
     step_type = models.CharField(max_length=40)
@@ -465,7 +465,7 @@ class Occurrence(models.Model):
         BACKFILL = "backfill"
         EVENT = "event"
 
-    schedule = models.ForeignKey(Schedule, models.CASCADE, related_name="occurrences")
+    schedule = models.ForeignKey(Schedule, models.CASCADE, related_name="occurrences", db_index=False)
     source = models.CharField(max_length=8, choices=Source.choices)
     key = models.CharField(max_length=200)
     nominal_at = models.DateTimeField()

@@ -205,7 +205,9 @@ class Execution(models.Model):
         Status.CANCELLED: Activity.Status.CANCELLED,
     }
 
-    schedule = models.ForeignKey(Schedule, models.PROTECT, null=True, blank=True, related_name="executions")
+    schedule = models.ForeignKey(
+        Schedule, models.PROTECT, null=True, blank=True, related_name="executions", db_index=False
+    )
     schedule_name = models.CharField(max_length=200)
     occurrence = models.OneToOneField(
         Occurrence, models.SET_NULL, null=True, blank=True, related_name="execution"
