@@ -60,10 +60,11 @@ class Spec:
     def parse(cls, data: object) -> Spec:
         """Read the JSON stored on a schedule; the same JSON gives the same, already compiled, spec."""
         try:
-            canonical = json.dumps(data, sort_keys=True, allow_nan=False)
+            return _parsed(json.dumps(data, sort_keys=True, allow_nan=False))
+        except SpecError:
+            raise
         except (TypeError, ValueError, RecursionError):
-            return _build(data)  # not JSON: this names the value that is wrong
-        return _parsed(canonical)
+            return _build(data)  # not JSON, or nested too deep for it: this names the value that is wrong
 
     def __post_init__(self) -> None:
         _zone(self.time_zone)
@@ -102,7 +103,8 @@ class Spec:
     def check(self, now: datetime) -> None:
         """Refuse, before it is saved, a spec that has no time left; one that can have none is never built."""
         if not self.is_manual and self.next(now) is None:
-            raise SpecError("at" if self.at else "", "only matches in the past")
+            last = f"; the last time is {self.at[-1]:%Y-%m-%d %H:%M:%S} UTC" if self.at else ""
+            raise SpecError("at" if self.at else "", f"only matches in the past{last}")
 
     @property
     def is_manual(self) -> bool:
@@ -593,8 +595,8 @@ def _zone_advice(name: str) -> str:
     if name in _ABBREVIATIONS:
         return f"is an abbreviation, not a place; use {_ABBREVIATIONS[name]}"
     wanted = name[:64].lower().replace(" ", "_")
-    zones = {zone.lower(): zone for zone in _places()}
-    cities = {zone.lower().rpartition("/")[2]: zone for zone in _places()}
+    zones = {zone.lower(): zone for zone in time_zones()}
+    cities = {zone.lower().rpartition("/")[2]: zone for zone in time_zones()}
     close = get_close_matches(wanted, zones, n=1, cutoff=0.75) or get_close_matches(wanted, cities, n=1)
     if not close:
         return "is not a known time zone; use UTC or a place such as Europe/London"
@@ -602,7 +604,7 @@ def _zone_advice(name: str) -> str:
 
 
 @lru_cache(maxsize=1)
-def _places() -> list[str]:
+def time_zones() -> list[str]:
     return sorted(zone for zone in available_timezones() if _is_place(zone))
 
 
