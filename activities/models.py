@@ -126,8 +126,13 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
     def administrative(self) -> ActivityQuerySet:
         return self.exclude(operation=Activity.RUN)
 
+    def prune_single(self, *, before: datetime, limit: int) -> int:
+        """The attempts of jobs that have no execution to go with."""
+        old = self.filter(operation=Activity.RUN, parent=None, execution=None, finished_at__lt=before)
+        return self.filter(pk__in=list(old.values_list("pk", flat=True)[:limit])).delete()[0]
+
     def prune_administrative(self, *, before: datetime, limit: int) -> int:
-        old = self.administrative().filter(finished_at__lt=before).order_by("pk").values_list("pk", flat=True)
+        old = self.administrative().filter(parent=None, finished_at__lt=before).values_list("pk", flat=True)
         return self.filter(pk__in=list(old[:limit])).delete()[0]
 
 

@@ -28,11 +28,12 @@ class Alarms:
         key, at = object(), time.monotonic() + seconds
         with self._changed:
             self._set[key] = (at, callback)
+            if at < self._wakes_at:
+                self._wakes_at = at
+                self._changed.notify()
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._watch, name="alarms", daemon=True)
                 self._thread.start()
-            elif at < self._wakes_at:
-                self._changed.notify()
         return key
 
     def cancel(self, key: object) -> None:
@@ -49,11 +50,12 @@ class Alarms:
 
     def _wait(self) -> list[Callable[[], object]]:
         with self._changed:
-            self._wakes_at = min((at for at, _ in self._set.values()), default=float("inf"))
-            left = self._wakes_at - time.monotonic()
-            self._changed.wait(None if left == float("inf") else min(max(left, 0), threading.TIMEOUT_MAX))
+            while (left := self._wakes_at - time.monotonic()) > 0:
+                self._changed.wait(min(left, threading.TIMEOUT_MAX))
             due = [key for key, (at, _) in self._set.items() if at <= time.monotonic()]
-            return [self._set.pop(key)[1] for key in due]
+            callbacks = [self._set.pop(key)[1] for key in due]
+            self._wakes_at = min((at for at, _ in self._set.values()), default=float("inf"))
+            return callbacks
 
 
 alarms = Alarms()

@@ -6,12 +6,14 @@ import json
 import socket
 import struct
 import threading
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
 _LENGTH = struct.Struct("!I")
+_FD_BYTES = array("i").itemsize
 CHUNK = 65_536
-MOST_FDS = 8
+FDS_ROOM = socket.CMSG_LEN(4 * _FD_BYTES)
 
 
 class Channel:
@@ -42,13 +44,16 @@ class Channel:
 
     def _fill(self, flags: int) -> None:
         try:
-            data, fds, _, _ = socket.recv_fds(self.sock, CHUNK, MOST_FDS, flags | socket.MSG_CMSG_CLOEXEC)
+            # Not socket.recv_fds: it takes flags and ignores them.
+            data, extras, _, _ = self.sock.recvmsg(CHUNK, FDS_ROOM, flags | socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
             return
         except ConnectionError:
-            data, fds = b"", []
+            data, extras = b"", []
+        for level, kind, content in extras:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                self.fds += array("i", content[: len(content) - len(content) % _FD_BYTES])
         self._buffer += data
-        self.fds += fds
         self.ended = not data
 
     def _take(self) -> dict[str, Any] | None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from django.db import DatabaseError, connection
+from django.db import connection
 from django.db.models import F
 
 from activities.statements import AWAY
 
-from .models import Worker, WorkerTask
+from .models import Execution, Worker, WorkerTask
 from .models.task import Finish
 
 logger = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ def finish(finishes: Sequence[Finish], *, worker_id: UUID, now: datetime) -> Non
         accepted = WorkerTask.objects.finish(finishes, worker_id=worker_id, now=now)
     except AWAY:
         raise
-    except DatabaseError:
+    except Exception:
         logger.exception("a batch of %d outcomes was refused; trying them one by one", len(finishes))
         accepted = set()
         for one in finishes:
@@ -43,38 +43,41 @@ def still_held(finishes: Sequence[Finish], *, worker_id: UUID) -> list[Finish]:
 
 
 def _finish_one(one: Finish, *, worker_id: UUID, now: datetime) -> set[int]:
-    """Three levels: the outcome itself, a bare failure, a bare failure on a fresh connection."""
-    levels: tuple[Callable[[Exception | None], Finish], ...] = (
-        lambda _: one,
-        lambda error: _bare(one, error),
-        lambda error: _bare(one, error, fresh=True),
-    )
-    refusal: Exception | None = None
-    for level in levels:
-        try:
-            return WorkerTask.objects.finish([level(refusal)], worker_id=worker_id, now=now)
-        except AWAY:
-            raise
-        except DatabaseError as error:
-            refusal = error
-            logger.error("the outcome of task %s was refused: %s", one.task.pk, error)
-    return {one.task.pk}
-
-
-def _bare(one: Finish, error: Exception | None, *, fresh: bool = False) -> Finish:
-    if fresh:
+    """Three levels: the outcome itself; a bare failure; on a fresh connection, the least that is needed."""
+    try:
+        return WorkerTask.objects.finish([one], worker_id=worker_id, now=now)
+    except AWAY:
+        raise
+    except Exception as error:
+        logger.exception("the outcome of task %s was refused", one.task.pk)
+        refusal = f"The database refused the outcome: {_plain(error)}"
+    try:
+        return WorkerTask.objects.finish([_bare(one, refusal)], worker_id=worker_id, now=now)
+    except AWAY:
+        raise
+    except Exception:
+        logger.exception("even the bare failure of task %s was refused", one.task.pk)
         connection.close()
-    reason = str(error).encode("ascii", "replace").decode().replace("\x00", "")[:500]
+        abandoned = WorkerTask.objects.abandon(one.task, refusal, worker_id=worker_id, now=now)
+        Execution.objects.filter(pk=one.task.execution_id).recover(now=now)
+        return abandoned
+
+
+def _bare(one: Finish, refusal: str) -> Finish:
     outcome = replace(
         one.outcome,
         status="failed_with_error",
         message="",
-        error=f"The database refused the outcome: {reason}",
+        error=refusal,
         traceback="",
         result=None,
         can_retry=False,
     )
     return replace(one, outcome=outcome)
+
+
+def _plain(error: Exception) -> str:
+    return str(error).encode("ascii", "replace").decode().replace("\x00", "")[:500]
 
 
 def _count_stale(tasks: Sequence[WorkerTask], worker_id: UUID) -> None:

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 
 from activities.models import Activity
+from activities.statements import AWAY
 from schedules.models import Occurrence
 
 from .models import Chore, Execution, Worker
@@ -34,18 +35,29 @@ def register(name: str, *, every: timedelta, once: Callable[[datetime], int]) ->
     duties.append(Duty(name, every, once))
 
 
-def keep_house(now: datetime) -> None:
+def keep_house(now: datetime) -> bool:
+    """One batch of each chore whose turn it is; True if there is more to do at once."""
+    is_more = False
     for duty in duties:
         try:
-            if Chore.objects.take(duty.name, every=duty.every, now=now):
-                while duty.once(now) >= BATCH:
-                    pass
+            if Chore.objects.take(duty.name, every=duty.every, now=now) and duty.once(now) >= BATCH:
+                Chore.objects.filter(name=duty.name).update(last_run_at=None)
+                is_more = True
+        except AWAY:
+            raise
         except Exception:
             logger.exception("the chore %s failed; it is tried again later", duty.name)
+    return is_more
 
 
 def prune_history(now: datetime) -> int:
     return Execution.objects.prune(before=now - timedelta(days=settings.JIM_RETENTION_DAYS), limit=BATCH)
+
+
+def prune_single_jobs(now: datetime) -> int:
+    return Activity.objects.prune_single(
+        before=now - timedelta(days=settings.JIM_RETENTION_DAYS), limit=BATCH
+    )
 
 
 def prune_occurrences(now: datetime) -> int:
@@ -64,6 +76,7 @@ def prune_workers(now: datetime) -> int:
 def register_own() -> None:
     for name, once in (
         ("history", prune_history),
+        ("single jobs", prune_single_jobs),
         ("occurrences", prune_occurrences),
         ("administrative", prune_administrative),
         ("workers", prune_workers),

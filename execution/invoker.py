@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from django.db import DatabaseError, OperationalError, connection, transaction
+from django.db.models import F
 
 from activities.models import Activity, Initiator
 from activities.statements import update_each
@@ -19,6 +20,7 @@ from .models import Execution
 from .models.execution import Start
 
 SCHEDULES_PER_PASS = 200
+OCCURRENCES_PER_PASS = 5_000
 logger = logging.getLogger(__name__)
 
 
@@ -106,7 +108,7 @@ def _invoke_batch(ids: Sequence[int], *, now: datetime, wait: bool) -> None:
         schedules = list(rows.filter(pk__in=ids).order_by("pk"))
         _account(schedules, now)
         due = Occurrence.objects.due(now).filter(schedule__in=schedules)
-        _settle(schedules, list(due), now)
+        _settle(schedules, list(due.order_by("schedule_id", "nominal_at")[:OCCURRENCES_PER_PASS]), now)
 
 
 def _account(schedules: Sequence[Schedule], now: datetime) -> None:
@@ -134,7 +136,8 @@ def _settle(schedules: Sequence[Schedule], due: Sequence[Occurrence], now: datet
     if not due:
         return
     by_pk = {occurrence.pk: occurrence for occurrence in due}
-    fates = _decide(schedules, due, now)
+    running, now = _running(schedules, now)
+    fates = _decide(schedules, due, running, now)
     starts, impossible = _plan([by_pk[fate.id] for fate in fates if fate.verdict == "start"], schedules)
     executions = Execution.objects.start(starts, now=now) if starts else []
     started = {execution.occurrence_id: execution.pk for execution in executions}
@@ -145,24 +148,38 @@ def _settle(schedules: Sequence[Schedule], due: Sequence[Occurrence], now: datet
     _count(schedules, [(by_pk[row[0]], row[1]) for row in settled], now)
 
 
-def _decide(schedules: Sequence[Schedule], due: Sequence[Occurrence], now: datetime) -> list[Fate]:
-    pending: dict[int, list[Pending]] = defaultdict(list)
+def _running(schedules: Sequence[Schedule], now: datetime) -> tuple[dict[int, list[int]], datetime]:
+    """What runs, by schedule, and the time that is no earlier than the end of what ran before.
+
+    The caller read the clock before it got the locks; a start may not be dated before an end it waited for.
+    """
     running: dict[int, list[int]] = defaultdict(list)
-    for pk, schedule_id in (
-        Execution.objects.in_progress().filter(schedule__in=schedules).values_list("pk", "schedule_id")
-    ):
-        running[schedule_id].append(pk)
+    columns = ("pk", "schedule_id", "finished_at")
+    current = Execution.objects.in_progress().filter(schedule__in=schedules).values_list(*columns)
+    ended_since = Execution.objects.filter(finished_at__gt=now).values_list(*columns)
+    own = {schedule.pk for schedule in schedules}
+    for pk, schedule_id, finished_at in current.union(ended_since, all=True):
+        if finished_at is None:
+            running[schedule_id].append(pk)
+        elif schedule_id in own:
+            now = max(now, finished_at)
+    return running, now
+
+
+def _decide(
+    schedules: Sequence[Schedule], due: Sequence[Occurrence], running: dict[int, list[int]], now: datetime
+) -> list[Fate]:
+    pending: dict[int, list[Pending]] = defaultdict(list)
     policies = {schedule.pk: schedule.overlap for schedule in schedules}
     for o in due:
         policy = o.overlap or policies[o.schedule_id]
-        pending[o.schedule_id].append(Pending(o.pk, o.source, policy, o.nominal_at, o.due_at))
+        pending[o.schedule_id].append(Pending(o.pk, o.source, policy, o.nominal_at, o.due_at or now))
     return [
         fate
         for schedule in schedules
         for fate in decide(
             pending[schedule.pk],
             running[schedule.pk],
-            paused=schedule.status == Schedule.Status.PAUSED,
             catch_up_seconds=schedule.catch_up_seconds,
             now=now,
         )
@@ -181,10 +198,15 @@ def _plan(
         steps[step.schedule_id].append(step)
     starts, impossible = [], {}
     for occurrence in occurrences:
-        if not steps[occurrence.schedule_id]:
+        schedule = by_pk[occurrence.schedule_id]
+        if not steps[schedule.pk]:
             impossible[occurrence.pk] = "the schedule has no steps"
             continue
-        starts.append(Start(by_pk[occurrence.schedule_id], occurrence, steps[occurrence.schedule_id]))
+        try:
+            starts.append(Start.of(schedule, occurrence, steps[schedule.pk]))
+        except Exception as error:
+            logger.error("schedule %s cannot be started: %s", schedule, error)
+            impossible[occurrence.pk] = f"cannot be started: {error}"[:200]
     return starts, impossible
 
 
@@ -228,6 +250,9 @@ def _give_up(pk: int, error: Exception, now: datetime) -> None:
     reason = f"could not be started: {error}".replace("\x00", "")[:200]
     with transaction.atomic():
         Schedule.objects.lock().filter(pk=pk).first()
-        Occurrence.objects.due(now).filter(schedule=pk).settle(
-            Occurrence.Status.SKIPPED, reason=reason, now=now
+        skipped = (
+            Occurrence.objects.due(now)
+            .filter(schedule=pk)
+            .settle(Occurrence.Status.SKIPPED, reason=reason, now=now)
         )
+        Schedule.objects.filter(pk=pk).update(skipped_count=F("skipped_count") + skipped)

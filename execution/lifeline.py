@@ -32,8 +32,12 @@ class Lifeline:
 def proven_dead() -> Iterator[tuple[uuid.UUID, Path]]:
     """Workers of this data folder whose lifeline nobody holds. Unlink the path once they are buried."""
     for path in sorted(_folder().glob("[0-9a-f]*-*")):
+        try:
+            worker_id = uuid.UUID(path.name)
+        except ValueError:
+            continue
         if _is_free(path):
-            yield uuid.UUID(path.name), path
+            yield worker_id, path
 
 
 def _is_free(path: Path) -> bool:

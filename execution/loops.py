@@ -8,8 +8,11 @@ import threading
 from types import FrameType
 from typing import Any, Protocol
 
+from django.conf import settings
 from django.core.management.base import CommandError
 from django.db import Error, connection
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
 
 RETRY_SECONDS = 2
 logger = logging.getLogger(__name__)
@@ -31,6 +34,7 @@ def run_until_signal(loop: Loop) -> Any:
 
     def body() -> None:
         try:
+            bound_transactions()
             result.append(loop.run())
         except BaseException as error:
             failure.append(error)
@@ -60,6 +64,24 @@ def wait_for_database(stopping: threading.Event) -> None:
             stopping.wait(RETRY_SECONDS)
         else:
             return
+
+
+def bound_transactions() -> None:
+    """A thread that freezes in a transaction loses it, and its locks, well before its lease expires.
+
+    So nothing of it can be committed after others took over. For this thread's connections only: what steps
+    do in theirs is their business.
+    """
+    thread = threading.get_ident()
+
+    def bound(*, connection: BaseDatabaseWrapper, **_: Any) -> None:
+        if threading.get_ident() == thread and connection.vendor == "postgresql":
+            milliseconds = int(settings.JIM_LEASE_SECONDS * 500)
+            with connection.cursor() as cursor:
+                cursor.execute(f"SET idle_in_transaction_session_timeout = {milliseconds}")
+
+    connection.close()
+    connection_created.connect(bound, weak=False, dispatch_uid=f"bound-{thread}")
 
 
 def require_migrated(table: str) -> None:

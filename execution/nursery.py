@@ -1,10 +1,10 @@
 """The processes of a worker's steps.
 
-A worker has threads and database connections, so it never forks. It asks its nursery, a small process of
-one thread that has loaded Django and opened nothing, to start programs and to fork Python children. The two
-share one socket for requests, and one per child: there the nursery tells how the child began and ended, the
-worker sends signals, and closing it ends the child's whole process group. So all of it ends with the worker,
-`kill -9` included.
+A worker has threads and database connections, so it never forks. It asks its nurseries, small processes of
+one thread that open nothing themselves: one starts programs, the other has loaded Django and forks Python
+children. Worker and nursery share one socket for requests, and one per child: there the nursery tells how the
+child began and ended, the worker sends signals, and closing it ends the child's whole process group. So all
+of it ends with the worker, `kill -9` included.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from django.conf import settings
 
@@ -33,7 +32,7 @@ from execution.steps.base import CannotRun, Context, Outcome, StepFailed
 
 BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from execution.nursery_process import main; main(int(sys.argv[2]), json.loads(sys.argv[3]))"
+    "from execution.nursery_process import main; main(*json.loads(sys.argv[2]))"
 )
 START_SECONDS = 60.0
 END_SECONDS = 5.0
@@ -51,42 +50,37 @@ class Nursery:
     """Thread-safe. `keep_fds` are inherited by all children: the lock that proves that some of it lives."""
 
     def __init__(self, *, keep_fds: Sequence[int] = ()) -> None:
-        self._keep_fds = tuple(keep_fds)
+        # Two, because forking a process as big as a loaded Django takes several times as long.
+        self.programs = House(keep_fds, django=False)
+        self.functions = House(keep_fds, django=True)
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._control: Channel | None = None
         self._idle: list[PythonChild] = []
         self._retiring = False
         self._closed = False
 
     def spawn(self, *, argv: Sequence[str], program: str, env: Mapping[str, str], cwd: str) -> Child:
         request = {"argv": list(argv), "program": program, "env": dict(env), "cwd": cwd}
-        return self._start(Child(), request)
+        return self.programs.start(Child(program), request)
 
     def run_python(self, ctx: Context) -> Outcome:
-        """Runs the step of the context in a child that is free, or in a new one."""
-        child = self._idle_child() or self._start(PythonChild(), {})
+        """Runs the function of the context in a child that is free, or in a new one."""
+        child = self._idle_child() or self.functions.start(PythonChild("a Python child"), {})
         try:
             outcome = child.run(ctx)
         except BaseException:
             child.close()
             raise
-        if child.reusable and ctx.reason is None:
-            self._keep(child)
-        else:
+        if not (child.reusable and ctx.reason is None and self._keep(child)):
             child.close()
         return outcome
 
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid if self._process else None
-
     def close(self) -> None:
-        """Ends all children, and the nursery."""
+        """Ends all children."""
         with self._lock:
             self._closed = True
-            self._bury()
             idle, self._idle = self._idle, []
+        for house in (self.programs, self.functions):
+            house.close()
         for child in idle:
             child.close()
 
@@ -95,50 +89,6 @@ class Nursery:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _start(self, child: C, request: dict[str, Any]) -> C:
-        try:
-            self._submit(request, child.theirs)
-            child.begin(str(request.get("program", "a Python child")))
-        except BaseException:
-            child.close()
-            raise
-        return child
-
-    def _submit(self, request: dict[str, Any], fds: Sequence[int]) -> None:
-        with self._lock:
-            if self._control is not None and not _took(self._control, request, fds):
-                self._bury()
-            if self._closed:
-                raise StepFailed("worker stopped")
-            if self._control is None:
-                self._control = self._boot()
-                self._control.send(request, fds)
-
-    def _boot(self) -> Channel:
-        ours, theirs = socket.socketpair()
-        arguments = [json.dumps(sys.path), str(theirs.fileno()), json.dumps(self._keep_fds)]
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", BOOT, *arguments],
-                stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), *self._keep_fds),
-                env=os.environ | {"DJANGO_SETTINGS_MODULE": settings.SETTINGS_MODULE},
-                start_new_session=True,  # Ctrl-C in the worker's terminal is for the worker alone
-            )
-        return Channel(ours)
-
-    def _bury(self) -> None:
-        if self._control is not None:
-            self._control.sock.close()
-            self._control = None
-        if self._process is not None:
-            try:
-                self._process.wait(END_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            self._process = None
 
     def _idle_child(self) -> PythonChild | None:
         """The one used last: what is not needed grows old and retires."""
@@ -151,16 +101,16 @@ class Nursery:
                 return child
             child.close()
 
-    def _keep(self, child: PythonChild) -> None:
+    def _keep(self, child: PythonChild) -> bool:
         with self._lock:
-            if not self._closed:
-                child.idle_since = time.monotonic()
-                self._idle.append(child)
-                if not self._retiring:
-                    self._retiring = True
-                    alarms.after(IDLE_SECONDS, self._retire)
-                return
-        child.close()
+            if self._closed:
+                return False
+            child.idle_since = time.monotonic()
+            self._idle.append(child)
+            if not self._retiring:
+                self._retiring = True
+                alarms.after(IDLE_SECONDS, self._retire)
+            return True
 
     def _retire(self) -> None:
         with self._lock:
@@ -173,18 +123,73 @@ class Nursery:
                 alarms.after(IDLE_SECONDS / 2, self._retire)
 
 
-def _took(control: Channel, request: dict[str, Any], fds: Sequence[int]) -> bool:
-    try:
-        control.send(request, fds)
-    except ConnectionError:
-        return False
-    return True
+class House:
+    """One nursery process, started when it is first needed, and again if it has died."""
+
+    def __init__(self, keep_fds: Sequence[int], *, django: bool) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+        self._keep_fds = tuple(keep_fds)
+        self._django = django
+        self._lock = threading.Lock()
+        self._control: Channel | None = None
+        self._closed = False
+
+    def start(self, child: C, request: dict[str, Any]) -> C:
+        try:
+            with self._lock:
+                self._submit(request, child.theirs)
+            child.begin()
+        except BaseException:
+            child.close()
+            raise
+        return child
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._bury()
+
+    def _submit(self, request: dict[str, Any], fds: Sequence[int]) -> None:
+        if self._control is not None:
+            with suppress(ConnectionError):
+                self._control.send(request, fds)
+                return
+            self._bury()
+        if self._closed:
+            raise StepFailed("worker stopped")
+        self._control = self._boot()
+        self._control.send(request, fds)
+
+    def _boot(self) -> Channel:
+        ours, theirs = socket.socketpair()
+        arguments = [theirs.fileno(), self._keep_fds, self._django]
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", BOOT, json.dumps(sys.path), json.dumps(arguments)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), *self._keep_fds),
+                start_new_session=True,  # Ctrl-C in the worker's terminal is for the worker alone
+            )
+        return Channel(ours)
+
+    def _bury(self) -> None:
+        if self._control is not None:
+            self._control.sock.close()
+            self._control = None
+        if self.process is not None:
+            try:
+                self.process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+            self.process = None
 
 
 class Child:
     """One process and its group, seen from the worker. Used by one thread; `stop` and `kill` by any."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: str) -> None:
+        self.program = program
         self.pid = 0
         self.returncode: int | None = None
         self.stopped = False  # whether a signal of ours reached it before it ended
@@ -200,7 +205,7 @@ class Child:
             self._poll.register(reading, select.POLLIN)
             self.theirs.append(writing)
 
-    def begin(self, program: str) -> None:
+    def begin(self) -> None:
         """Waits for the nursery to say that the process runs."""
         self._close_theirs()
         self._status.settimeout(START_SECONDS)
@@ -212,7 +217,7 @@ class Child:
             raise StepFailed(f"the nursery process did not answer within {START_SECONDS:g} s") from None
         self._status.settimeout(None)
         if "error" in told:
-            message = f"cannot start {program} on worker {socket.gethostname()}: {told['error']}"
+            message = f"cannot start {self.program} on worker {socket.gethostname()}: {told['error']}"
             raise StepFailed(message) if told["errno"] in BUSY_MACHINE else CannotRun(message)
         if not told:
             raise StepFailed("the child process died (its nursery ended while it started)")
@@ -237,6 +242,7 @@ class Child:
 
     def close(self) -> None:
         """Ends the whole group, whatever still runs of it."""
+        self._close_theirs()
         self._end_group()
         self.let_go()
 
@@ -325,12 +331,12 @@ class Child:
 class PythonChild(Child):
     """A child that runs one function after the other."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, program: str) -> None:
+        super().__init__(program)
         self.idle_since = 0.0
         self.reusable = False
         self._tasks = 0
-        self._outcome: Outcome | None = None
+        self._outcome: dict[str, Any] | None = None
         ours, theirs = socket.socketpair()
         self._channel = Channel(ours)
         self._poll.register(ours, select.POLLIN)
@@ -351,9 +357,11 @@ class PythonChild(Child):
                     self._read_channel(ctx)
                 self.wait(ctx)
         self._finish_output(ctx)
-        return replace(self._outcome or self._died(ctx), executed_at=ctx.executed_at, finished_at=ctx.clock())
+        return self._told(ctx)
 
-    def _died(self, ctx: Context) -> NoReturn:
+    def _told(self, ctx: Context) -> Outcome:
+        if self._outcome is not None:
+            return Outcome(**self._outcome, executed_at=ctx.executed_at, finished_at=ctx.clock())
         if self.stopped:
             ctx.check()
         code = self.returncode or 0
@@ -388,7 +396,7 @@ class PythonChild(Child):
                 case {"item": [name, outcome, text]}:
                     ctx.item(name, outcome, text)
                 case {"outcome": outcome, "reusable": reusable}:
-                    self._outcome = Outcome.from_json(outcome)
+                    self._outcome = outcome
                     self.reusable = reusable and self._tasks < TASKS_PER_CHILD
         if self._channel.ended:
             # Dead, or a function has closed what it does not know: either way no outcome will come.

@@ -1,4 +1,7 @@
-"""The process behind `execution.nursery`: one thread, no database connection, nothing but children."""
+"""A process behind `execution.nursery`: one thread, no database connection, nothing but children.
+
+It is forked for every program, so it loads as little as it can.
+"""
 
 from __future__ import annotations
 
@@ -14,43 +17,43 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-import django
-from django.db import connections
-
-from execution import child
 from execution.channel import Channel
 
+IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 _prctl: Callable[[int, int], int] = getattr(ctypes.CDLL(None), "prctl", lambda option, value: -1)
 
 
-def main(control_fd: int, keep_fds: Sequence[int]) -> NoReturn:
+def main(control_fd: int, keep_fds: Sequence[int], with_django: bool) -> NoReturn:
     # It ends with the worker. A supervisor that signals all processes at once means the worker, which drains.
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for signum in IGNORED:
         signal.signal(signum, signal.SIG_IGN)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    django.setup()
-    connections.close_all()
+    if with_django:
+        import django
+        from django.db import connections
+
+        from execution import child  # noqa: F401 it is needed in every child
+
+        django.setup()
+        connections.close_all()
     gc.collect()
     gc.freeze()  # what is loaded by now stays shared between the children
     NurseryProcess(socket.socket(fileno=control_fd), keep_fds).serve()
 
 
-@dataclass(eq=False)
 class Ward:
     """A child. It stays a zombie until the worker lets go of it, so its group's number is not given away."""
 
-    pid: int
-    status: socket.socket
-    ended: bool = False
-    stopped: bool = False
-    released: bool = False
+    def __init__(self, pid: int, wire: socket.socket) -> None:
+        self.pid = pid
+        self.wire = wire
+        self.ended = self.stopped = self.released = False
 
 
 class NurseryProcess:
@@ -83,17 +86,17 @@ class NurseryProcess:
             self.end()
 
     def start(self, request: dict[str, Any], fds: list[int]) -> None:
-        status = socket.socket(fileno=fds[0])
+        wire = socket.socket(fileno=fds[0])
         try:
-            pid = self.spawn(request, *fds[1:]) if request else self.fork(status, *fds[1:])
+            pid = self.spawn(request, *fds[1:]) if request else self.fork(wire, *fds[1:])
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             words, number = getattr(error, "strerror", str(error)), getattr(error, "errno", 0)
-            tell(status, {"error": words, "errno": number})
-            status.close()
+            tell(wire, {"error": words, "errno": number})
+            wire.close()
         else:
-            ward = self.wards[pid] = Ward(pid, status)
-            self.selector.register(status, selectors.EVENT_READ, partial(self.read_status, ward))
-            tell(status, {"pid": pid})
+            ward = self.wards[pid] = Ward(pid, wire)
+            self.selector.register(wire, selectors.EVENT_READ, partial(self.read_wire, ward))
+            tell(wire, {"pid": pid})
         finally:
             for fd in fds[1:]:
                 os.close(fd)
@@ -114,7 +117,7 @@ class NurseryProcess:
         process.returncode = 0  # keeps Popen from waiting for what is a ward from now on
         return process.pid
 
-    def fork(self, status: socket.socket, stdout: int, stderr: int, channel: int) -> int:
+    def fork(self, wire: socket.socket, stdout: int, stderr: int, channel: int) -> int:
         if pid := os.fork():
             return pid
         try:
@@ -124,11 +127,13 @@ class NurseryProcess:
             os.dup2(stdout, 1)
             os.dup2(stderr, 2)
             self.selector.close()
-            mine = [self.control.sock, self.wakeup, self.waker, status]
-            for sock in mine + [ward.status for ward in self.wards.values()]:
+            mine = [self.control.sock, self.wakeup, self.waker, wire]
+            for sock in mine + [ward.wire for ward in self.wards.values()]:
                 sock.close()
             os.close(stdout)
             os.close(stderr)
+            from execution import child
+
             child.serve(socket.socket(fileno=channel))
         except BaseException:  # it must never come back into the nursery's loop
             traceback.print_exc()
@@ -140,14 +145,14 @@ class NurseryProcess:
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != self.pid:
             os._exit(70)
-        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+        for signum in (*IGNORED, signal.SIGCHLD):
             signal.signal(signum, signal.SIG_DFL)
 
-    def read_status(self, ward: Ward) -> None:
+    def read_wire(self, ward: Ward) -> None:
         if ward.released:
             return
         try:
-            data = ward.status.recv(16, socket.MSG_DONTWAIT)
+            data = ward.wire.recv(16, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return
         except ConnectionError:
@@ -158,7 +163,7 @@ class NurseryProcess:
             self.signal(ward, int(data))
         else:
             ward.released = True
-            self.selector.unregister(ward.status)
+            self.selector.unregister(ward.wire)
             self.signal(ward, signal.SIGKILL)
             self.let_go()
 
@@ -183,13 +188,13 @@ class NurseryProcess:
         if found is not None:
             ward.ended = True
             returncode = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
-            tell(ward.status, {"returncode": returncode, "stopped": ward.stopped})
+            tell(ward.wire, {"returncode": returncode, "stopped": ward.stopped})
 
     def let_go(self) -> None:
         for ward in [ward for ward in self.wards.values() if ward.ended and ward.released]:
             os.waitpid(ward.pid, 0)
             del self.wards[ward.pid]
-            ward.status.close()
+            ward.wire.close()
         self.reap_strangers()
 
     def reap_strangers(self) -> None:
@@ -212,9 +217,9 @@ class NurseryProcess:
         sys.exit(0)
 
 
-def tell(status: socket.socket, message: dict[str, Any]) -> None:
+def tell(wire: socket.socket, message: dict[str, Any]) -> None:
     with suppress(OSError):  # the worker may have let go of it
-        status.send(json.dumps(message).encode(), socket.MSG_DONTWAIT)
+        wire.send(json.dumps(message).encode(), socket.MSG_DONTWAIT)
 
 
 def children_of(parent: int) -> Iterator[int]:

@@ -51,7 +51,8 @@ class Said:
     def progress(self, done: int, total: int | None, message: str) -> None:
         with self.lock:
             self.message = clean_text(message)
-            self.news.progress[:] = [(self.activity_id, done, total, self.message)]
+            whole = None if total is None else _stored(total)
+            self.news.progress[:] = [(self.activity_id, _stored(done), whole, self.message)]
 
     def item(self, name: str, outcome: str, message: str) -> None:
         row = (self.activity_id, clean_text(name)[:255], outcome, clean_text(message), self.now())
@@ -81,19 +82,29 @@ class Said:
 
 def write(saids: Sequence[Said], *, worker_id: UUID) -> set[int]:
     """Writes what was said since the last time; returns the activities that are not ours any more."""
-    refused: set[int] = set()
-    while taken := [(said, news) for said in saids if any(news := said.take())]:
-        try:
-            with transaction.atomic():
-                refused |= _write(_together([news for _, news in taken]), worker_id)
-        except AWAY:
+    taken = [(said, news) for said in saids if any(news := said.take())]
+    if not taken:
+        return set()
+    try:
+        with transaction.atomic():
+            return _write(_together([news for _, news in taken]), worker_id)
+    except AWAY:
+        for said, news in taken:
+            said.give_back(news)
+        raise
+    except DatabaseError:
+        if len(taken) > 1:
             for said, news in taken:
                 said.give_back(news)
-            raise
-        except DatabaseError:
-            # Also where the COMMIT of an earlier try went through and only its answer was lost.
-            logger.exception("the database refused output; it is dropped, the step goes on")
-    return refused
+            return set().union(*(write([said], worker_id=worker_id) for said, _ in taken))
+        # Also where the COMMIT of an earlier try went through and only its answer was lost.
+        logger.exception("the database refused output; it is dropped, the step goes on")
+        return set()
+
+
+def _stored(number: int) -> int:
+    """Both databases hold 64 bits."""
+    return max(-(2**63), min(number, 2**63 - 1))
 
 
 def _together(several: Sequence[News]) -> News:

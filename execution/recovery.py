@@ -6,7 +6,6 @@ import logging
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db import DatabaseError
 
 from activities.statements import AWAY
 
@@ -45,21 +44,20 @@ def bury_expired(now: datetime) -> int:
 def recover(now: datetime) -> None:
     """Orphaned tasks, then executions that nobody would move. One bad row stops nobody."""
     try:
-        while WorkerTask.objects.recover(now=now):
-            pass
+        WorkerTask.objects.recover(now=now)
     except AWAY:
         raise
-    except DatabaseError:
+    except Exception:
         logger.exception("recovering tasks failed; trying them one by one")
         _recover_one_by_one(now)
     Execution.objects.recover(now=now)
 
 
 def _recover_one_by_one(now: datetime) -> None:
-    for pk in list(WorkerTask.objects.orphaned().values_list("pk", flat=True)[:1000]):
+    for pk in list(WorkerTask.objects.orphaned().values_list("pk", flat=True)):
         try:
             WorkerTask.objects.filter(pk=pk).recover(now=now)
         except AWAY:
             raise
-        except DatabaseError:
+        except Exception:
             logger.exception("task %s cannot be recovered", pk)

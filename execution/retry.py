@@ -16,7 +16,21 @@ class Budget:
 
     failures: int
     crashes: int
-    step: dict[str, Any]
+    max_retries: int
+    retry_seconds: int
+    on_crash: str
+
+    @classmethod
+    def of(cls, failures: int, crashes: int, step: Any) -> Budget:
+        """A plan line that cannot be read allows nothing."""
+        allowed = step if isinstance(step, dict) else {}
+        return cls(
+            failures,
+            crashes,
+            max_retries=allowed.get("max_retries", 0),
+            retry_seconds=allowed.get("retry_seconds", 10),
+            on_crash=allowed.get("on_crash", "fail"),
+        )
 
 
 @dataclass(frozen=True)
@@ -31,14 +45,14 @@ class Next:
 
 def after_failure(budget: Budget, *, can_retry: bool, now: datetime) -> Next:
     failures = budget.failures + 1
-    again = can_retry and failures <= budget.step["max_retries"]
-    at = now + delay(failures, budget.step["retry_seconds"]) if again else None
+    again = can_retry and failures <= budget.max_retries
+    at = now + delay(failures, budget.retry_seconds) if again else None
     return Next(at, failures, budget.crashes)
 
 
 def after_crash(budget: Budget, *, now: datetime) -> Next:
     crashes = budget.crashes + 1
-    if budget.step["on_crash"] == "fail":
+    if budget.on_crash == "fail":
         return Next(None, budget.failures, crashes, "the step must not run twice")
     if crashes >= MAX_CRASHES:
         return Next(None, budget.failures, crashes, f"crash loop: lost {crashes} times")

@@ -110,14 +110,16 @@ class SchedulerLoop:
     def _tick(self) -> None:
         """Recovery looks at all that is running, so it is not repeated for every time that becomes due."""
         recovering = time.monotonic() - self.recovered > settings.JIM_LEASE_SECONDS / 12
-        tick(clock.now(), recovering=recovering)
+        self.ticked_at = clock.now()
+        tick(self.ticked_at, recovering=recovering)
         if recovering:
             self.recovered = time.monotonic()
 
     def _sleep(self) -> bool:
         """Until something changed (True), or a tick is due for certain (False)."""
-        now = clock.now()
-        due, tick_at = next_due(now), self.recovered + settings.JIM_LEASE_SECONDS / 2
+        # Seen from the tick: what has become due since then must not fall between the two.
+        due, now = next_due(self.ticked_at), clock.now()
+        tick_at = self.recovered + settings.JIM_LEASE_SECONDS / 2
         due_at = time.monotonic() + (due - now).total_seconds() if due else tick_at
         while not self.stopping.is_set():
             left = min(due_at, tick_at) - time.monotonic()

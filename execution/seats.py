@@ -27,7 +27,6 @@ class Run:
         self.said = Said(task.activity_id, clock.estimate)
         self.context = Context(task.work, self.said)
         self.claimed = time.monotonic()
-        self.interrupted: float | None = None
         self.outcome: Outcome | None = None
         self._turn = threading.Lock()
 
@@ -52,11 +51,12 @@ class Seats:
         self._queue: SimpleQueue[tuple[Run, Nursery] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._threads = 0
-        self._idle = 0
+        self._submitted = 0
 
     def submit(self, run: Run, nursery: Nursery) -> None:
         with self._lock:
-            if self._idle == 0 and self._threads < self.size:
+            self._submitted += 1
+            if self._threads < min(self._submitted, self.size):
                 self._threads += 1
                 threading.Thread(target=self._sit, name=f"seat-{self._threads}", daemon=True).start()
         self._queue.put((run, nursery))
@@ -66,14 +66,7 @@ class Seats:
             self._queue.put(None)
 
     def _sit(self) -> None:
-        while True:
-            with self._lock:
-                self._idle += 1
-            work = self._queue.get()
-            with self._lock:
-                self._idle -= 1
-            if work is None:
-                return
+        while work := self._queue.get():
             run, nursery = work
             if run.take():
                 run.outcome = perform(
@@ -81,3 +74,5 @@ class Seats:
                 )
                 close_old_connections()
                 self._done(run)
+            with self._lock:
+                self._submitted -= 1

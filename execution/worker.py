@@ -25,7 +25,7 @@ from .housekeeping import keep_house
 from .lifeline import Lifeline
 from .loops import wait_for_database
 from .models import Worker, WorkerTask
-from .models.task import Finish
+from .models.task import Finish, WorkerTaskQuerySet
 from .nursery import Nursery
 from .seats import Run, Seats
 from .steps.base import Isolation, Reason
@@ -39,6 +39,11 @@ SAID_SECONDS = 0.25
 HOUSEKEEPING_SECONDS = 60
 STARVED_SECONDS = 600
 RETRY_SECONDS = 1
+UNSTARTED: dict[Reason, str] = {
+    "cancel": "cancelled",
+    "drain": "worker stopped",
+    "lost": "worker lost its lease",
+}
 
 
 class WorkerLoop:
@@ -57,8 +62,10 @@ class WorkerLoop:
         self.ended: SimpleQueue[Run] = SimpleQueue()
         self.unwritten: list[Run] = []
         self.is_doubtful = False
+        self.withdrawn: list[Run] = []
+        self.may_hold_strays = False
         self.ahead = 0
-        self.is_buried = False
+        self.buried: uuid.UUID | None = None
         self.wants_restart = False
         self.stopping = threading.Event()
         self.closed = threading.Event()
@@ -84,6 +91,7 @@ class WorkerLoop:
 
     def stop(self) -> None:
         """From another thread: drain, then end. The second time: do not wait for the steps."""
+        self.wants_restart = False
         self.deadline = 0.0 if self.stopping.is_set() else time.monotonic() + settings.JIM_GRACE_SECONDS
         self.stopping.set()
         self.woken.set()
@@ -104,14 +112,13 @@ class WorkerLoop:
         seats = sum(seats.size for seats in self.seats.values())
         self.worker = Worker.objects.register(id=worker_id, pools=self.pools, seats=seats, now=clock.now())
         self.last_beat = time.monotonic()
-        self.is_buried = False
         logger.info("worker %s is ready: %d seats", worker_id, seats)
 
     def _pass(self, *, claiming: bool) -> None:
         """One turn of the loop; if the database is away, what runs goes on and what ended is kept."""
         self.woken.clear()
         try:
-            if self.is_buried:
+            if self.buried == self.worker.pk:
                 self._reincarnate()
             busy = self._flush()
             self._tell()
@@ -175,13 +182,16 @@ class WorkerLoop:
 
     def _look_after(self) -> None:
         """Asks steps to stop that were cancelled or taken away; gives back what was claimed too early."""
+        if self.may_hold_strays:
+            self._release_strays()
         if not self.runs:
             return
-        self._release_unstarted(older_than=0 if self.stopping.is_set() else AHEAD_SECONDS)
+        self._withdraw(older_than=0 if self.stopping.is_set() else AHEAD_SECONDS)
+        self._release()
         if not self.changed and time.monotonic() - self.last_look < settings.JIM_POLL_SECONDS:
             return
         self.changed, self.last_look = False, time.monotonic()
-        mine = WorkerTask.objects.processing().filter(worker=self.worker.pk)
+        mine = self._mine()
         held = {
             (pk, attempt): at for pk, attempt, at in mine.values_list("pk", "attempt", "cancel_requested_at")
         }
@@ -196,37 +206,40 @@ class WorkerLoop:
         if run.outcome is not None:
             return
         if run.take():
-            self._conclude(
-                run, reason, "cancelled before it started" if reason == "cancel" else "worker lost its lease"
-            )
-        elif run.interrupted is None:
-            run.interrupted = time.monotonic()
+            self._conclude(run, reason, f"{UNSTARTED[reason]} before it started")
+        else:
             run.context.interrupt(reason)
 
     def _conclude(self, run: Run, reason: Reason, why: str) -> None:
         """Ends an attempt in place of its step."""
-        run.outcome = Finish.unfinished(run.task, reason, why, now=clock.now()).outcome
+        run.outcome = Finish.unfinished(run.task, reason, why, now=clock.estimate()).outcome
         self._outcome(run)
 
     def _give_up_on_deaf_steps(self) -> None:
         """A function in a thread cannot be killed: if it ignores its token, this process is replaced."""
-        for run in self.runs.values():
-            deaf = run.interrupted and time.monotonic() - run.interrupted > settings.JIM_GRACE_SECONDS
-            if deaf and run.outcome is None and not self.stopping.is_set():
+        for run in self._running():
+            since = run.context.interrupted_at
+            is_deaf = since is not None and time.monotonic() - since > settings.JIM_GRACE_SECONDS
+            if is_deaf and not self.stopping.is_set():
                 logger.error(
                     "step %s ignores its interruption; this worker drains and restarts", run.task.name
                 )
-                self.wants_restart = True
                 self.stop()
+                self.wants_restart = True
 
     def _claim(self) -> int:
         lease = settings.JIM_LEASE_SECONDS
-        if self.is_buried or time.monotonic() - self.last_beat > lease * 5 / 6:
+        if self.buried == self.worker.pk or time.monotonic() - self.last_beat > lease * 5 / 6:
             return 0
         free = {isolation: seats.size - self._busy(isolation) for isolation, seats in self.seats.items()}
         if free["thread"] > 0 or self.ahead:
             free["thread"] += self.ahead
-        tasks = WorkerTask.objects.claim(self.worker, seats=free, pools=self.pools, now=clock.now())
+        try:
+            tasks = WorkerTask.objects.claim(self.worker, seats=free, pools=self.pools, now=clock.now())
+        except AWAY:
+            # Perhaps it was carried out, and only the answer was lost.
+            self.may_hold_strays = True
+            raise
         for task in tasks:
             run = Run(task, self.worker.pk)
             self.runs[task.pk, task.attempt] = run
@@ -239,25 +252,37 @@ class WorkerLoop:
     def _is_ready(self) -> bool:
         return WorkerTask.objects.claimable(pools=self.pools, now=clock.now()).exists()
 
-    def _release_unstarted(self, *, older_than: float) -> None:
+    def _withdraw(self, *, older_than: float) -> None:
         now = time.monotonic()
         early = [run for run in self.runs.values() if run.is_unstarted and now - run.claimed >= older_than]
-        early = [run for run in early if run.take()]
-        if not early:
+        self.withdrawn += [run for run in early if run.take()]
+
+    def _release(self) -> None:
+        """Gives back what was withdrawn; what is being cancelled meanwhile ends here."""
+        if not self.withdrawn:
             return
         self.ahead = 0
-        released = WorkerTask.objects.release([run.task for run in early], worker_id=self.worker.pk)
-        for run in early:
+        released = WorkerTask.objects.release([run.task for run in self.withdrawn], worker_id=self.worker.pk)
+        for run in self.withdrawn:
             if run.task.pk in released:
                 del self.runs[run.task.pk, run.task.attempt]
             else:
                 self._conclude(run, "cancel", "cancelled before it started")
+        self.withdrawn = []
+
+    def _release_strays(self) -> None:
+        strays = [task for task in self._mine() if (task.pk, task.attempt) not in self.runs]
+        WorkerTask.objects.release(strays, worker_id=self.worker.pk)
+        self.may_hold_strays = False
+
+    def _mine(self) -> WorkerTaskQuerySet:
+        return WorkerTask.objects.processing().filter(worker=self.worker.pk)
 
     def _keep_house(self, *, is_idle: bool) -> None:
+        """One small batch per turn of the loop, so that no step waits for it."""
         waited = time.monotonic() - self.last_housekeeping
-        if waited > (HOUSEKEEPING_SECONDS if is_idle else STARVED_SECONDS):
+        if waited > (HOUSEKEEPING_SECONDS if is_idle else STARVED_SECONDS) and not keep_house(clock.now()):
             self.last_housekeeping = time.monotonic()
-            keep_house(clock.now())
 
     def _rest(self) -> None:
         if self.until_idle and not self.runs and not self._is_ready():
@@ -277,6 +302,7 @@ class WorkerLoop:
     def _drain(self) -> None:
         """No more claims; steps may end within the grace period, then they are ended and queued again."""
         self.changed = True
+        self._withdraw(older_than=0)
         while self._running() and time.monotonic() < (self.deadline or 0):
             self._pass(claiming=False)
         for run in self._running():
@@ -292,7 +318,7 @@ class WorkerLoop:
             self._pass(claiming=False)
 
     def _running(self) -> list[Run]:
-        return [run for run in self.runs.values() if run.outcome is None]
+        return [run for run in self.runs.values() if run.outcome is None and run not in self.withdrawn]
 
     def _close(self) -> None:
         self.closed.set()
@@ -322,7 +348,7 @@ class WorkerLoop:
             if worker.beat(clock.now()):
                 self.last_beat = before
             elif worker is self.worker and not self.closed.is_set():
-                self.is_buried = True
+                self.buried = worker.pk
                 self.woken.set()
         except Exception as error:
             logger.warning("beat failed: %s", error)

@@ -6,6 +6,7 @@ import logging
 from datetime import datetime
 
 from django.db import DatabaseError, transaction
+from django.db.models import Count
 
 from activities.models import Initiator
 from activities.statements import AWAY, update_each
@@ -13,6 +14,7 @@ from activities.statements import AWAY, update_each
 from .models import BUFFER_LIMIT, Occurrence, Schedule, ScheduleQuerySet
 
 SCHEDULES_PER_PASS = 500
+OCCURRENCES_PER_PASS = 5_000
 logger = logging.getLogger(__name__)
 
 
@@ -72,7 +74,7 @@ def _generate_one(pk: int, now: datetime) -> int:
         raise
     except DatabaseError as error:
         logger.exception("schedule %s cannot be generated", pk)
-        Schedule.objects.filter(pk=pk).update(
+        Schedule.objects.due(now).filter(pk=pk).update(
             spec_error=f"The database refused: {error}"[:500], next_run_at=None
         )
         return 1
@@ -81,7 +83,10 @@ def _generate_one(pk: int, now: datetime) -> int:
 def _generate_batch(due: ScheduleQuerySet, size: int, now: datetime) -> int:
     schedules = list(due.lock(skip_locked=True)[:size])
     occurrences: list[Occurrence] = []
-    for schedule in schedules:
+    for done, schedule in enumerate(schedules):
+        if len(occurrences) > OCCURRENCES_PER_PASS:
+            schedules = schedules[:done]
+            break
         try:
             occurrences += schedule.generate(now)
         except Exception as error:
@@ -98,12 +103,11 @@ def _generate_batch(due: ScheduleQuerySet, size: int, now: datetime) -> int:
 
 
 def _drop_oldest(schedules: list[Schedule], now: datetime) -> None:
-    """Only paused schedules pile up pending times; a full buffer drops its oldest automatic ones."""
-    for schedule in schedules:
-        if schedule.status != Schedule.Status.PAUSED:
-            continue
-        pending = schedule.occurrences.pending().automatic().order_by("-nominal_at")
-        oldest_kept = pending.values_list("nominal_at", flat=True)[BUFFER_LIMIT - 1 : BUFFER_LIMIT].first()
-        if oldest_kept is not None:
-            too_old = schedule.occurrences.pending().automatic().filter(nominal_at__lt=oldest_kept)
-            too_old.settle(Occurrence.Status.DROPPED, reason="buffer full", now=now)
+    """A full buffer drops its oldest automatic occurrences: their times are long past and many more wait."""
+    pending = Occurrence.objects.pending().automatic().filter(schedule__in=schedules)
+    full = pending.values("schedule").annotate(size=Count("pk")).filter(size__gt=BUFFER_LIMIT)
+    for schedule_id in full.values_list("schedule", flat=True):
+        newest_first = pending.filter(schedule=schedule_id).order_by("-nominal_at")
+        oldest_kept = newest_first.values_list("nominal_at", flat=True)[BUFFER_LIMIT - 1]
+        too_old = pending.filter(schedule=schedule_id, nominal_at__lt=oldest_kept)
+        too_old.settle(Occurrence.Status.DROPPED, reason="buffer full", now=now)

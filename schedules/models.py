@@ -9,7 +9,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models, transaction
-from django.db.models import Q
+from django.db.models import F, Q
 from django.db.models.functions import Lower
 
 from activities.models import Activity, Initiator
@@ -99,6 +99,7 @@ class Schedule(models.Model):
         null=True,
         blank=True,
         default=86_400,
+        validators=[MaxValueValidator(315_360_000)],
         help_text="How late a missed time may still start. Empty: always; 0: never.",
     )
 
@@ -171,6 +172,8 @@ class Schedule(models.Model):
         steps: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
         """Changes the definition; what is pending, queued or running stays as it was."""
+        if unknown := set(changes) - set(self.DEFINITION):
+            raise ValidationError(dict.fromkeys(sorted(unknown), "There is no such field to edit."))
         with transaction.atomic():
             self._take(token)
             before = self.definition()
@@ -181,7 +184,7 @@ class Schedule(models.Model):
             after_steps = before["steps"] if steps is None else steps
             spec_changed = self.spec != before["spec"]
             self.check_definition(after_steps, now=now, spec_changed=spec_changed)
-            if spec_changed:
+            if spec_changed or self.spec_error:
                 self._restart_cursor(now)
             if steps is not None:
                 self._replace_steps(steps)
@@ -204,6 +207,7 @@ class Schedule(models.Model):
             self._take(token)
             self.status, self.paused_at = self.Status.PAUSED, now
             self.pause_note, self.paused_until = note, until
+            self.occurrences.pending().automatic().update(due_at=None)
             self._save_moved()
             Activity.objects.record("pause", self, initiator=initiator, now=now, message=note)
 
@@ -217,8 +221,10 @@ class Schedule(models.Model):
                 raise Refused(f"“{self}” is not paused.")
             if discard:
                 self._generate_until(now)
-                self.occurrences.pending().automatic().settle(
-                    Occurrence.Status.SKIPPED, reason="discarded", now=now
+                self.skipped_count += (
+                    self.occurrences.pending()
+                    .automatic()
+                    .settle(Occurrence.Status.SKIPPED, reason="discarded", now=now)
                 )
             self.status, self.paused_at, self.pause_note, self.paused_until = (
                 self.Status.RUNNING,
@@ -226,6 +232,7 @@ class Schedule(models.Model):
                 "",
                 None,
             )
+            self.occurrences.pending().filter(due_at=None).update(due_at=F("nominal_at"))
             self._save_moved()
             Activity.objects.record("resume", self, initiator=initiator, now=now)
 
@@ -303,7 +310,13 @@ class Schedule(models.Model):
         if self.processed_until is None or self.spec_error:
             return
         for _ in range(EDIT_PASSES):
-            Occurrence.objects.bulk_create(self.generate(now), ignore_conflicts=True)
+            try:
+                occurrences = self.generate(now)
+            except SpecError as error:
+                # Nobody had noticed yet; a spec that cannot be read owes nothing.
+                self.mark_broken(error)
+                return
+            Occurrence.objects.bulk_create(occurrences, ignore_conflicts=True)
             if self.processed_until >= now:
                 return
         raise Refused("This schedule is catching up with missed times. Try again in a moment.")
@@ -430,12 +443,8 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
         return self.filter(source=Occurrence.Source.AUTO)
 
     def due(self, now: datetime) -> OccurrenceQuerySet:
-        """What the invoker may settle now: automatic ones wait while their schedule is paused."""
-        return (
-            self.pending()
-            .filter(due_at__lte=now)
-            .exclude(source="auto", schedule__status=Schedule.Status.PAUSED)
-        )
+        """What the invoker may settle now: automatic ones of a paused schedule are never due."""
+        return self.pending().filter(due_at__lte=now)
 
     def settle(self, status: str, *, reason: str, now: datetime) -> int:
         return self.filter(status=Occurrence.Status.PENDING).update(
@@ -469,7 +478,7 @@ class Occurrence(models.Model):
     source = models.CharField(max_length=8, choices=Source.choices)
     key = models.CharField(max_length=200)
     nominal_at = models.DateTimeField()
-    due_at = models.DateTimeField()
+    due_at = models.DateTimeField(null=True, help_text="Empty while it waits for its paused schedule.")
     overlap = models.CharField(max_length=16, choices=Schedule.Overlap.choices, blank=True)
     status = models.CharField(max_length=9, choices=Status.choices, default=Status.PENDING)
     reason = models.CharField(max_length=200, blank=True)
@@ -501,7 +510,11 @@ class Occurrence(models.Model):
     @classmethod
     def automatic(cls, schedule: Schedule, at: datetime, *, now: datetime) -> Occurrence:
         key = f"auto/{at:%Y-%m-%dT%H:%M:%SZ}"
-        return cls._new(schedule, cls.Source.AUTO, key, at, initiator=Initiator.schedule(schedule), now=now)
+        by = Initiator.schedule(schedule)
+        occurrence = cls._new(schedule, cls.Source.AUTO, key, at, initiator=by, now=now)
+        if schedule.status == Schedule.Status.PAUSED:
+            occurrence.due_at = None
+        return occurrence
 
     @classmethod
     def manual(

@@ -34,7 +34,6 @@ def decide(
     pending: Sequence[Pending],
     running: Sequence[int],
     *,
-    paused: bool,
     catch_up_seconds: int | None,
     now: datetime,
 ) -> list[Fate]:
@@ -43,7 +42,7 @@ def decide(
     blocked_by = running[0] if running else None
     behind: int | None = None
     for occurrence in sorted(pending, key=_order):
-        if occurrence.due_at > now or (paused and occurrence.source == "auto"):
+        if occurrence.due_at > now:
             continue
         if _too_late(occurrence, catch_up_seconds, now):
             fates.append(Fate(occurrence.id, "miss"))

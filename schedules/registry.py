@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, Protocol
 
 
@@ -14,10 +14,28 @@ class ConfigError(ValueError):
         super().__init__("; ".join(f"{field}: {message}" for field, message in self.errors.items()))
 
 
+class StepField(Protocol):
+    """One setting of a step type, as a form draws it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def required(self) -> bool: ...
+    @property
+    def help(self) -> str: ...
+    @property
+    def choices(self) -> tuple[tuple[str, str], ...]: ...
+
+
 class StepKind(Protocol):
     name: ClassVar[str]
     title: ClassVar[str]
     needs_code_permission: ClassVar[bool]
+
+    @property
+    def fields(self) -> Sequence[StepField]: ...
 
     def clean(self, config: object) -> dict[str, Any]: ...
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -11,20 +12,27 @@ from django.db import models, transaction
 from django.db.models import Exists, F, Min, OuterRef, Q
 
 from activities.models import Activity, Ending, Initiator
-from activities.statements import update_each
+from activities.statements import AWAY, update_each
 from activities.wake import wake
 from execution import failure
 from schedules.models import Occurrence, Schedule, Step
 from schedules.registry import step_types
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Start:
-    """What the invoker decided to start."""
+    """What the invoker decided to start, with its plan: steps are never read again."""
 
     schedule: Schedule
     occurrence: Occurrence
-    steps: Sequence[Step]
+    lines: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, schedule: Schedule, occurrence: Occurrence, steps: Sequence[Step]) -> Start:
+        lines = [_plan_line(step, line, schedule, occurrence) for line, step in enumerate(steps)]
+        return cls(schedule, occurrence, lines)
 
 
 class ExecutionQuerySet(models.QuerySet["Execution"]):
@@ -50,8 +58,6 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         """Executions, root activities, all tasks and their activities, in a handful of statements."""
         executions = [Execution._planned(start, now=now) for start in starts]
         Activity.objects.bulk_create([execution.activity for execution in executions])
-        for execution in executions:
-            execution.activity_id = execution.activity.pk
         self.bulk_create(executions)
         self._create_tasks(executions, now=now)
         wake("jim_tasks")
@@ -76,8 +82,13 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         """Advances stuck executions. No tasks is no proof of success: their activities are."""
         stuck = list(self.stuck().values_list("pk", flat=True)[:limit])
         for pk in stuck:
-            with transaction.atomic():
-                self.advance(self.stuck().lock(skip_locked=True).filter(pk=pk), now=now)
+            try:
+                with transaction.atomic():
+                    self.advance(self.stuck().lock(skip_locked=True).filter(pk=pk), now=now)
+            except AWAY:
+                raise
+            except Exception:
+                logger.exception("execution %s cannot be advanced", pk)
         return len(stuck)
 
     def prune(self, *, before: datetime, limit: int) -> int:
@@ -97,13 +108,13 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
 
         tasks = [task for execution in executions for task in WorkerTask.planned(execution, now=now)]
         Activity.objects.bulk_create([task.activity for task in tasks])
-        for task in tasks:
-            task.activity_id = task.activity.pk
         WorkerTask.objects.bulk_create(tasks)
 
     def _idle(self, executions: list[Execution]) -> list[Execution]:
         from .task import WorkerTask
 
+        if not executions:
+            return []
         live = WorkerTask.objects.live().filter(execution__in=[e.pk for e in executions])
         busy = set(live.values_list("execution_id", flat=True).distinct())
         return [execution for execution in executions if execution.pk not in busy]
@@ -252,7 +263,7 @@ class Execution(models.Model):
         """The status as people see it."""
         return "cancelling" if self.is_cancelling else self.status
 
-    def group(self, index: int) -> list[dict[str, Any]]:
+    def group(self, index: int | None) -> list[dict[str, Any]]:
         return [step for step in self.plan["steps"] if step["index"] == index]
 
     def cancel(self, *, initiator: Initiator, now: datetime, reason: str = "") -> bool:
@@ -295,9 +306,7 @@ class Execution(models.Model):
 
     @classmethod
     def _planned(cls, start: Start, *, now: datetime) -> Execution:
-        """An unsaved execution: the plan is the only source from here on, steps are never read again."""
         schedule, by = start.schedule, start.occurrence.initiator
-        plan = {"steps": [_plan_line(step, line, start) for line, step in enumerate(start.steps)]}
         root = Activity(
             status=Activity.Status.IN_PROGRESS,
             target_type="schedule",
@@ -314,8 +323,8 @@ class Execution(models.Model):
             schedule_name=schedule.name,
             occurrence=start.occurrence,
             activity=root,
-            plan=plan,
-            current_index=start.steps[0].index,
+            plan={"steps": start.lines},
+            current_index=start.lines[0]["index"],
             started_at=now,
         )
 
@@ -323,7 +332,7 @@ class Execution(models.Model):
         """Sets where this execution goes from its finished group; True if it ends here."""
         if self.cancel_requested_at is not None:
             self.status, self.error = self.Status.CANCELLED, self.cancel_reason
-        elif reason := failure.stopping_reason(self.group(self.current_index), last):
+        elif reason := self._stopping_reason(last, following):
             self.status, self.error = self.Status.FAILED, reason
         elif following is None:
             self.status = self.Status.COMPLETED
@@ -332,16 +341,30 @@ class Execution(models.Model):
             return False
         return True
 
+    def _stopping_reason(self, last: dict[int | None, failure.Last], following: int | None) -> str:
+        try:
+            upcoming = self.group(self._index_after(self.current_index))
+            missing = upcoming if upcoming and upcoming[0]["index"] != following else []
+            return failure.stopping_reason(self.group(self.current_index), last) or failure.stopping_reason(
+                missing, {}
+            )
+        except Exception as error:
+            # A damaged plan ends its own execution, not the batch that it is judged in.
+            return f"The plan cannot be read: {error!r}"
+
+    def _index_after(self, index: int) -> int | None:
+        return min((step["index"] for step in self.plan["steps"] if step["index"] > index), default=None)
+
     def _root_status(self, warned: bool) -> str:
         return Activity.Status.COMPLETE_WITH_WARNING if warned else self.ROOT_STATUS[self.Status(self.status)]
 
 
-def _plan_line(step: Step, line: int, start: Start) -> dict[str, Any]:
+def _plan_line(step: Step, line: int, schedule: Schedule, occurrence: Occurrence) -> dict[str, Any]:
     kind = step_types.get(step.step_type)
     return step.as_json() | {
         "line": line,
         "key": str(uuid.uuid4()),
         "isolation": kind.isolation(step.config) if kind else "thread",
-        "schedule": start.schedule.name,
-        "nominal_at": start.occurrence.nominal_at.isoformat(),
+        "schedule": schedule.name,
+        "nominal_at": occurrence.nominal_at.isoformat(),
     }

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -38,10 +38,12 @@ class Finish:
     def unfinished(cls, task: WorkerTask, reason: Reason, why: str, *, now: datetime) -> Finish:
         """The end of an attempt whose step did not say how it ended."""
         is_cancel = reason == "cancel"
+        began = task.claimed_at or now
         outcome = Outcome(
             status=Activity.Status.CANCELLED if is_cancel else Activity.Status.FAILED_WITH_ERROR,
-            executed_at=task.claimed_at or now,
-            finished_at=now,
+            executed_at=began,
+            # A recoverer may have read the clock before the claim that it ends.
+            finished_at=max(began, now),
             message=why if is_cancel else "",
             error="" if is_cancel else why,
             interrupted=reason,
@@ -51,7 +53,7 @@ class Finish:
 
     def next(self, now: datetime) -> retry.Next | None:
         """The attempt after this one, None where there is no question of one."""
-        budget = retry.Budget(self.task.failures, self.task.crashes, self.task.step)
+        budget = retry.Budget.of(self.task.failures, self.task.crashes, self.task.step)
         if self.outcome.status != Activity.Status.FAILED_WITH_ERROR or self.outcome.interrupted == "cancel":
             return None
         if self.outcome.interrupted == "lost":
@@ -92,8 +94,14 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
     def live(self) -> WorkerTaskQuerySet:
         return self.exclude(status=WorkerTask.Status.WAITING)
 
-    def claimable(self, *, pools: Sequence[str], now: datetime) -> WorkerTaskQuerySet:
-        ready = self.queued().filter(available_at__lte=now)
+    def claimable(
+        self,
+        *,
+        pools: Sequence[str],
+        now: datetime,
+        isolations: Collection[Isolation] = ("thread", "process"),
+    ) -> WorkerTaskQuerySet:
+        ready = self.queued().filter(isolation__in=isolations, available_at__lte=now)
         return ready.filter(pool__in=pools) if pools else ready
 
     def orphaned(self) -> WorkerTaskQuerySet:
@@ -108,8 +116,6 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         ]
         with transaction.atomic():
             Activity.objects.bulk_create([task.activity for task in tasks])
-            for task in tasks:
-                task.activity_id = task.activity.pk
             self.bulk_create(tasks)
             wake("jim_tasks")
         return tasks
@@ -118,14 +124,14 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         self, worker: Worker, *, seats: Mapping[Isolation, int], pools: Sequence[str], now: datetime
     ) -> list[WorkerTask]:
         """Takes ready tasks for a living worker: the first in order, at most as many as it has seats."""
-        if not any(seats.values()) or not self.claimable(pools=pools, now=now).exists():
+        wanted = [isolation for isolation, free in seats.items() if free > 0]
+        if not wanted or not self.claimable(pools=pools, now=now, isolations=wanted).exists():
             return []
         with transaction.atomic():
             tasks = [
                 task
-                for isolation, free in seats.items()
-                if free > 0
-                for task in self._claim(worker, isolation, free, pools, now)
+                for isolation in wanted
+                for task in self._claim(worker, isolation, seats[isolation], pools, now)
             ]
             if tasks:
                 Activity.objects.begin([task.activity_id for task in tasks], worker_id=worker.pk, now=now)
@@ -177,13 +183,32 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         self.processing().filter(cancel_requested_at=None).update(cancel_requested_at=now)
 
     def recover(self, *, now: datetime) -> int:
-        """Ends the attempts of workers that are dead or gone, in the way a worker ends its own."""
-        orphans = list(self.orphaned().select_related("execution").order_by("pk")[:RECOVERED_PER_PASS])
-        for worker_id in {task.worker_id for task in orphans}:
-            assert worker_id is not None
-            lost = [Finish.lost(task, now=now) for task in orphans if task.worker_id == worker_id]
-            self.finish(lost, worker_id=worker_id, now=now)
-        return len(orphans)
+        """Ends the attempts of workers that are dead or gone, in the way a worker ends its own.
+
+        What somebody holds is left for later: whoever froze in the middle of a write stops nobody else.
+        """
+        recovered = 0
+        orphans = sorted(self.orphaned().values_list("pk", flat=True))
+        for start in range(0, len(orphans), RECOVERED_PER_PASS):
+            tasks = self.orphaned().in_bulk(orphans[start : start + RECOVERED_PER_PASS]).values()
+            for worker_id in {task.worker_id for task in tasks if task.worker_id}:
+                own = [task for task in tasks if task.worker_id == worker_id]
+                recovered += len(self._recover(own, worker_id=worker_id, now=now))
+        return recovered
+
+    def _recover(self, tasks: Sequence[WorkerTask], *, worker_id: uuid.UUID, now: datetime) -> set[int]:
+        with transaction.atomic():
+            lost = [Finish.lost(task, now=now) for task in _free(tasks)]
+            return self.finish(lost, worker_id=worker_id, now=now) if lost else set()
+
+    def abandon(self, task: WorkerTask, error: str, *, worker_id: uuid.UUID, now: datetime) -> set[int]:
+        """The last resort for an outcome that the database refuses; its execution is advanced as a stuck one."""
+        with transaction.atomic():
+            gone = self._held([task], worker_id, verb=_DELETE)
+            if gone:
+                failed = Activity.Status.FAILED_WITH_ERROR
+                Activity.objects.finish([Ending(task.activity_id, failed, now, task.claimed_at, error=error)])
+        return set(gone)
 
     def _claim(
         self, worker: Worker, isolation: Isolation, limit: int, pools: Sequence[str], now: datetime
@@ -214,13 +239,18 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
             return {}
         pairs = [(task.pk, task.attempt) for task in tasks]
         own = WorkerTask._meta.get_field("worker").get_db_prep_value(worker_id, connection)
-        sql = (
-            f"{verb} WHERE (id, attempt) IN (VALUES {placeholders(pairs)}) AND worker_id = %s "
-            f"AND status = 'processing' {extra} RETURNING id, cancel_requested_at IS NOT NULL"
+        held = (
+            f"(id, attempt) IN (VALUES {placeholders(pairs)}) AND worker_id = %s "
+            f"AND status = 'processing' {extra}"
         )
+        if _is_postgresql():
+            # Locked in the order of all others; a plain IN would lock them in any.
+            held = f"id = ANY(ARRAY(SELECT id FROM execution_workertask WHERE {held} ORDER BY id FOR UPDATE))"
+        sql = f"{verb} WHERE {held} RETURNING id, cancel_requested_at"
         with connection.cursor() as cursor:
             cursor.execute(sql, [*(value for pair in pairs for value in pair), own])
-            return {pk: bool(cancelled) for pk, cancelled in cursor.fetchall()}
+            # Asked here: SQLite 3.40 answers IS NOT NULL wrongly after RETURNING.
+            return {pk: at is not None for pk, at in cursor.fetchall()}
 
     def _retry(
         self,
@@ -271,6 +301,15 @@ _DELETE = "DELETE FROM execution_workertask"
 _RELEASE = "UPDATE execution_workertask SET status = 'queued', worker_id = NULL, claimed_at = NULL"
 
 
+def _free(tasks: Sequence[WorkerTask]) -> list[WorkerTask]:
+    """Those that nobody holds, nor their execution or activity; they are locked from now on."""
+    ids = {task.execution_id for task in tasks if task.execution_id is not None}
+    executions = [execution.pk for execution in Execution.objects.lock(skip_locked=True).filter(pk__in=ids)]
+    rows = WorkerTask.objects.filter(pk__in=[task.pk for task in tasks]).select_related("activity")
+    rows = rows.filter(Q(execution=None) | Q(execution__in=executions)).order_by("pk")
+    return list(rows.select_for_update(of=("self", "activity"), no_key=True, skip_locked=True))
+
+
 def _is_again(nxt: retry.Next | None) -> bool:
     return nxt is not None and nxt.available_at is not None
 
@@ -302,7 +341,7 @@ class WorkerTask(models.Model):
 
     key = models.UUIDField(unique=True)
     execution = models.ForeignKey(Execution, models.CASCADE, null=True, blank=True, related_name="tasks")
-    activity = models.ForeignKey(Activity, models.PROTECT, related_name="+", db_index=False)
+    activity = models.ForeignKey(Activity, models.PROTECT, related_name="+")
     line = models.PositiveIntegerField()
     step_index = models.PositiveIntegerField()
     name = models.CharField(max_length=200)
@@ -352,17 +391,18 @@ class WorkerTask(models.Model):
 
     @property
     def work(self) -> Work:
-        """What the step needs to know of this attempt."""
+        """What the step needs to know of this attempt; a damaged line fails as a step, not as a worker."""
+        step = self.step if isinstance(self.step, dict) else {}
         return Work(
             key=str(self.key),
             attempt=self.attempt,
             name=self.name,
-            step_type=self.step["step_type"],
-            config=self.step["config"],
-            timeout_seconds=self.step["timeout_seconds"],
+            step_type=step.get("step_type", ""),
+            config=step.get("config", {}),
+            timeout_seconds=step.get("timeout_seconds"),
             execution_id=self.execution_id,
-            schedule_name=self.step["schedule"],
-            nominal_at=self.step["nominal_at"],
+            schedule_name=step.get("schedule", ""),
+            nominal_at=step.get("nominal_at"),
         )
 
     @classmethod

@@ -6,6 +6,7 @@ import json
 import logging
 import socket
 import threading
+import time
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Protocol, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Protocol, TypeVar, get_args
 
 from django.utils import timezone
 
@@ -79,15 +80,6 @@ class Outcome:
     interrupted: Reason | None = None
     can_retry: bool = False
 
-    def to_json(self) -> dict[str, Any]:
-        times = {"executed_at": self.executed_at.isoformat(), "finished_at": self.finished_at.isoformat()}
-        return vars(self) | times
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Self:
-        times = {name: datetime.fromisoformat(data[name]) for name in ("executed_at", "finished_at")}
-        return cls(**(data | times))
-
 
 def perform(
     work: Work,
@@ -140,8 +132,8 @@ def conclude(ctx: Context, run: Callable[[], object]) -> Outcome:
 
 def as_result(value: object) -> object:
     """The value as it comes back from JSON; StepFailed if it cannot be stored."""
-    if value is None:
-        return None
+    if value is None or isinstance(value, bool):
+        return value
     try:
         text = json.dumps(clean_json(value), allow_nan=False, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -162,8 +154,8 @@ def _completed(ctx: Context, result: object) -> Outcome:
         error = "the only item failed" if total == 1 else f"all {total} items failed"
         return _outcome(ctx, "failed_with_error", error=error, result=result, can_retry=True)
     if failed or warned:
-        counts = [f"{failed} failed"] * bool(failed) + [f"{warned} with a warning"] * bool(warned)
-        message = f"{total} items: {', '.join(counts)}"
+        counts = {"failed": failed, "with a warning": warned}
+        message = f"of {total} items, " + " and ".join(f"{n} {what}" for what, n in counts.items() if n)
         return _outcome(ctx, "complete_with_warning", message=message, result=result)
     return _outcome(ctx, "complete", result=result)
 
@@ -221,8 +213,10 @@ def _told(error: BaseException) -> str:
 
 
 def _trace(error: BaseException) -> str:
-    """Where user code was; empty if the error is JIM's own."""
-    if isinstance(error, CannotRun) and error.__cause__:
+    """Where user code was."""
+    if isinstance(error, CannotRun | StepFailed):
+        if error.__cause__ is None:
+            return ""
         error = error.__cause__
     told = traceback.TracebackException.from_exception(error)
     told.stack[:] = [frame for frame in told.stack if not frame.filename.startswith(OWN_FILES)]
@@ -258,6 +252,7 @@ class Context:
         self.nursery: Nursery | None = None
         self.clock: Callable[[], datetime] = timezone.now
         self.reason: Reason | None = None
+        self.interrupted_at: float | None = None
         self.saw_interrupt = False
         self.items_total = self.items_failed = self.items_warned = 0
         self._sink = sink
@@ -323,6 +318,7 @@ class Context:
             if self.reason is not None:
                 return
             self.reason = reason
+            self.interrupted_at = time.monotonic()
             self._woken.put(None)
             for callback in self._callbacks:
                 self._call(callback)
@@ -369,19 +365,15 @@ class StepType(ABC):
         """The canonical config; ConfigError if there is none."""
         if not isinstance(config, Mapping):
             raise ConfigError({"config": f"must be an object of settings, not {shown(config)}"})
-        known = ", ".join(field.name for field in self.fields)
-        names = {field.name for field in self.fields}
-        errors = {
-            str(name): f"is not a setting of {self.name} steps; they have {known}"
-            for name in config
-            if name not in names
-        }
-        values = {}
+        values, errors = {}, {}
         for field in self.fields:
             try:
                 values[field.name] = field.clean(config.get(field.name))
             except ValueError as error:
                 errors[field.name] = str(error)
+        for name in config.keys() - values.keys() - errors.keys():
+            known = ", ".join(field.name for field in self.fields)
+            errors[str(name)] = f"is not a setting of {self.name} steps; they have {known}"
         if errors := errors or self.check(values):
             raise ConfigError(errors)
         return values

@@ -10,6 +10,15 @@ from typing import Any, Literal
 from activities.text import clean_json
 
 Kind = Literal["text", "textarea", "list", "mapping", "choice", "bool", "number"]
+TYPES: dict[Kind, tuple[type, ...]] = {
+    "text": (str,),
+    "textarea": (str,),
+    "choice": (str,),
+    "list": (list,),
+    "mapping": (dict,),
+    "bool": (bool,),
+    "number": (int, float),
+}
 
 
 @dataclass(frozen=True)
@@ -25,22 +34,20 @@ class Field:
     default: Any = None
 
     def clean(self, value: object) -> Any:
-        if value is None or value in ("", [], {}):
+        if not value and not isinstance(value, (bool, int, float)):
             if self.required:
                 raise ValueError(f"is required: {self.help}" if self.help else "is required")
             return self._empty() if self.default is None else self.default
-        match self.kind, value:
-            case "text", str():
-                return _storable(value.strip())
-            case ("textarea", str()) | ("list", list()) | ("mapping", dict()):
-                return _storable(value)
-            case "bool", bool():
-                return value
-            case "number", int() | float() if not isinstance(value, bool) and math.isfinite(value):
-                return value
-            case "choice", str() if value in dict(self.choices):
-                return value
-        raise ValueError(f"must be {self._wanted()}, not {shown(value)}")
+        if not self._fits(value):
+            raise ValueError(f"must be {self._wanted()}, not {shown(value)}")
+        return _storable(value.strip() if self.kind == "text" and isinstance(value, str) else value)
+
+    def _fits(self, value: object) -> bool:
+        if not isinstance(value, TYPES[self.kind]):
+            return False
+        if self.kind == "number":
+            return not isinstance(value, bool) and math.isfinite(value)  # type: ignore[arg-type]
+        return self.kind != "choice" or value in dict(self.choices)
 
     def _empty(self) -> object:
         return {"text": "", "textarea": "", "list": [], "mapping": {}, "bool": False}.get(self.kind)
@@ -57,11 +64,12 @@ class Field:
 
 def _storable(value: Any) -> Any:
     try:
-        json.dumps(value, allow_nan=False)
-        clean = clean_json(value) == value
+        is_clean = clean_json(value) == value
+        if not isinstance(value, str):
+            json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"cannot be stored as JSON: {error}") from None
-    if not clean:
+    if not is_clean:
         raise ValueError("contains NUL or half a surrogate pair; remove these characters")
     return value
 

@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import inspect
 import keyword
+import sys
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -41,8 +42,7 @@ class PythonStep(StepType):
 
     def check(self, values: dict[str, Any]) -> dict[str, str]:
         errors = {}
-        parts = values["function"].split(".")
-        if len(parts) < 2 or not all(part.isidentifier() and not keyword.iskeyword(part) for part in parts):
+        if not is_dotted_path(values["function"]):
             errors["function"] = "must be a dotted path such as package.module.function"
         if "ctx" in values["kwargs"]:
             errors["kwargs"] = "ctx is passed by JIM itself; give the argument another name"
@@ -57,9 +57,20 @@ class PythonStep(StepType):
 
 def call_function(ctx: Context) -> object:
     function = load(ctx.config["function"])
-    kwargs = dict(ctx.config["kwargs"], ctx=ctx) if takes_context(function) else ctx.config["kwargs"]
-    value = function(*ctx.config["args"], **kwargs)
+    args, kwargs = ctx.config["args"], ctx.config["kwargs"]
+    place = place_of_context(function)
+    if place is not None and place <= len(args):
+        args = [*args[:place], ctx, *args[place:]]
+    elif place is not None:
+        kwargs = kwargs | {"ctx": ctx}
+    value = function(*args, **kwargs)
     return asyncio.run(value) if inspect.iscoroutine(value) else value
+
+
+@lru_cache(maxsize=1024)
+def is_dotted_path(text: str) -> bool:
+    parts = text.split(".")
+    return len(parts) > 1 and all(part.isidentifier() and not keyword.iskeyword(part) for part in parts)
 
 
 def load(path: str) -> Callable[..., object]:
@@ -74,8 +85,13 @@ def load(path: str) -> Callable[..., object]:
 
 
 @lru_cache(maxsize=1024)
-def takes_context(function: Callable[..., object]) -> bool:
+def place_of_context(function: Callable[..., object]) -> int | None:
+    """Where among the positional arguments it belongs; past all of them if it can be given by name only."""
     try:
-        return "ctx" in inspect.signature(function).parameters
+        parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
-        return False  # some built-in functions have no signature
+        return None  # some built-in functions have no signature
+    if "ctx" not in parameters:
+        return None
+    by_name = parameters["ctx"].kind is inspect.Parameter.KEYWORD_ONLY
+    return sys.maxsize if by_name else list(parameters).index("ctx")

@@ -1,0 +1,410 @@
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, ClassVar
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.views.main import ChangeList
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+import activities.admin
+from activities import clock
+from activities.models import Activity, Initiator, OutputLine
+from activities.operations import Declined, Done, Operation, OperationsAdmin
+from activities.pages import EndlessChangeList, RecordAdmin
+from activities.words import NOTHING, badge, distance, exact, moment, span
+from schedules import permissions
+from schedules.admin import ScheduleAdmin, ScheduleOperation
+from schedules.models import Schedule
+
+from . import invoker
+from .models import Execution, Worker, WorkerTask
+
+ATTEMPTS_SHOWN = 1_000
+TAILS_SHOWN = 10
+TAIL_LINES = 10
+
+activities.admin.operations |= {"trigger", "cancel", "terminate"}
+activities.admin.target_types.append(lambda: ["execution"])
+
+
+class RunForm(forms.Form):
+    # A page that is sent twice asks twice for the same run.
+    key = forms.CharField(max_length=64, widget=forms.HiddenInput, initial=uuid.uuid4)
+
+
+class ReasonForm(forms.Form):
+    reason = forms.CharField(
+        required=False, max_length=1000, widget=forms.TextInput(attrs={"class": "vTextField"})
+    )
+
+
+class RunNow(ScheduleOperation):
+    name, label, form = "run", "Run now", RunForm
+    question = "Start this now, whatever the time and whether it is paused or not?"
+
+    def change(self, schedule: Schedule, answers: dict[str, Any], by: Initiator, now: datetime) -> Done:
+        try:
+            occurrence = invoker.trigger(schedule, initiator=by, now=now, key=answers["key"])
+        except invoker.Overlapping as overlapping:
+            raise Declined(
+                format_html(
+                    "“{}” was not started: {} is still running, and it never runs twice side by side.",
+                    schedule,
+                    _execution_link(overlapping.blocked_by),
+                )
+            ) from overlapping
+        execution = Execution.objects.only("pk").get(occurrence=occurrence)
+        return Done(f"“{schedule}” is started.", _execution_url(execution.pk))
+
+
+class CancelRunning(ScheduleOperation):
+    name, label, form = "cancel", "Cancel running", ReasonForm
+    question = "Nothing more of what is running starts, and running steps are asked to stop. Cancel it?"
+
+    def applies(self, schedule: Schedule) -> bool:
+        return schedule.executions.in_progress().exists()
+
+    def change(self, schedule: Schedule, answers: dict[str, Any], by: Initiator, now: datetime) -> Done:
+        running = list(schedule.executions.in_progress().order_by("pk"))
+        asked = [e for e in running if e.cancel(initiator=by, now=now, reason=answers["reason"])]
+        if not asked:
+            raise Declined(f"Nothing of “{schedule}” is running.")
+        count = "1 execution is" if len(asked) == 1 else f"{len(asked)} executions are"
+        return Done(f"{count} being cancelled: “{schedule}”.")
+
+
+ScheduleAdmin.operations[:0] = [RunNow(), CancelRunning()]
+
+
+class Cancel(Operation[Execution]):
+    name, label, form = "cancel", "Cancel", ReasonForm
+    permission = permissions.RUN
+    question = (
+        "Nothing more of it starts; steps that run are asked to stop, and get a moment to do so. Cancel this?"
+    )
+
+    def applies(self, execution: Execution) -> bool:
+        return execution.status == Execution.Status.IN_PROGRESS and not execution.is_cancelling
+
+    def perform(
+        self, execution: Execution, *, answers: dict[str, Any], initiator: Initiator, now: datetime
+    ) -> Done:
+        if not execution.cancel(initiator=initiator, now=now, reason=answers["reason"]):
+            raise Declined(f"“{execution}” has ended already.")
+        return Done(f"“{execution}” is being cancelled.")
+
+
+class Terminate(Operation[Execution]):
+    name, label, form, is_final = "terminate", "Terminate", ReasonForm, True
+    permission = permissions.RUN
+    question = (
+        "It ends at once. Running steps are killed, what they still say is not recorded. Terminate this?"
+    )
+
+    def applies(self, execution: Execution) -> bool:
+        return execution.status == Execution.Status.IN_PROGRESS
+
+    def perform(
+        self, execution: Execution, *, answers: dict[str, Any], initiator: Initiator, now: datetime
+    ) -> Done:
+        if not execution.terminate(initiator=initiator, now=now, reason=answers["reason"]):
+            raise Declined(f"“{execution}” has ended already.")
+        return Done(f"“{execution}” is terminated.")
+
+
+class ExecutionStateFilter(admin.SimpleListFilter):
+    title = parameter_name = "state"
+    STATES: ClassVar = {
+        "in progress": Q(status="in_progress"),
+        "cancelling": Q(status="in_progress", cancel_requested_at__isnull=False),
+        "completed": Q(status="completed"),
+        "failed": Q(status="failed"),
+        "cancelled": Q(status="cancelled"),
+    }
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(name, name) for name in self.STATES]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Execution]) -> QuerySet[Execution]:
+        return queryset.filter(self.STATES.get(self.value() or "", Q()))
+
+
+@admin.register(Execution)
+class ExecutionAdmin(RecordAdmin[Execution], OperationsAdmin[Execution]):
+    operations: ClassVar = [Cancel(), Terminate()]
+    list_display = (
+        "__str__",
+        "state_badge",
+        "schedule_link",
+        "source",
+        "who",
+        "started",
+        "duration",
+        "group",
+        "words",
+    )
+    list_filter: ClassVar = [ExecutionStateFilter, ("occurrence__source", admin.ChoicesFieldListFilter)]
+    list_select_related = ("activity", "occurrence", "schedule")
+    search_fields = ("schedule_name",)
+    fields = (
+        "state_badge",
+        "schedule_link",
+        "source",
+        "who",
+        "times",
+        "group",
+        "root",
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Execution]:
+        """Progress is counted on an index: plans may be large, and a list needs none of them."""
+        parts = Activity.objects.filter(parent=OuterRef("activity")).order_by().values("parent")
+        reached = parts.filter(step_index__lte=OuterRef("current_index"))
+        counted = Count("step_index", distinct=True)
+        return (
+            super()
+            .get_queryset(request)
+            .defer("plan")
+            .annotate(
+                groups=Subquery(parts.annotate(count=counted).values("count")),
+                groups_reached=Subquery(reached.annotate(count=counted).values("count")),
+            )
+        )
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        execution: Execution = context["original"]
+        context["is_moving"] = execution.status == Execution.Status.IN_PROGRESS
+        context["panels"] = [
+            activities.admin.text_panel("Error", execution.error),
+            render_to_string("admin/execution/_steps.html", _steps(request, execution)),
+        ]
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    @admin.display(description="state")
+    def state_badge(self, execution: Execution) -> SafeString:
+        return badge(execution.state)
+
+    @admin.display(description="schedule")
+    def schedule_link(self, execution: Execution) -> SafeString | str:
+        if execution.schedule_id is None:
+            return execution.schedule_name
+        url = reverse("admin:schedules_schedule_change", args=[execution.schedule_id])
+        return format_html('<a href="{}">{}</a>', url, execution.schedule)
+
+    def source(self, execution: Execution) -> str:
+        return execution.occurrence.get_source_display() if execution.occurrence else NOTHING
+
+    def who(self, execution: Execution) -> str:
+        by = execution.activity
+        return "the schedule" if by.initiator_type == "schedule" else by.initiator_name
+
+    def started(self, execution: Execution) -> SafeString:
+        return moment(execution.started_at, now=clock.now())
+
+    def duration(self, execution: Execution) -> str:
+        return span((execution.finished_at or clock.now()) - execution.started_at)
+
+    def group(self, execution: Any) -> str:
+        return f"{execution.groups_reached or 0} of {execution.groups or 0}"
+
+    @admin.display(description="error")
+    def words(self, execution: Execution) -> str:
+        return execution.error.partition("\n")[0][:120]
+
+    def times(self, execution: Execution) -> str:
+        started = f"started {exact(execution.started_at)}"
+        if execution.finished_at is None:
+            return f"{started} · running for {self.duration(execution)}"
+        return f"{started} · ended {exact(execution.finished_at)} · took {self.duration(execution)}"
+
+    @admin.display(description="record")
+    def root(self, execution: Execution) -> SafeString:
+        return activities.admin.link(execution.activity)
+
+
+class QueueChangeList(EndlessChangeList):
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        _mark_served(self.result_list)
+
+
+@admin.register(WorkerTask)
+class QueueAdmin(RecordAdmin[WorkerTask]):
+    list_title = "Queue"
+    list_display = ("name", "state", "why", "execution_link", "group", "attempt", "pool")
+    list_filter = ("status",)
+    search_fields = ("name",)
+    actions = ("cancel_executions",)
+    oldest_first = True
+    fields = (
+        "name",
+        "state",
+        "why",
+        "execution_link",
+        "group",
+        "attempt",
+        "pool",
+        "isolation",
+        "key",
+        "activity_link",
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[WorkerTask]:
+        return super().get_queryset(request).select_related("execution", "worker").defer("execution__plan")
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[QueueChangeList]:
+        return QueueChangeList
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> WorkerTask | None:
+        task = super().get_object(request, object_id, from_field)
+        if task is not None:
+            _mark_served([task])
+        return task
+
+    @admin.action(description="Cancel the executions of the selected tasks", permissions=["run"])
+    def cancel_executions(self, request: HttpRequest, chosen: QuerySet[WorkerTask]) -> HttpResponse | None:
+        rows = chosen.exclude(execution=None).order_by().values_list("execution_id", flat=True).distinct()
+        ids = list(rows[:100])
+        if not ids:
+            self.message_user(request, "None of these belongs to an execution.", messages.ERROR)
+            return None
+        executions = self.admin_site.get_model_admin(Execution)
+        assert isinstance(executions, ExecutionAdmin)
+        return HttpResponseRedirect(executions.operation_url(Cancel.name, ids))
+
+    def has_run_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm(permissions.RUN)
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        task: WorkerTask = context["original"]
+        context["panels"] = [activities.admin.text_panel("Step", activities.admin.as_json(task.step))]
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    @admin.display(description="status")
+    def state(self, task: WorkerTask) -> SafeString:
+        return badge("cancelling" if task.cancel_requested_at else task.status)
+
+    @admin.display(description="why")
+    def why(self, task: Any) -> str:
+        now = clock.now()
+        if task.status == WorkerTask.Status.PROCESSING:
+            asked = ", asked to stop" if task.cancel_requested_at else ""
+            return f"runs on {task.worker} since {distance(task.claimed_at, now=now)}{asked}"
+        if task.status == WorkerTask.Status.WAITING:
+            return "waits for the steps before it"
+        if task.available_at > now:
+            return f"tries again {distance(task.available_at, now=now)}"
+        return "waits for a free seat" if task.is_served else f"no worker is alive that serves {task.pool}"
+
+    @admin.display(description="execution")
+    def execution_link(self, task: WorkerTask) -> SafeString | str:
+        if task.execution is None:
+            return NOTHING
+        return format_html('<a href="{}">{}</a>', _execution_url(task.execution.pk), task.execution)
+
+    def group(self, task: WorkerTask) -> int:
+        return task.step_index
+
+    @admin.display(description="activity")
+    def activity_link(self, task: WorkerTask) -> SafeString:
+        return activities.admin.link(task.activity)
+
+
+@admin.register(Worker)
+class WorkerAdmin(RecordAdmin[Worker]):
+    COLUMNS: ClassVar = ("state", "serves", "seats", "busy", "started", "beat", "lease", "stale_refused")
+    list_display = ("__str__", *COLUMNS)
+    list_filter = ("status",)
+    ordering = ("-started_at",)
+    fields = ("id", "host", "pid", *COLUMNS, "ended")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Worker]:
+        processing = Count("tasks", filter=Q(tasks__status=WorkerTask.Status.PROCESSING))
+        return super().get_queryset(request).annotate(busy=processing)
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return ChangeList
+
+    @admin.display(description="status")
+    def state(self, worker: Worker) -> SafeString:
+        return badge(worker.status)
+
+    @admin.display(description="pools")
+    def serves(self, worker: Worker) -> str:
+        return ", ".join(worker.pools) or "all"
+
+    def busy(self, worker: Any) -> int:
+        return int(worker.busy)
+
+    def started(self, worker: Worker) -> SafeString:
+        return moment(worker.started_at, now=clock.now())
+
+    @admin.display(description="last beat")
+    def beat(self, worker: Worker) -> SafeString:
+        return moment(worker.beat_at, now=clock.now())
+
+    @admin.display(description="lease ends")
+    def lease(self, worker: Worker) -> SafeString:
+        return moment(worker.lease_until if worker.ended_at is None else None, now=clock.now())
+
+    def ended(self, worker: Worker) -> SafeString:
+        return moment(worker.ended_at, now=clock.now())
+
+
+def _mark_served(tasks: Sequence[Any]) -> None:
+    """Whether anybody alive serves each task's pool."""
+    serving = list(Worker.objects.alive().values_list("pools", flat=True)) if tasks else []
+    for task in tasks:
+        task.is_served = any(not pools or task.pool in pools for pools in serving)
+
+
+def _steps(request: HttpRequest, execution: Execution) -> dict[str, Any]:
+    """The plan by group, each step with its attempts; output only for those who may read activities."""
+    attempts = list(
+        Activity.objects.filter(parent=execution.activity_id)
+        .defer("traceback", "result", "details")
+        .order_by("step_index", "line", "attempt")[:ATTEMPTS_SHOWN]
+    )
+    can_read = request.user.has_perm("activities.view_activity")
+    tails = _tails(attempts) if can_read else {}
+    by_line: dict[int | None, list[tuple[Activity, list[OutputLine]]]] = defaultdict(list)
+    for attempt in attempts:
+        by_line[attempt.line].append((attempt, tails.get(attempt.pk, [])))
+    groups: dict[int, list[Any]] = defaultdict(list)
+    for step in execution.plan["steps"]:
+        groups[step["index"]].append((step, by_line[step["line"]]))
+    return {"groups": sorted(groups.items()), "execution": execution, "can_read": can_read}
+
+
+def _tails(attempts: Sequence[Activity]) -> dict[int, list[OutputLine]]:
+    """The last lines of the attempts that people look at first: what runs, what failed, what came last."""
+    began = [attempt for attempt in attempts if attempt.executed_at is not None]
+    began.sort(key=lambda attempt: (not attempt.is_final, attempt.failed, attempt.pk), reverse=True)
+    return {
+        attempt.pk: list(attempt.output.order_by("-number")[:TAIL_LINES])[::-1]
+        for attempt in began[:TAILS_SHOWN]
+    }
+
+
+def _execution_url(pk: int | None) -> str:
+    return reverse("admin:execution_execution_change", args=[pk])
+
+
+def _execution_link(pk: int | None) -> SafeString:
+    return format_html('<a href="{}">execution {}</a>', _execution_url(pk), pk)

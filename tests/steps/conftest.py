@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from django.test import override_settings
+
+from execution.nursery import Nursery
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as nursery:
+        yield nursery
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Makes a program in a folder that programs may come from."""
+
+    def make(body: str, *, name: str = "program", interpreter: str = "/bin/sh") -> str:
+        path = tmp_path / name
+        path.write_text(f"#!{interpreter}\n{body}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    with override_settings(JIM_EXECUTABLE_FOLDERS=[tmp_path]):
+        yield make

@@ -1,0 +1,245 @@
+"""What a step's settings may be. Each refusal names the field and the way out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import override_settings
+
+from execution.steps.base import get
+from execution.steps.fields import Field, Kind
+from schedules.registry import ConfigError
+
+NESTED: list[Any] = []
+for _ in range(100_000):
+    NESTED = [NESTED]
+
+
+def test_python_is_canonical_after_cleaning() -> None:
+    assert get("python").clean({"function": " package.module.function "}) == {
+        "function": "package.module.function",
+        "args": [],
+        "kwargs": {},
+        "isolation": "process",
+    }
+    whole = {"function": "a.b", "args": [1, {"x": None}], "kwargs": {"k": "ü"}, "isolation": "thread"}
+    assert get("python").clean(whole) == whole
+
+
+@pytest.mark.parametrize(
+    ("config", "field", "words"),
+    [
+        (None, "config", "must be an object of settings"),
+        ("a.b", "config", "must be an object of settings"),
+        ([], "config", "must be an object of settings"),
+        ({}, "function", "is required"),
+        ({"function": None}, "function", "is required"),
+        ({"function": ""}, "function", "is required"),
+        ({"function": "   "}, "function", "must be a dotted path"),
+        ({"function": 7}, "function", "must be text, not 7"),
+        ({"function": "function"}, "function", "must be a dotted path such as package.module.function"),
+        ({"function": "a..b"}, "function", "must be a dotted path"),
+        ({"function": "a.b()"}, "function", "must be a dotted path"),
+        ({"function": "a.class"}, "function", "must be a dotted path"),
+        ({"function": "../a.b"}, "function", "must be a dotted path"),
+        ({"function": "a.b\0"}, "function", "contains NUL"),
+        ({"function": "a.b", "args": "x"}, "args", "must be a list"),
+        ({"function": "a.b", "args": {"x": 1}}, "args", "must be a list"),
+        ({"function": "a.b", "args": ["\0"]}, "args", "contains NUL or half a surrogate pair"),
+        ({"function": "a.b", "args": ["\ud800"]}, "args", "contains NUL or half a surrogate pair"),
+        ({"function": "a.b", "args": [float("nan")]}, "args", "cannot be stored as JSON"),
+        ({"function": "a.b", "args": [float("inf")]}, "args", "cannot be stored as JSON"),
+        ({"function": "a.b", "args": [object()]}, "args", "cannot be stored as JSON"),
+        ({"function": "a.b", "args": NESTED}, "args", "cannot be stored as JSON"),
+        ({"function": "a.b", "args": [10**5_000]}, "args", "cannot be stored as JSON"),
+        ({"function": "a.b", "kwargs": ["x"]}, "kwargs", "must be an object of names and values"),
+        ({"function": "a.b", "kwargs": {"a\0": 1}}, "kwargs", "contains NUL"),
+        ({"function": "a.b", "kwargs": {"ctx": 1}}, "kwargs", "ctx is passed by JIM itself"),
+        ({"function": "a.b", "isolation": "fork"}, "isolation", "must be one of process, thread, not 'fork'"),
+        ({"function": "a.b", "isolation": True}, "isolation", "must be one of process, thread"),
+        ({"function": "a.b", "fnuction": "c"}, "fnuction", "is not a setting of python steps; they have"),
+        ({"function": "a.b", 7: "c"}, "7", "is not a setting of python steps"),
+    ],
+)
+def test_python_refuses(config: object, field: str, words: str) -> None:
+    refuses("python", config, field, words)
+
+
+def test_saving_a_python_step_imports_nothing() -> None:
+    assert get("python").clean({"function": "tests.steps.broken.function"})["function"]
+
+
+def test_executable_is_canonical_after_cleaning(script: Callable[..., str], tmp_path: Path) -> None:
+    program = script("")
+    assert get("executable").clean({"argv": [program, "", "ü"]}) == {
+        "argv": [program, "", "ü"],
+        "cwd": "",
+        "env": {},
+    }
+    whole = {"argv": [program], "cwd": str(tmp_path), "env": {"_A9": "", "NODE_ENV": "x=y"}}
+    assert get("executable").clean(whole) == whole
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (None, "is required: the program's absolute path, then one entry per argument"),
+        ([], "is required"),
+        ("{folder}/program --now", "must be a list with one entry per value"),
+        ({"0": "{folder}/program"}, "must be a list"),
+        ([""], "'' is not an absolute path"),
+        (["program"], "'program' is not an absolute path; write it from / on"),
+        (["./program"], "is not an absolute path"),
+        (["~/program"], "is not an absolute path"),
+        (["{folder}/missing"], "does not exist"),
+        (["{folder}/program/under"], "does not exist"),
+        (["{folder}"], "is a folder, not a program"),
+        (["{folder}/plain"], "is not executable; chmod +x would make it so"),
+        (["{folder}/fifo"], "is not executable"),
+        (["/bin/sh"], "is outside the folders that programs may come from"),
+        (["{folder}/../{name}/../sibling"], "is outside the folders that programs may come from"),
+        (["{folder}/link-out"], "is outside the folders that programs may come from"),
+        (["{folder}/loop"], "does not exist"),
+        (["{folder}/" + "x" * 300], "does not exist"),
+        (["{folder}/program", 3], "every entry must be text: put numbers in quotes"),
+        (["{folder}/program", None], "every entry must be text"),
+        (["{folder}/program", "a\0b"], "contains NUL"),
+        (["{folder}/program\0"], "contains NUL"),
+    ],
+)
+def test_executable_refuses_a_program(
+    script: Callable[..., str], tmp_path: Path, argv: object, words: str
+) -> None:
+    populate(script, tmp_path)
+    refuses("executable", {"argv": placed(argv, tmp_path)}, "argv", words)
+
+
+@pytest.mark.parametrize("program", ["{folder}/program", "{folder}/link-in", "{folder}/./sub/../program"])
+def test_executable_accepts_any_way_to_write_an_allowed_program(
+    script: Callable[..., str], tmp_path: Path, program: str
+) -> None:
+    populate(script, tmp_path)
+    argv = placed([program], tmp_path)
+    assert get("executable").clean({"argv": argv})["argv"] == argv
+
+
+def test_a_folder_may_itself_be_a_link(script: Callable[..., str], tmp_path: Path) -> None:
+    script("")
+    link = tmp_path / "linked"
+    link.symlink_to(tmp_path, target_is_directory=True)
+    with override_settings(JIM_EXECUTABLE_FOLDERS=[link]):
+        assert get("executable").clean({"argv": [str(tmp_path / "program")]})
+
+
+def test_without_folders_nothing_may_run(script: Callable[..., str]) -> None:
+    program = script("")
+    with override_settings(JIM_EXECUTABLE_FOLDERS=[]):
+        refuses("executable", {"argv": [program]}, "argv", "may come from: none")
+
+
+@pytest.mark.parametrize(
+    ("rest", "field", "words"),
+    [
+        ({"cwd": "somewhere"}, "cwd", "'somewhere' is not an absolute path"),
+        ({"cwd": "/does/not/exist"}, "cwd", "/does/not/exist is not an existing folder"),
+        ({"cwd": "/dev/null"}, "cwd", "is not an existing folder"),
+        ({"cwd": 7}, "cwd", "must be text"),
+        ({"env": "A=B"}, "env", "must be an object of names and values"),
+        ({"env": ["A=B"]}, "env", "must be an object of names and values"),
+        ({"env": {"A=B": "x"}}, "env", "'A=B' is not the name of a variable; use letters, digits and _"),
+        ({"env": {"": "x"}}, "env", "is not the name of a variable"),
+        ({"env": {"1A": "x"}}, "env", "is not the name of a variable"),
+        ({"env": {"Ä": "x"}}, "env", "is not the name of a variable"),
+        ({"env": {"A\n": "x"}}, "env", "is not the name of a variable"),
+        ({"env": {"LD_PRELOAD": "x"}}, "env", "LD_PRELOAD may not be set"),
+        ({"env": {"DYLD_INSERT_LIBRARIES": "x"}}, "env", "may not be set"),
+        ({"env": {"PYTHONPATH": "x"}}, "env", "may not be set"),
+        ({"env": {"BASH_ENV": "x"}}, "env", "may not be set"),
+        ({"env": {"ENV": "x"}}, "env", "may not be set"),
+        ({"env": {"IFS": "x"}}, "env", "may not be set"),
+        ({"env": {"PERL5LIB": "x"}}, "env", "may not be set"),
+        ({"env": {"PERL5OPT": "x"}}, "env", "may not be set"),
+        ({"env": {"RUBYOPT": "x"}}, "env", "may not be set"),
+        ({"env": {"NODE_OPTIONS": "x"}}, "env", "may not be set"),
+        ({"env": {"JAVA_TOOL_OPTIONS": "x"}}, "env", "may not be set"),
+        ({"env": {"_JAVA_OPTIONS": "x"}}, "env", "may not be set"),
+        ({"env": {"JIM_ATTEMPT": "x"}}, "env", "may not be set"),
+        ({"env": {"A": 3}}, "env", "the value of A must be text: put it in quotes"),
+        ({"env": {"A": None}}, "env", "the value of A must be text"),
+        ({"env": {"A": "two\nlines"}}, "env", "the value of A must be one line"),
+        ({"env": {"A": "two\rlines"}}, "env", "the value of A must be one line"),
+        ({"env": {"A": "nul\0"}}, "env", "contains NUL"),
+        ({"shell": True}, "shell", "is not a setting of executable steps; they have argv, cwd, env"),
+    ],
+)
+def test_executable_refuses_surroundings(
+    script: Callable[..., str], rest: dict[str, Any], field: str, words: str
+) -> None:
+    refuses("executable", {"argv": [script("")], **rest}, field, words)
+
+
+def test_all_wrong_fields_are_named_at_once() -> None:
+    with pytest.raises(ConfigError) as raised:
+        get("executable").clean({"argv": "x", "cwd": 1, "other": 2})
+    assert set(raised.value.errors) == {"argv", "cwd", "other"}
+
+
+@pytest.mark.parametrize("name", ["python", "executable"])
+def test_every_type_describes_its_form(name: str) -> None:
+    step_type = get(name)
+    assert step_type.needs_code_permission
+    assert all(field.label and field.kind for field in step_type.fields)
+    assert all(field.choices for field in step_type.fields if field.kind == "choice")
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad", "empty"),
+    [
+        ("text", " a ", 1, ""),
+        ("textarea", " a\n", ["a"], ""),
+        ("list", [1], (1,), []),
+        ("mapping", {"a": 1}, [1], {}),
+        ("bool", True, 1, False),
+        ("number", 1.5, True, None),
+        ("number", 0, float("nan"), None),
+        ("number", -1, "3", None),
+    ],
+)
+def test_kinds_of_fields(kind: Kind, good: Any, bad: object, empty: object) -> None:
+    field = Field("name", "Label", kind=kind)
+    assert field.clean(good) == (good.strip() if kind == "text" else good)
+    assert field.clean(None) == empty
+    with pytest.raises(ValueError, match="must be "):
+        field.clean(bad)
+
+
+def refuses(step_type: str, config: object, field: str, words: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        get(step_type).clean(config)
+    assert list(raised.value.errors) == [field]
+    assert words in raised.value.errors[field]
+
+
+def placed(argv: Any, folder: Path) -> Any:
+    if isinstance(argv, str):
+        return argv.replace("{folder}", str(folder)).replace("{name}", folder.name)
+    if isinstance(argv, list):
+        return [placed(argument, folder) for argument in argv]
+    return {key: placed(value, folder) for key, value in argv.items()} if isinstance(argv, dict) else argv
+
+
+def populate(script: Callable[..., str], folder: Path) -> None:
+    script("")
+    (folder / "sub").mkdir()
+    (folder / "plain").write_text("no program")
+    os.mkfifo(folder / "fifo")
+    (folder / "link-out").symlink_to("/bin/sh")
+    (folder / "link-in").symlink_to(folder / "program")
+    (folder / "loop").symlink_to(folder / "loop")
+    sibling = folder.parent / "sibling"
+    sibling.write_text("#!/bin/sh\n")
+    sibling.chmod(0o755)

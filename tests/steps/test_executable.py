@@ -1,0 +1,295 @@
+"""Programs: real processes, and nothing left of them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import override_settings
+
+from execution.nursery import Nursery
+from execution.steps.base import Outcome, Work, perform
+from tests.steps.stage import Recorder, Running, group_of, is_alive, work
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.serial
+
+Script = Callable[..., str]
+FAMILY = """
+trap {on_term} TERM
+echo pid self $$
+sh -c 'trap {on_term} TERM; echo pid grandchild $$; while :; do sleep 0.05; done' &
+while :; do sleep 0.05; done
+"""
+
+FILL = """
+import os, pathlib, sys
+os.set_blocking(1, False)
+try:
+    for _ in range(1000):
+        os.write(1, b"x" * 4095 + b"\\n")
+except BlockingIOError:
+    pathlib.Path(sys.argv[1]).touch()
+os.set_blocking(1, True)
+print("end")
+"""
+
+
+@pytest.fixture(autouse=True)
+def short_kill() -> Iterator[None]:
+    with override_settings(JIM_KILL_SECONDS=0.2):
+        yield
+
+
+def program(*argv: str, timeout: float | None = None, **rest: Any) -> Work:
+    return work("executable", {"argv": list(argv), **rest}, timeout_seconds=timeout)
+
+
+def run(nursery: Nursery, *argv: str, **rest: Any) -> tuple[Outcome, Recorder]:
+    sink = Recorder()
+    return perform(program(*argv, **rest), sink, nursery=nursery), sink
+
+
+def test_success(nursery: Nursery, script: Script) -> None:
+    outcome, sink = run(nursery, script('echo "hello $1"'), "wor ld; $(echo no shell)")
+    assert (outcome.status, outcome.result) == ("complete", {"exit_code": 0})
+    assert sink.said == [("stdout", "hello wor ld; $(echo no shell)")]
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ("exit 3", "exit code 3"),
+        ("exit 255", "exit code 255"),
+        ("kill -9 $$", "killed by signal 9 (SIGKILL)"),
+        ("kill -TERM $$", "killed by signal 15 (SIGTERM)"),
+        ("kill -40 $$", "killed by signal 40"),
+    ],
+)
+def test_failure(nursery: Nursery, script: Script, body: str, error: str) -> None:
+    outcome, sink = run(nursery, script(f"echo before; {body}"))
+    assert (outcome.status, outcome.error, outcome.traceback) == ("failed_with_error", error, "")
+    assert (outcome.can_retry, outcome.interrupted) == (True, None)
+    assert sink.said == [("stdout", "before")]
+
+
+def test_output_of_both_streams_in_order(nursery: Nursery, script: Script) -> None:
+    body = "for i in 1 2 3; do echo out $i; echo err $i >&2; done; printf 'no end'; printf '\\377\\n' >&2"
+    _, sink = run(nursery, script(body))
+    assert sink.lines("stdout") == ["out 1", "out 2", "out 3", "no end"]
+    assert sink.lines("stderr") == ["err 1", "err 2", "err 3", "\ufffd"]
+
+
+def test_output_is_heard_while_the_program_runs(nursery: Nursery, script: Script) -> None:
+    running = Running(nursery, program(script("echo now; sleep 60")))
+    wait_until(lambda: running.sink.said == [("stdout", "now")])
+    running.interrupt("cancel")
+    assert running.outcome.status == "cancelled"
+
+
+def test_lines_of_python_programs_are_heard_when_they_are_printed(nursery: Nursery, script: Script) -> None:
+    running = Running(
+        nursery, program(script("import time; print('now'); time.sleep(60)", interpreter=sys.executable))
+    )
+    wait_until(lambda: running.sink.said == [("stdout", "now")])
+    running.interrupt("cancel")
+    assert running.outcome.status == "cancelled"
+
+
+def test_huge_output_neither_blocks_nor_gets_lost(nursery: Nursery, script: Script) -> None:
+    outcome, sink = run(nursery, script("seq 1 200000; seq 1 1000 >&2"))
+    assert outcome.status == "complete"
+    assert sink.lines("stdout") == [str(n) for n in range(1, 200_001)]
+    assert len(sink.lines("stderr")) == 1_000
+
+
+def test_a_line_without_end_does_not_fill_the_memory(nursery: Nursery, script: Script) -> None:
+    _, sink = run(nursery, script("head -c 1000000 /dev/zero | tr '\\0' x"))
+    assert sum(len(line) for line in sink.lines("stdout")) == 1_000_000
+    assert max(len(line) for line in sink.lines("stdout")) <= 8_192
+
+
+def test_a_slow_sink_slows_the_program_down(nursery: Nursery, script: Script, tmp_path: Path) -> None:
+    class Slow(Recorder):
+        def __init__(self) -> None:
+            super().__init__()
+            self.may_go_on = threading.Event()
+
+        def output(self, stream: str, lines: list[str]) -> None:
+            self.may_go_on.wait(30)
+            super().output(stream, lines)
+
+    sink, full = Slow(), tmp_path / "full"
+    running = Running(nursery, program(script(FILL, interpreter=sys.executable), str(full)), sink)
+    wait_until(full.exists)
+    assert sink.said == []
+    sink.may_go_on.set()
+    assert running.outcome.status == "complete"
+    assert sink.lines("stdout")[-1] == "end"
+
+
+def test_the_environment_is_clean(
+    nursery: Nursery, script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_SECRET", "of the worker")
+    given = Work(
+        key="5e1c2a", attempt=2, name="Export", step_type="executable",
+        config={"argv": [script("/usr/bin/env; pwd; cat")], "cwd": str(tmp_path), "env": {"MY": "own"}},
+        execution_id=7, schedule_name="Nightly HR Sync", nominal_at="2026-03-01T02:00:00+00:00",
+    )  # fmt: skip
+    sink = Recorder()
+    assert perform(given, sink, nursery=nursery).status == "complete"
+    *lines, folder = sink.lines("stdout")
+    env = dict(line.split("=", 1) for line in lines)
+    env = {name: value for name, value in env.items() if name not in ("_", "SHLVL", "PWD", "OLDPWD")}
+    assert folder == str(tmp_path)
+    assert env == {
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "LANG": "C.UTF-8",
+        "HOME": str(tmp_path),
+        "PYTHONUNBUFFERED": "1",
+        "JIM_IDEMPOTENCY_KEY": "5e1c2a",
+        "JIM_ATTEMPT": "2",
+        "JIM_EXECUTION": "7",
+        "JIM_SCHEDULE": "Nightly HR Sync",
+        "JIM_STEP": "Export",
+        "JIM_NOMINAL_TIME": "2026-03-01T02:00:00+00:00",
+        "MY": "own",
+    }
+
+
+def test_a_program_inherits_no_file_but_its_three(nursery: Nursery, script: Script) -> None:
+    _, sink = run(
+        nursery, script("import os; print(os.listdir('/proc/self/fd'))", interpreter=sys.executable)
+    )
+    assert sink.lines("stdout") == ["['0', '1', '2', '3']"], "3 is the folder being listed"
+
+
+def test_a_program_runs_with_no_signal_ignored_and_in_a_session_of_its_own(
+    nursery: Nursery, script: Script
+) -> None:
+    body = (
+        "import os; print(os.getpid() == os.getsid(0) == os.getpgid(0))\n"
+        "status = dict(line.split(':') for line in open('/proc/self/status'))\n"
+        "print(status['SigBlk'].strip(), status['SigIgn'].strip())"
+    )
+    _, sink = run(nursery, script(body, interpreter=f"{sys.executable} -S"))
+    # Python itself ignores SIGPIPE and SIGXFSZ.
+    assert sink.lines("stdout") == ["True", "0000000000000000 0000000001001000"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("no shebang", "Exec format error"),
+        ("#!/does/not/exist\n", "No such file or directory"),
+    ],
+)
+def test_a_program_that_cannot_start_says_where_and_why(
+    nursery: Nursery, script: Script, content: str, words: str
+) -> None:
+    path = script("")
+    Path(path).write_text(content)
+    outcome, _ = run(nursery, path)
+    assert outcome.error == f"cannot start {path} on worker {socket.gethostname()}: {words}"
+    assert (outcome.status, outcome.can_retry) == ("failed_with_error", False)
+
+
+def test_arguments_beyond_what_the_system_takes_are_a_clear_failure(nursery: Nursery, script: Script) -> None:
+    outcome, _ = run(nursery, script(""), "x" * 200_000)
+    assert outcome.error.endswith("Argument list too long")
+    assert outcome.can_retry is False
+    assert run(nursery, script("echo $#"), *["x" * 1_000] * 300)[1].lines("stdout") == ["300"]
+
+
+def test_a_program_that_was_removed_after_saving_cannot_run_here(nursery: Nursery, script: Script) -> None:
+    path = script("")
+    Path(path).unlink()
+    outcome, _ = run(nursery, path)
+    assert outcome.error == f"cannot run on worker {socket.gethostname()}: argv: {path} does not exist"
+
+
+@pytest.mark.parametrize(
+    ("reason", "status", "words"),
+    [
+        ("cancel", "cancelled", "cancelled"),
+        ("drain", "failed_with_error", "worker stopped"),
+        ("lost", "failed_with_error", "worker lost its lease"),
+    ],
+)
+@pytest.mark.parametrize("on_term", ["-", "''"], ids=["polite", "deaf"])
+def test_an_interrupt_ends_the_whole_group(
+    nursery: Nursery, script: Script, on_term: str, reason: str, status: str, words: str
+) -> None:
+    running = Running(nursery, program(script(FAMILY.replace("{on_term}", on_term))))
+    wait_until(lambda: len(running.sink.pids()) == 2)
+    pids = running.sink.pids()
+    running.interrupt(reason)
+    outcome = running.outcome
+    assert (outcome.status, outcome.message + outcome.error) == (status, words)
+    assert outcome.interrupted == reason
+    wait_until(lambda: not any(is_alive(pid) for pid in pids.values()))
+    wait_until(lambda: not group_of(pids["self"]))
+
+
+def test_a_program_can_clean_up_when_it_is_interrupted(nursery: Nursery, script: Script) -> None:
+    body = "trap 'echo cleaned up; exit 0' TERM; echo ready; while :; do sleep 0.01; done"
+    running = Running(nursery, program(script(body)))
+    wait_until(lambda: running.sink.said)
+    running.interrupt("cancel")
+    assert running.outcome.status == "cancelled"
+    assert running.sink.lines("stdout") == ["ready", "cleaned up"]
+
+
+def test_a_timeout_ends_a_deaf_program(nursery: Nursery, script: Script) -> None:
+    outcome, sink = run(nursery, script("trap '' TERM; echo pid self $$; sleep 60; sleep 60"), timeout=1)
+    assert (outcome.status, outcome.error) == ("failed_with_error", "timed out after 1 s")
+    assert (outcome.interrupted, outcome.can_retry) == ("timeout", True)
+    assert not is_alive(sink.pids()["self"])
+
+
+def test_an_interrupt_after_the_end_changes_nothing(nursery: Nursery, script: Script) -> None:
+    """The program has ended, and a writer it left behind keeps the step busy: its true outcome counts."""
+    running = Running(
+        nursery, program(script("echo pid self $$; (while :; do echo x; sleep 0.01; done) & exit 0"))
+    )
+    wait_until(running.sink.pids)
+    leader = running.sink.pids()["self"]
+    wait_until(lambda: not is_alive(leader))
+    running.interrupt("cancel")
+    assert (running.outcome.status, running.outcome.interrupted) == ("complete", None)
+
+
+@pytest.mark.parametrize("redirect", ["", ">/dev/null 2>&1"], ids=["holds the pipes", "in silence"])
+def test_what_a_program_leaves_in_the_background_ends_with_it(
+    nursery: Nursery, script: Script, redirect: str
+) -> None:
+    outcome, sink = run(nursery, script(f"sleep 60 {redirect} & echo pid left $!; echo done"))
+    assert outcome.status == "complete"
+    assert sink.lines("stdout")[-1] == "done"
+    wait_until(lambda: not is_alive(sink.pids()["left"]))
+
+
+def test_last_words_from_the_background_are_heard(nursery: Nursery, script: Script) -> None:
+    _, sink = run(nursery, script("(sleep 0.1; echo later) & echo first"))
+    assert sink.lines("stdout") == ["first", "later"]
+
+
+def test_a_process_that_left_the_group_cannot_hold_the_step(nursery: Nursery, script: Script) -> None:
+    outcome, sink = run(nursery, script("setsid sh -c 'echo pid gone $$; exec sleep 60' & sleep 0.2"))
+    assert outcome.status == "complete"
+    os.killpg(sink.pids()["gone"], 9)
+
+
+def test_many_programs_run_at_once(nursery: Nursery, script: Script) -> None:
+    path = script("echo $1; read line; sleep 0.1; echo $1 >&2; exit $2")
+    running = [Running(nursery, program(path, str(n), str(n % 2))) for n in range(20)]
+    for number, each in enumerate(running):
+        assert each.outcome.status == ("failed_with_error" if number % 2 else "complete")
+        assert each.sink.said == [("stdout", str(number)), ("stderr", str(number))]

@@ -1,0 +1,174 @@
+"""Who lives and who dies when one of worker, nursery and child does."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.test import override_settings
+
+from execution import nursery as nursery_module
+from execution.nursery import House, Nursery
+from execution.nursery_process import children_of
+from execution.steps.base import perform
+from tests.steps.stage import Recorder, Running, function, group_of, is_alive, work
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.serial
+
+Script = Callable[..., str]
+FAMILY = """
+trap '' TERM
+echo pid program $$
+sh -c "trap '' TERM; echo pid offspring \\$\\$; sleep 60; sleep 60" &
+setsid sh -c 'echo pid escaped $$; sleep 60; sleep 60' > /dev/stdout &
+sleep 60; sleep 60
+"""
+
+
+@pytest.fixture
+def own_nursery() -> Iterator[Nursery]:
+    with override_settings(JIM_KILL_SECONDS=0.2), Nursery() as nursery:
+        yield nursery
+
+
+def pid_of(house: House) -> int:
+    assert house.process is not None
+    return house.process.pid
+
+
+def test_a_killed_worker_leaves_no_orphan_and_its_lock_is_free_only_then(
+    script: Script, tmp_path: Path
+) -> None:
+    lock = tmp_path / "lock"
+    owner = subprocess.Popen(
+        [sys.executable, "-m", "tests.steps.owner", str(lock), str(tmp_path), script(FAMILY)],
+        stdout=subprocess.PIPE,
+        cwd=settings.BASE_DIR,
+        text=True,
+    )
+    assert owner.stdout is not None
+    pids: dict[str, int] = {}
+    with owner.stdout:
+        while len(pids) < 6:
+            _, name, number = owner.stdout.readline().split()
+            pids[name] = int(number)
+    nurseries = list(children_of(owner.pid))
+    assert len(nurseries) == 2
+    assert not is_free(lock)
+    owner.kill()
+    owner.wait()
+    wait_until(lambda: is_free(lock))
+    assert [name for name, pid in pids.items() if is_alive(pid)] == []
+    assert [pid for pid in nurseries if is_alive(pid)] == []
+
+
+def is_free(lock: Path) -> bool:
+    with lock.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def test_a_killed_nursery_ends_its_programs_and_the_next_one_gets_another(
+    own_nursery: Nursery, script: Script
+) -> None:
+    running = Running(own_nursery, work("executable", {"argv": [script(FAMILY)]}))
+    wait_until(lambda: len(running.sink.pids()) == 3)
+    pids, before = running.sink.pids(), pid_of(own_nursery.programs)
+    os.kill(before, signal.SIGKILL)
+    outcome = running.outcome
+    assert (outcome.status, outcome.error) == ("failed_with_error", "killed by signal 9 (SIGKILL)")
+    assert outcome.can_retry
+    wait_until(lambda: not group_of(pids["program"]))
+    os.killpg(pids["escaped"], signal.SIGKILL)
+    again = work("executable", {"argv": [script("echo again")]})
+    assert perform(again, Recorder(), nursery=own_nursery).status == "complete"
+    assert pid_of(own_nursery.programs) != before
+
+
+def test_a_killed_nursery_ends_its_functions_and_the_next_one_gets_another(own_nursery: Nursery) -> None:
+    idle = Running(own_nursery, function("pid"))
+    running = Running(own_nursery, function("have_offspring"))
+    wait_until(lambda: len(running.sink.pids()) == 3)
+    pids, idle_pid = running.sink.pids(), idle.outcome.result
+    os.kill(pid_of(own_nursery.functions), signal.SIGKILL)
+    assert running.outcome.error == "the child process died (signal 9)"
+    wait_until(lambda: not group_of(pids["self"]))
+    assert isinstance(idle_pid, int)
+    wait_until(lambda: not is_alive(idle_pid))
+    assert perform(function("pid"), Recorder(), nursery=own_nursery).result not in (None, idle_pid)
+
+
+def test_a_nursery_that_cannot_start_fails_the_step_and_not_the_worker(
+    own_nursery: Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(nursery_module, "BOOT", "import sys; sys.exit(1)")
+        outcome = perform(function("pid"), Recorder(), nursery=own_nursery)
+        assert outcome.status == "failed_with_error"
+        assert "the child process died" in outcome.error
+        assert outcome.can_retry
+    assert perform(function("pid"), Recorder(), nursery=own_nursery).status == "complete"
+
+
+def test_everybody_has_a_session_of_their_own_so_that_ctrl_c_is_the_workers(
+    own_nursery: Nursery, script: Script
+) -> None:
+    programs = Running(own_nursery, work("executable", {"argv": [script("echo pid program $$; sleep 60")]}))
+    functions = Running(own_nursery, function("ignore_everything"))
+    wait_until(lambda: programs.sink.pids() and functions.sink.pids())
+    pids = [pid_of(own_nursery.programs), pid_of(own_nursery.functions)]
+    pids += [*programs.sink.pids().values(), *functions.sink.pids().values()]
+    assert [os.getsid(pid) for pid in pids] == pids
+
+
+def test_a_nursery_survives_the_signals_that_mean_the_worker(own_nursery: Nursery) -> None:
+    first = perform(function("pid"), Recorder(), nursery=own_nursery).result
+    nursery = pid_of(own_nursery.functions)
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        os.kill(nursery, signum)
+    assert perform(function("pid"), Recorder(), nursery=own_nursery).result == first
+    assert pid_of(own_nursery.functions) == nursery
+
+
+def test_closing_ends_everything_and_starts_nothing_more(own_nursery: Nursery, script: Script) -> None:
+    programs = Running(own_nursery, work("executable", {"argv": [script(FAMILY)]}))
+    functions = Running(own_nursery, function("have_offspring"))
+    wait_until(lambda: len(programs.sink.pids()) + len(functions.sink.pids()) == 6)
+    nurseries = [pid_of(own_nursery.programs), pid_of(own_nursery.functions)]
+    own_nursery.close()
+    pids = nurseries + list((programs.sink.pids() | functions.sink.pids()).values())
+    assert [pid for pid in pids if is_alive(pid)] == []
+    assert {programs.outcome.status, functions.outcome.status} == {"failed_with_error"}
+    late = perform(function("pid"), Recorder(), nursery=own_nursery)
+    assert (late.status, late.error, late.can_retry) == ("failed_with_error", "worker stopped", True)
+
+
+def test_steps_leave_no_files_open_and_no_zombies(own_nursery: Nursery, script: Script) -> None:
+    path = script("true & true")
+    open_files = 0
+    for number in range(30):
+        perform(work("executable", {"argv": [path]}), Recorder(), nursery=own_nursery)
+        perform(function("fail", "x"), Recorder(), nursery=own_nursery)
+        perform(function("wait", timeout=0.001), Recorder(), nursery=own_nursery)
+        if number == 5:
+            open_files = count_files(os.getpid())
+    assert count_files(os.getpid()) <= open_files
+    wait_until(lambda: list(children_of(pid_of(own_nursery.programs))) == [])
+    wait_until(lambda: len(list(children_of(pid_of(own_nursery.functions)))) <= 1)
+    for house in (own_nursery.programs, own_nursery.functions):
+        assert count_files(pid_of(house)) < 12
+
+
+def count_files(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))

@@ -1,0 +1,297 @@
+"""Any run becomes an outcome. Seen in threads of the worker; children use the same code."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from execution.nursery import Nursery
+from execution.steps import base
+from execution.steps.base import Context, Outcome, StepType, Work, perform
+from schedules import registry
+from tests.steps.stage import Recorder, Running, function, work
+from tests.waiting import wait_until
+
+
+def in_thread(nursery: Nursery, name: str, *args: object) -> Outcome:
+    return perform(function(name, *args, isolation="thread"), Recorder(), nursery=nursery)
+
+
+def test_a_run_that_returns_is_complete_with_its_result_and_times(nursery: Nursery) -> None:
+    before = datetime.now(UTC)
+    outcome = in_thread(nursery, "give", {"count": [1, 2.5, None, "é"]})
+    assert (outcome.status, outcome.error, outcome.interrupted) == ("complete", "", None)
+    assert outcome.result == {"count": [1, 2.5, None, "é"]}
+    assert before <= outcome.executed_at <= outcome.finished_at <= datetime.now(UTC)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "status", "failed", "words"),
+    [
+        ([], "complete", 0, ""),
+        (["ok", "ok"], "complete", 0, ""),
+        (["ok", "skipped"], "complete", 0, ""),
+        (["skipped"], "complete", 0, ""),
+        (["ok", "warning"], "complete_with_warning", 0, "of 2 items, 1 with a warning"),
+        (["warning"], "complete_with_warning", 0, "of 1 items, 1 with a warning"),
+        (
+            ["ok", "failed", "warning"],
+            "complete_with_warning",
+            1,
+            "of 3 items, 1 failed and 1 with a warning",
+        ),
+        (["failed", "skipped"], "complete_with_warning", 1, "of 2 items, 1 failed"),
+        (["failed", "failed"], "failed_with_error", 2, "all 2 items failed"),
+        (["failed"], "failed_with_error", 1, "the only item failed"),
+    ],
+)
+def test_items_decide_the_status(
+    nursery: Nursery, outcomes: list[str], status: str, failed: int, words: str
+) -> None:
+    outcome = in_thread(nursery, "report", outcomes)
+    assert outcome.status == status
+    assert (outcome.items_total, outcome.items_failed) == (len(outcomes), failed)
+    assert outcome.message + outcome.error == words
+    assert outcome.result == "reported"
+    assert outcome.can_retry is (status == "failed_with_error")
+
+
+def test_an_exception_counts_more_than_items(nursery: Nursery) -> None:
+    outcome = in_thread(nursery, "report_and_fail")
+    assert (outcome.status, outcome.error) == ("failed_with_error", "ValueError: and then this")
+    assert (outcome.items_total, outcome.items_failed) == (2, 1)
+
+
+def test_an_item_with_an_unknown_outcome_is_refused(nursery: Nursery) -> None:
+    assert "not 'good'" in in_thread(nursery, "report", ["good"]).error
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "error"),
+    [
+        ("fail", ["boom"], "ValueError: boom"),
+        ("fail_uncleanly", [], "ValueError: NUL \ufffd and half \ufffd"),
+        ("fail", [""], "ValueError"),
+        ("fail_unprintably", [], "UnprintableError: (its message cannot be shown)"),
+        ("recurse", [], "RecursionError: maximum recursion depth exceeded"),
+        ("leave", [3], "SystemExit: 3"),
+        ("leave", ["gone"], "SystemExit: gone"),
+        ("give", [1, 2], "TypeError: give() takes from 0 to 1 positional arguments but 2 were given"),
+    ],
+)
+def test_whatever_is_raised_fails_the_attempt(
+    nursery: Nursery, name: str, args: list[object], error: str
+) -> None:
+    outcome = in_thread(nursery, name, *args)
+    assert (outcome.status, outcome.error, outcome.can_retry) == ("failed_with_error", error, True)
+
+
+def test_a_traceback_shows_user_code_only(nursery: Nursery) -> None:
+    trace = in_thread(nursery, "fail", "boom").traceback
+    assert 'functions.py", line' in trace
+    assert trace.endswith("ValueError: boom\n")
+    assert "execution/" not in trace
+
+
+@pytest.mark.parametrize("code", [None, 0])
+def test_a_function_may_leave_like_a_program(nursery: Nursery, code: int | None) -> None:
+    assert in_thread(nursery, "leave", code).status == "complete"
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "error"),
+    [
+        ("give_unstorable", ["object"], "the result cannot be stored as JSON: Object of type object is not"),
+        ("give_unstorable", ["bytes"], "the result cannot be stored as JSON: Object of type bytes is not"),
+        ("give_unstorable", ["nan"], "the result cannot be stored as JSON: Out of range float values"),
+        ("give_unstorable", ["digits"], "the result cannot be stored as JSON: Exceeds the limit"),
+        ("give_unstorable", ["huge"], "the result is 300,002 bytes of JSON, more than the 262,144"),
+        ("give_nested", [100_000], "the result cannot be stored as JSON: maximum recursion depth"),
+    ],
+)
+def test_a_result_that_cannot_be_kept_fails_and_is_not_repeated(
+    nursery: Nursery, name: str, args: list[object], error: str
+) -> None:
+    outcome = in_thread(nursery, name, *args)
+    assert outcome.error.startswith(error)
+    assert (outcome.status, outcome.can_retry) == ("failed_with_error", False)
+
+
+def test_a_result_is_cleaned_at_every_depth(nursery: Nursery) -> None:
+    result = in_thread(nursery, "give_unclean").result
+    assert result == {"a\ufffd": ["\ufffd", {"b": "ok"}]}
+
+
+def test_a_step_can_skip_itself(nursery: Nursery) -> None:
+    outcome = in_thread(nursery, "skip", "nothing to do")
+    assert (outcome.status, outcome.message, outcome.can_retry) == ("skipped", "nothing to do", False)
+
+
+@pytest.mark.parametrize(
+    ("step_type", "config", "words"),
+    [
+        ("nonsense", {}, "there is no step type 'nonsense'; known are executable, python"),
+        ("python", {"function": "no-path"}, "function: must be a dotted path"),
+        ("python", [], "config: must be an object of settings"),
+        ("executable", {"argv": ["/does/not/exist"]}, "argv: /does/not/exist does not exist"),
+    ],
+)
+def test_what_cannot_run_here_says_so_and_is_never_retried(
+    nursery: Nursery, step_type: str, config: Any, words: str
+) -> None:
+    outcome = perform(work(step_type, config), Recorder(), nursery=nursery)
+    assert words in outcome.error
+    assert "cannot run on worker" in outcome.error
+    assert (outcome.status, outcome.can_retry) == ("failed_with_error", False)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("nowhere.at.all", "No module named 'nowhere'"),
+        ("tests.steps.functions.missing", "has no attribute 'missing'"),
+        ("tests.steps.broken.function", "this module never loads"),
+        ("tests.steps.functions.NOT_A_FUNCTION", "it is int, not a function"),
+    ],
+)
+def test_a_function_that_cannot_be_imported_is_never_retried(nursery: Nursery, path: str, words: str) -> None:
+    outcome = in_thread(nursery, path)
+    assert words in outcome.error
+    assert path in outcome.error
+    assert (outcome.status, outcome.can_retry) == ("failed_with_error", False)
+
+
+INTERRUPTIONS = [
+    ("cancel", "cancelled", "cancelled", False),
+    ("timeout", "failed_with_error", "timed out after 0 s", True),
+    ("drain", "failed_with_error", "worker stopped", True),
+    ("lost", "failed_with_error", "worker lost its lease", True),
+]
+
+
+@pytest.mark.parametrize("name", ["wait", "watch"])
+@pytest.mark.parametrize(("reason", "status", "words", "can_retry"), INTERRUPTIONS)
+def test_an_interrupted_step_ends_by_its_reason(
+    nursery: Nursery, name: str, reason: str, status: str, words: str, can_retry: bool
+) -> None:
+    running = Running(nursery, function(name, isolation="thread"))
+    wait_until(lambda: running.sink.said)
+    running.interrupt(reason)
+    running.interrupt("cancel" if reason != "cancel" else "drain")  # the first reason counts
+    outcome = running.outcome
+    assert (outcome.status, outcome.message + outcome.error) == (status, words)
+    assert (outcome.interrupted, outcome.can_retry) == (reason, can_retry)
+
+
+def test_an_interrupt_before_the_start_keeps_the_step_from_running(nursery: Nursery) -> None:
+    given, sink = function("wait", isolation="thread"), Recorder()
+    context = Context(given, sink)
+    context.interrupt("cancel")
+    assert perform(given, sink, nursery=nursery, context=context).status == "cancelled"
+    assert sink.said == []
+
+
+def test_a_step_that_never_saw_the_interrupt_keeps_its_true_outcome(nursery: Nursery, tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    running = Running(nursery, function("overlook", str(flag), isolation="thread"))
+    wait_until(lambda: running.sink.said)
+    running.interrupt("cancel")
+    flag.touch()
+    assert (running.outcome.status, running.outcome.result) == ("complete", "all done")
+    assert running.outcome.interrupted is None
+
+
+def test_a_timeout_interrupts(nursery: Nursery) -> None:
+    outcome = perform(function("wait", isolation="thread", timeout=0.1), Recorder(), nursery=nursery)
+    assert (outcome.error, outcome.interrupted) == ("timed out after 0.1 s", "timeout")
+    assert "ctx.wait(seconds)" in outcome.traceback
+
+
+def test_timeouts_of_many_steps_share_one_thread(nursery: Nursery) -> None:
+    before = threading.active_count()
+    timeouts = [0.3 + number / 100 for number in range(20)]
+    running = [Running(nursery, function("wait", isolation="thread", timeout=each)) for each in timeouts]
+    wait_until(lambda: all(each.sink.said for each in running))
+    assert threading.active_count() <= before + len(running) + 1
+    assert {each.outcome.interrupted for each in running} == {"timeout"}
+
+
+def test_what_a_step_says_is_cleaned(nursery: Nursery) -> None:
+    sink = Recorder()
+    perform(function("say_uncleanly", isolation="thread"), sink, nursery=nursery)
+    assert sink.said == [("log", "half \ufffd a pair, \ufffd")]
+    assert sink.items == [("na\ufffdme", "ok", "\ufffd")]
+    assert sink.progressed == [(1, 1, "\ufffd")]
+
+
+class Deaf(StepType):
+    """Calls out, and is interrupted by what it registered."""
+
+    name = "deaf"
+    title = "Deaf"
+
+    def run(self, ctx: Context) -> object:
+        called = threading.Event()
+        ctx.write("running")
+        with ctx.on_interrupt(self.fail), ctx.on_interrupt(called.set):
+            called.wait(30)
+        ctx.check()
+        return None
+
+    def fail(self) -> None:
+        raise OSError("already closed")
+
+
+@pytest.fixture
+def deaf() -> Any:
+    base.register(Deaf)
+    yield base.get("deaf")
+    del registry.step_types["deaf"]
+
+
+@pytest.mark.usefixtures("deaf")
+def test_a_step_type_of_another_app_is_interrupted_by_its_own_callbacks(
+    nursery: Nursery, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.CRITICAL, logger="execution"):
+        running = Running(nursery, work("deaf", {}))
+        wait_until(lambda: running.sink.said)
+        running.interrupt("cancel")
+        assert running.outcome.status == "cancelled"
+
+
+def test_callbacks_are_called_at_once_when_the_interrupt_came_first_and_never_after_their_block() -> None:
+    context = Context(Work(key="k", attempt=1, name="n", step_type="python", config={}), Recorder())
+    calls: list[str] = []
+    with context.on_interrupt(lambda: calls.append("ended block")):
+        pass
+    context.interrupt("cancel")
+    with context.on_interrupt(lambda: calls.append("late block")):
+        assert calls == ["late block"]
+
+
+def test_two_types_cannot_share_a_name(deaf: StepType) -> None:
+    other = type("Other", (Deaf,), {})
+    with pytest.raises(ValueError, match="two step types are called 'deaf'"):
+        base.register(other)
+    base.register(Deaf)
+    assert base.get("deaf") is deaf
+
+
+def test_an_unknown_type_names_the_known_ones() -> None:
+    with pytest.raises(KeyError) as raised:
+        base.get("nonsense")
+    assert str(raised.value) == "there is no step type 'nonsense'; known are executable, python"
+
+
+def test_the_clock_of_the_worker_is_used(nursery: Nursery) -> None:
+    then = datetime(2030, 1, 1, tzinfo=UTC)
+    clock: Callable[[], datetime] = lambda: then  # noqa: E731
+    outcome = perform(function("give", isolation="thread"), Recorder(), nursery=nursery, clock=clock)
+    assert (outcome.executed_at, outcome.finished_at) == (then, then)

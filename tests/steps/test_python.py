@@ -1,0 +1,313 @@
+"""Python steps in real child processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from django.test import override_settings
+
+from execution import nursery as nursery_module
+from execution.nursery import Nursery
+from execution.steps.base import Outcome, perform
+from tests.conftest import subprocess_env
+from tests.steps.stage import Recorder, Running, function, group_of, is_alive, work
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.serial
+
+
+@pytest.fixture(autouse=True)
+def short_kill() -> Iterator[None]:
+    with override_settings(JIM_KILL_SECONDS=0.2):
+        yield
+
+
+def run(nursery: Nursery, name: str, *args: object) -> Outcome:
+    return perform(function(name, *args), Recorder(), nursery=nursery)
+
+
+def test_a_function_runs_in_another_process_and_returns_its_result(nursery: Nursery) -> None:
+    outcome = run(nursery, "pid")
+    assert outcome.status == "complete"
+    assert isinstance(outcome.result, int)
+    assert outcome.result != os.getpid()
+    assert outcome.executed_at <= outcome.finished_at <= datetime.now(UTC)
+
+
+def test_arguments_arrive(nursery: Nursery) -> None:
+    config = {"function": "tests.steps.functions.add", "args": [1, 2], "kwargs": {"c": 4}}
+    assert perform(work("python", config), Recorder(), nursery=nursery).result == 7
+
+
+def test_an_async_function_is_awaited(nursery: Nursery) -> None:
+    assert run(nursery, "give_later", "later").result == "later"
+
+
+def test_a_large_argument_arrives_and_a_large_result_returns(nursery: Nursery) -> None:
+    text = "ü" * 100_000
+    config = {"function": "tests.steps.functions.give", "args": [text]}
+    assert perform(work("python", config), Recorder(), nursery=nursery).result == text
+
+
+def test_the_context_knows_its_attempt(nursery: Nursery) -> None:
+    given = work(
+        "python",
+        {"function": "tests.steps.functions.know"},
+        schedule_name="Nightly",
+        nominal_at="2026-03-01T02:00:00+00:00",
+    )
+    assert perform(given, Recorder(), nursery=nursery).result == {
+        "key": given.key,
+        "attempt": 1,
+        "nominal": "2026-03-01T02:00:00+00:00",
+        "schedule": "Nightly",
+    }
+
+
+def test_everything_that_is_said_is_heard_in_order(nursery: Nursery) -> None:
+    sink = Recorder()
+    assert perform(function("speak"), sink, nursery=nursery).status == "complete"
+    assert sink.lines("stdout") == ["printed", "from a program", "no end of line"]
+    assert sink.lines("stderr")[0] == "complained"
+    assert any("logged" in line for line in sink.lines("stderr"))
+    assert sink.lines("log") == ["written", "in two lines"]
+    assert sink.progressed == [(1, 2, "half way"), (2, None, "")]
+
+
+def test_what_c_code_has_buffered_is_heard_too(nursery: Nursery) -> None:
+    sink = Recorder()
+    perform(function("speak_in_c"), sink, nursery=nursery)
+    assert sink.said == [("stdout", "from C")]
+
+
+def test_output_is_heard_while_the_function_runs(nursery: Nursery) -> None:
+    running = Running(nursery, function("sleep"))
+    wait_until(lambda: running.sink.lines("log") == ["sleeping"])
+    running.interrupt("cancel")
+    assert running.outcome.status == "cancelled"
+
+
+def test_odd_bytes_do_no_harm(nursery: Nursery) -> None:
+    sink = Recorder()
+    assert perform(function("speak_oddly"), sink, nursery=nursery).status == "complete"
+    assert sink.lines("stdout") == ["bad \ufffd byte", "nul \ufffd byte", "half \\ud800 a pair"]
+
+
+def test_huge_output_neither_blocks_nor_gets_lost(nursery: Nursery) -> None:
+    sink = Recorder()
+    assert perform(function("shout", 50_000), sink, nursery=nursery).status == "complete"
+    assert [line.split()[0] for line in sink.lines("stdout")] == [str(n) for n in range(50_000)]
+
+
+def test_items_come_from_many_threads(nursery: Nursery) -> None:
+    sink = Recorder()
+    outcome = perform(function("say_from_threads", 8, 100), sink, nursery=nursery)
+    assert (outcome.status, outcome.items_total, len(sink.items)) == ("complete", 800, 800)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "status"),
+    [
+        (["ok"], "complete"),
+        (["ok", "failed"], "complete_with_warning"),
+        (["failed", "failed"], "failed_with_error"),
+    ],
+)
+def test_items_decide_the_status(nursery: Nursery, outcomes: list[str], status: str) -> None:
+    sink = Recorder()
+    outcome = perform(function("report", outcomes), sink, nursery=nursery)
+    assert (outcome.status, outcome.items_total) == (status, len(outcomes))
+    assert [item[1] for item in sink.items] == outcomes
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "status", "words", "can_retry"),
+    [
+        ("fail", ["boom"], "failed_with_error", "ValueError: boom", True),
+        ("leave", [3], "failed_with_error", "SystemExit: 3", True),
+        ("leave", [0], "complete", "", False),
+        ("skip", ["not today"], "skipped", "not today", False),
+        ("give_unstorable", ["nan"], "failed_with_error", "the result cannot be stored as JSON: ", False),
+        (
+            "nowhere.function",
+            [],
+            "failed_with_error",
+            "cannot import 'nowhere.function' on this worker: ",
+            False,
+        ),
+        ("tests.steps.broken.f", [], "failed_with_error", "cannot import 'tests.steps.broken.f' on", False),
+    ],
+)
+def test_a_child_tells_how_it_ended_and_lives_on(
+    nursery: Nursery, name: str, args: list[object], status: str, words: str, can_retry: bool
+) -> None:
+    before = run(nursery, "pid").result
+    outcome = run(nursery, name, *args)
+    assert (outcome.status, outcome.can_retry) == (status, can_retry)
+    assert (outcome.message + outcome.error).startswith(words)
+    assert run(nursery, "pid").result == before
+
+
+def test_a_traceback_shows_user_code_only(nursery: Nursery) -> None:
+    trace = run(nursery, "fail", "boom").traceback
+    assert 'functions.py", line' in trace
+    assert "execution/" not in trace
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("exit", "the child process died (exit code 3)"),
+        ("kill", "the child process died (signal 9)"),
+        ("segfault", "the child process died (signal 11)"),
+        ("mute", "the child process died (signal 9)"),
+    ],
+)
+def test_a_child_that_dies_fails_its_step_and_is_replaced(nursery: Nursery, how: str, words: str) -> None:
+    before = run(nursery, "pid").result
+    sink = Recorder()
+    outcome = perform(function("die", how), sink, nursery=nursery)
+    assert (outcome.status, outcome.error, outcome.can_retry) == ("failed_with_error", words, True)
+    assert outcome.traceback == ""
+    assert sink.lines("stdout") == ["last words"]
+    assert run(nursery, "pid").result != before
+
+
+def test_children_are_used_again_until_they_are_old(
+    nursery: Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nursery_module, "TASKS_PER_CHILD", 3)
+    perform(function("die", "exit"), Recorder(), nursery=nursery)
+    pids = [run(nursery, "pid").result for _ in range(7)]
+    assert [pids.count(pid) for pid in dict.fromkeys(pids)] == [3, 3, 1]
+
+
+def test_idle_children_retire(nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nursery_module, "IDLE_SECONDS", 0.05)
+    with Nursery() as short_lived:
+        pid = run(short_lived, "pid").result
+        assert isinstance(pid, int)
+        wait_until(lambda: not is_alive(pid))
+        assert run(short_lived, "pid").status == "complete"
+
+
+def test_a_child_is_tidied_up_between_functions(nursery: Nursery) -> None:
+    spoiled = run(nursery, "spoil").result
+    sink = Recorder()
+    result = perform(function("where"), sink, nursery=nursery).result
+    assert result == {"pid": spoiled, "cwd": str(Path.cwd())}
+    assert sink.lines("stdout") == ["still heard"]
+    running = Running(nursery, function("sleep"))
+    wait_until(lambda: running.sink.said)
+    running.interrupt("cancel")
+    assert (running.outcome.status, running.sink.lines("stdout")) == ("cancelled", ["cleaned up"])
+
+
+def test_a_process_left_behind_ends_with_the_step(nursery: Nursery) -> None:
+    left = run(nursery, "leave_process_behind").result
+    assert isinstance(left, int)
+    wait_until(lambda: not is_alive(left))
+
+
+@pytest.fixture
+def connected(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nursery]:
+    """Its children use the database of the test."""
+    for name, value in subprocess_env().items():
+        monkeypatch.setenv(name, value)
+    with Nursery() as nursery:
+        yield nursery
+
+
+def test_functions_use_the_orm_on_connections_of_their_own(connected: Nursery) -> None:
+    first, second = run(connected, "use_database"), run(connected, "use_database")
+    assert first.result == second.result
+    assert isinstance(first.result, list)
+    assert first.result[1:] == [42, True]
+
+
+def test_a_child_with_an_open_transaction_is_not_used_again(connected: Nursery) -> None:
+    before = run(connected, "leave_transaction_open").result
+    assert isinstance(before, int)
+    assert run(connected, "pid").result != before
+
+
+@pytest.mark.parametrize(
+    ("reason", "status", "words"),
+    [
+        ("cancel", "cancelled", "cancelled"),
+        ("drain", "failed_with_error", "worker stopped"),
+        ("lost", "failed_with_error", "worker lost its lease"),
+    ],
+)
+def test_an_interrupt_raises_in_the_function_so_that_it_can_clean_up(
+    nursery: Nursery, reason: str, status: str, words: str
+) -> None:
+    before = run(nursery, "pid").result
+    running = Running(nursery, function("sleep"))
+    wait_until(lambda: running.sink.lines("log"))
+    running.interrupt(reason)
+    outcome = running.outcome
+    assert (outcome.status, outcome.message + outcome.error) == (status, words)
+    assert outcome.interrupted == reason
+    assert "time.sleep(seconds)" in outcome.traceback
+    assert running.sink.lines("stdout") == ["cleaned up"]
+    assert run(nursery, "pid").result != before
+
+
+def test_a_timeout_replaces_the_child(nursery: Nursery) -> None:
+    before = run(nursery, "pid").result
+    outcome = perform(function("wait", timeout=0.1), Recorder(), nursery=nursery)
+    assert (outcome.status, outcome.error) == ("failed_with_error", "timed out after 0.1 s")
+    assert (outcome.interrupted, outcome.can_retry) == ("timeout", True)
+    assert run(nursery, "pid").result != before
+
+
+def test_a_function_that_asks_and_stops_is_interrupted(nursery: Nursery) -> None:
+    running = Running(nursery, function("watch"))
+    wait_until(lambda: running.sink.said)
+    running.interrupt("cancel")
+    assert running.outcome.status == "cancelled"
+
+
+def test_a_function_that_ignores_its_interrupt_is_killed(nursery: Nursery) -> None:
+    running = Running(nursery, function("ignore_everything"))
+    wait_until(running.sink.pids)
+    running.interrupt("cancel")
+    assert running.outcome.status == "cancelled"
+    assert running.sink.lines("log")[1:] == ["ignored"]
+    assert not is_alive(running.sink.pids()["child"])
+
+
+def test_an_interrupt_in_the_middle_of_a_message_leaves_no_half_of_it(nursery: Nursery) -> None:
+    for _ in range(5):
+        running = Running(nursery, function("talk_until_stopped"))
+        wait_until(lambda running=running: len(running.sink.said) > 20)  # type: ignore[misc]
+        running.interrupt("cancel")
+        assert running.outcome.status == "cancelled"
+        assert "functions.py" in running.outcome.traceback, "the child was killed instead"
+
+
+def test_cancelling_ends_all_processes_of_the_step(nursery: Nursery) -> None:
+    running = Running(nursery, function("have_offspring"))
+    wait_until(lambda: len(running.sink.pids()) == 3)
+    pids = running.sink.pids()
+    running.interrupt("cancel")
+    assert running.outcome.status == "cancelled"
+    wait_until(lambda: not any(is_alive(pid) for pid in pids.values()))
+    wait_until(lambda: not group_of(pids["self"]))
+
+
+def test_a_signal_from_somebody_else_is_not_a_reason_to_stop(nursery: Nursery) -> None:
+    assert run(nursery, "take_signal_of_a_stranger").result == "unmoved"
+
+
+def test_many_functions_run_at_once(nursery: Nursery) -> None:
+    running = [Running(nursery, function("wait")) for _ in range(20)]
+    wait_until(lambda: all(each.sink.said for each in running), seconds=60)
+    for each in running:
+        each.interrupt("cancel")
+    assert [each.outcome.status for each in running] == ["cancelled"] * 20
