@@ -59,7 +59,8 @@ def _finish_one(one: Finish, *, worker_id: UUID, now: datetime) -> set[int]:
         logger.exception("even the bare failure of task %s was refused", one.task.pk)
         connection.close()
         abandoned = WorkerTask.objects.abandon(one.task, refusal, worker_id=worker_id, now=now)
-        Execution.objects.filter(pk=one.task.execution_id).recover(now=now)
+        if one.task.execution_id is not None:
+            Execution.objects.filter(pk=one.task.execution_id).recover(now=now)
         return abandoned
 
 

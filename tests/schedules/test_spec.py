@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedules.spec import Interval, Spec, SpecError
+from schedules.spec import Interval, Spec
+from schedules.wording import SpecError
 
 NOW = datetime(2026, 11, 16, 2, 17, 33, tzinfo=UTC)
 

@@ -1,22 +1,23 @@
 from __future__ import annotations
 
 import unicodedata
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.core.validators import MaxValueValidator, MinValueValidator
+from django.core.validators import MaxValueValidator
 from django.db import models, transaction
 from django.db.models import F, Q
 from django.db.models.functions import Lower
 
 from activities.models import Activity, Initiator
 from activities.wake import wake
+from schedules.spec import Spec
+from schedules.wording import SpecError
 
-from . import registry
-from .spec import Spec, SpecError
+from .occurrence import Occurrence, Overlap
+from .step import Step, check_plain_text, check_steps
 
 TIMES_PER_PASS = 1_000
 EDIT_PASSES = 10
@@ -84,10 +85,7 @@ class Schedule(models.Model):
         PAUSED = "paused"
         CLOSED = "closed"
 
-    class Overlap(models.TextChoices):
-        SKIP = "skip", "Skip: never two executions side by side"
-        ALLOW_ALL = "allow_all", "Allow all: start even while others run"
-
+    Overlap = Overlap
     DEFINITION = ("name", "description", "spec", "overlap", "catch_up_seconds")
 
     name = models.CharField(max_length=200)
@@ -156,6 +154,10 @@ class Schedule(models.Model):
             return self.compiled_spec.describe()
         except SpecError as error:
             return f"Broken: {error}"
+
+    @property
+    def is_paused(self) -> bool:
+        return self.status == self.Status.PAUSED
 
     def definition(self) -> dict[str, Any]:
         """What a person wrote, as JSON: recorded with each change, compared to show differences."""
@@ -276,7 +278,7 @@ class Schedule(models.Model):
             self.spec = spec.as_json()
         except SpecError as error:
             errors["spec"] = [str(error)]
-        step_errors = _check_steps(steps)
+        step_errors = check_steps(steps)
         if step_errors:
             errors["steps"] = step_errors
         if errors:
@@ -324,228 +326,3 @@ class Schedule(models.Model):
     def _replace_steps(self, steps: Iterable[Mapping[str, Any]]) -> None:
         self.steps.all().delete()
         Step.objects.bulk_create([Step.from_json(self, step) for step in steps])
-
-
-class Step(models.Model):
-    """One line of a plan; steps with the same index run side by side."""
-
-    class OnCrash(models.TextChoices):
-        RETRY = "retry", "Run it again"
-        FAIL = "fail", "Fail: it must not run twice"
-
-    FIELDS = (
-        "index",
-        "name",
-        "step_type",
-        "config",
-        "continue_on_failure",
-        "timeout_seconds",
-        "max_retries",
-        "retry_seconds",
-        "on_crash",
-        "pool",
-    )
-
-    schedule = models.ForeignKey(Schedule, models.CASCADE, related_name="steps", db_index=False)
-    index = models.PositiveIntegerField(default=0, validators=[MaxValueValidator(1000)])
-    name = models.CharField(max_length=200)
-    step_type = models.CharField(max_length=40)
-    config = models.JSONField(default=dict, blank=True)
-    continue_on_failure = models.BooleanField(default=False)
-    timeout_seconds = models.PositiveIntegerField(
-        null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(604_800)]
-    )
-    max_retries = models.PositiveIntegerField(default=3, validators=[MaxValueValidator(100)])
-    retry_seconds = models.PositiveIntegerField(default=10, validators=[MaxValueValidator(86_400)])
-    on_crash = models.CharField(max_length=8, choices=OnCrash.choices, default=OnCrash.RETRY)
-    pool = models.CharField(max_length=40, default="default")
-
-    class Meta:
-        ordering = ["index", "id"]
-        constraints = [models.UniqueConstraint(fields=["schedule", "name"], name="step_name_once")]
-
-    def __str__(self) -> str:
-        return self.name
-
-    @classmethod
-    def from_json(cls, schedule: Schedule, data: Mapping[str, Any]) -> Step:
-        step = cls(schedule=schedule, **data)
-        step.name = step.name.strip()
-        step.config = registry.step_types[step.step_type].clean(step.config)
-        return step
-
-    def as_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.FIELDS}
-
-    def clean(self) -> None:
-        self.name = unicodedata.normalize("NFC", self.name.strip())
-        check_plain_text(self.name, "name")
-        check_plain_text(self.pool, "pool")
-        kind = registry.step_types.get(self.step_type)
-        if kind is None:
-            known = ", ".join(sorted(registry.step_types))
-            raise ValidationError(
-                {"step_type": f"There is no step type “{self.step_type}”; there are: {known}."}
-            )
-        try:
-            self.config = kind.clean(self.config)
-        except registry.ConfigError as error:
-            raise ValidationError(
-                {"config": [f"{field}: {text}" for field, text in error.errors.items()]}
-            ) from error
-
-
-MAX_STEPS = 500
-
-
-def _check_steps(steps: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Every complaint about a list of steps, each beginning with the step it is about."""
-    if not steps:
-        return ["A schedule needs at least one step."]
-    if len(steps) > MAX_STEPS:
-        return [f"{len(steps)} steps are too many: at most {MAX_STEPS}."]
-    complaints: list[str] = []
-    names: set[str] = set()
-    for number, data in enumerate(steps, 1):
-        unknown = set(data) - set(Step.FIELDS)
-        if unknown:
-            complaints.append(f"Step {number}: unknown field {', '.join(sorted(unknown))}.")
-            continue
-        step = Step(**data)
-        label = f"Step {number} ({step.name})" if step.name else f"Step {number}"
-        try:
-            step.clean_fields(exclude=["schedule"])
-            step.clean()
-        except ValidationError as error:
-            complaints += [
-                f"{label}: {field}: {text}" for field, texts in error.message_dict.items() for text in texts
-            ]
-        if step.name.casefold() in names:
-            complaints.append(f"{label}: name: another step has this name already.")
-        names.add(step.name.casefold())
-    return complaints
-
-
-def check_plain_text(text: str, field: str) -> None:
-    """Names are shown, sorted and compared: no control, bidirectional or zero-width characters."""
-    if not text:
-        raise ValidationError({field: "This must not be blank."})
-    for character in text:
-        if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character != "\u200d":
-            raise ValidationError({field: f"The character U+{ord(character):04X} is not allowed here."})
-
-
-class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
-    def pending(self) -> OccurrenceQuerySet:
-        return self.filter(status=Occurrence.Status.PENDING)
-
-    def automatic(self) -> OccurrenceQuerySet:
-        return self.filter(source=Occurrence.Source.AUTO)
-
-    def due(self, now: datetime) -> OccurrenceQuerySet:
-        """What the invoker may settle now: automatic ones of a paused schedule are never due."""
-        return self.pending().filter(due_at__lte=now)
-
-    def settle(self, status: str, *, reason: str, now: datetime) -> int:
-        return self.filter(status=Occurrence.Status.PENDING).update(
-            status=status, reason=reason, settled_at=now
-        )
-
-    def prune(self, *, before: datetime, limit: int) -> int:
-        """Settled ones whose execution, if there was one, is gone already."""
-        old = self.filter(settled_at__lt=before, execution=None).exclude(status=Occurrence.Status.PENDING)
-        return self.filter(pk__in=list(old.values_list("pk", flat=True)[:limit])).delete()[0]
-
-
-class Occurrence(models.Model):
-    """One nominal time, or one request, and its fate."""
-
-    class Status(models.TextChoices):
-        PENDING = "pending"
-        STARTED = "started"
-        SKIPPED = "skipped"
-        MISSED = "missed"
-        DROPPED = "dropped"
-        CANCELLED = "cancelled"
-
-    class Source(models.TextChoices):
-        AUTO = "auto"
-        MANUAL = "manual"
-        BACKFILL = "backfill"
-        EVENT = "event"
-
-    schedule = models.ForeignKey(Schedule, models.CASCADE, related_name="occurrences", db_index=False)
-    source = models.CharField(max_length=8, choices=Source.choices)
-    key = models.CharField(max_length=200)
-    nominal_at = models.DateTimeField()
-    due_at = models.DateTimeField(null=True, help_text="Empty while it waits for its paused schedule.")
-    overlap = models.CharField(max_length=16, choices=Schedule.Overlap.choices, blank=True)
-    status = models.CharField(max_length=9, choices=Status.choices, default=Status.PENDING)
-    reason = models.CharField(max_length=200, blank=True)
-    blocked_by = models.BigIntegerField(null=True, blank=True, help_text="The execution that was in the way.")
-    initiator_type = models.CharField(max_length=16)
-    initiator_id = models.CharField(max_length=64, blank=True)
-    initiator_name = models.CharField(max_length=255)
-    created_at = models.DateTimeField()
-    settled_at = models.DateTimeField(null=True, blank=True)
-
-    objects = OccurrenceQuerySet.as_manager()
-
-    class Meta:
-        constraints = [models.UniqueConstraint(fields=["schedule", "key"], name="occurrence_once")]
-        indexes = [
-            models.Index(fields=["due_at"], name="occurrence_due", condition=Q(status="pending")),
-            models.Index(
-                fields=["schedule", "due_at"], name="occurrence_pending", condition=Q(status="pending")
-            ),
-            models.Index(fields=["schedule", "-nominal_at"], name="occurrence_of_schedule"),
-            models.Index(
-                fields=["settled_at"], name="occurrence_settled", condition=Q(settled_at__isnull=False)
-            ),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.key} ({self.get_status_display()})"
-
-    @classmethod
-    def automatic(cls, schedule: Schedule, at: datetime, *, now: datetime) -> Occurrence:
-        key = f"auto/{at:%Y-%m-%dT%H:%M:%SZ}"
-        by = Initiator.schedule(schedule)
-        occurrence = cls._new(schedule, cls.Source.AUTO, key, at, initiator=by, now=now)
-        if schedule.status == Schedule.Status.PAUSED:
-            occurrence.due_at = None
-        return occurrence
-
-    @classmethod
-    def manual(
-        cls, schedule: Schedule, *, initiator: Initiator, now: datetime, key: str = "", overlap: str = ""
-    ) -> Occurrence:
-        occurrence = cls._new(
-            schedule, cls.Source.MANUAL, f"manual/{key or uuid.uuid4()}", now, initiator=initiator, now=now
-        )
-        occurrence.overlap = overlap
-        return occurrence
-
-    @classmethod
-    def _new(
-        cls, schedule: Schedule, source: str, key: str, at: datetime, *, initiator: Initiator, now: datetime
-    ) -> Occurrence:
-        return cls(
-            schedule=schedule,
-            source=source,
-            key=key,
-            nominal_at=at,
-            due_at=at,
-            initiator_type=initiator.type,
-            initiator_id=initiator.id,
-            initiator_name=initiator.name,
-            created_at=now,
-        )
-
-    @property
-    def initiator(self) -> Initiator:
-        return Initiator(self.initiator_type, self.initiator_id, self.initiator_name)
-
-    @property
-    def lag(self) -> timedelta | None:
-        return self.settled_at - self.nominal_at if self.settled_at else None

@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from .occurrence import Occurrence
+from .schedule import BUFFER_LIMIT, Conflict, Refused, Schedule, ScheduleQuerySet
+from .step import MAX_STEPS, Step
+
+__all__ = [
+    "BUFFER_LIMIT",
+    "MAX_STEPS",
+    "Conflict",
+    "Occurrence",
+    "Refused",
+    "Schedule",
+    "ScheduleQuerySet",
+    "Step",
+]
