@@ -4,6 +4,9 @@ export UV_CACHE_DIR ?= $(CURDIR)/.uv/cache
 export UV_PYTHON_DOWNLOADS := never
 UV := .uv/bin/uv
 BIN := .venv/bin
+BROWSERS := chromium chromium-browser google-chrome
+# A Chromium for the browser tests, where JIM_CHROMIUM names none and the machine has none.
+CHROMIUM := $(if $(JIM_CHROMIUM)$(shell for name in $(BROWSERS); do command -v $$name; done),,node_modules/.chromium)
 SUITES := test-sqlite test-postgres test-sqlite-serial test-postgres-serial
 
 .PHONY: help run test lint format lock venv clean $(SUITES)
@@ -21,7 +24,7 @@ run: .venv/.run
 	@exec $(BIN)/python manage.py up
 
 # Every suite runs even if one before it failed; the exit code says whether all were green.
-test: .venv/.dev
+test: .venv/.dev $(CHROMIUM)
 	@$(MAKE) --no-print-directory --keep-going -j1 $(SUITES)
 
 # Two processes saturate two cores; what starts processes of its own or counts seconds then runs alone.
@@ -31,10 +34,10 @@ test-sqlite: .venv/.dev
 test-postgres: .venv/.dev
 	JIM_TEST_DB=postgres $(BIN)/pytest -q -n 2 -m "not serial"
 
-test-sqlite-serial: .venv/.dev
+test-sqlite-serial: .venv/.dev $(CHROMIUM)
 	JIM_TEST_DB=sqlite $(BIN)/pytest -q -m serial
 
-test-postgres-serial: .venv/.dev
+test-postgres-serial: .venv/.dev $(CHROMIUM)
 	JIM_TEST_DB=postgres $(BIN)/pytest -q -m serial
 
 # Its own data folder: checking must not create or touch the one in use.
@@ -71,6 +74,13 @@ clean:
 .venv/.dev: requirements-dev.lock .venv/.run
 	$(UV) pip sync -q --python .venv --require-hashes requirements-dev.lock
 	@touch $@
+
+# Told that it is in its cloud, it unpacks the libraries that a bare machine lacks as well.
+node_modules/.chromium: package-lock.json
+	npm ci --silent
+	@mkdir -p $@
+	TMPDIR=$(CURDIR)/$@ AWS_LAMBDA_JS_RUNTIME=nodejs22.x node tests/browser/unpack.mjs
+	@chmod -R a+rX $@ && touch $@
 
 # pip --target needs neither ensurepip nor permission to write to the system's packages.
 $(UV):

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -81,6 +81,15 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
             [ending.cleaned() for ending in endings],
             where="t.status IN ('pending', 'in_progress')",
         )
+
+    def lock(self) -> ActivityQuerySet:
+        """By id, as everybody does, so that nobody waits in a circle."""
+        return self.select_for_update(of=("self",), no_key=True).order_by("pk")
+
+    def hold(self, ids: Iterable[int], *, worker_id: UUID) -> None:
+        """Until this transaction ends, nobody ends those of these attempts that the worker still runs."""
+        mine = self.filter(pk__in=ids, status=Activity.Status.IN_PROGRESS, worker_id=worker_id)
+        list(mine.lock().values_list("pk"))
 
     def tell_progress(self, rows: Sequence[tuple[int, int, int | None, str]], *, worker_id: UUID) -> set[int]:
         """(activity, done, total, message) of running attempts; returns those that this worker still runs."""

@@ -63,8 +63,8 @@ class RunNow(ScheduleOperation):
                     _execution_link(overlapping.blocked_by),
                 )
             ) from overlapping
-        execution = Execution.objects.only("pk").get(occurrence=occurrence)
-        return Done(f"“{schedule}” is started.", _execution_url(execution.pk))
+        started = Execution.objects.filter(occurrence=occurrence).only("pk").first()
+        return Done(f"“{schedule}” is started.", _execution_url(started.pk) if started else "")
 
 
 class CancelRunning(ScheduleOperation):
@@ -305,7 +305,7 @@ class QueueAdmin(RecordAdmin[WorkerTask]):
         now = clock.now()
         if task.status == WorkerTask.Status.PROCESSING:
             asked = ", asked to stop" if task.cancel_requested_at else ""
-            return f"runs on {task.worker} since {distance(task.claimed_at, now=now)}{asked}"
+            return f"runs on {task.worker} for {span(now - task.claimed_at)}{asked}"
         if task.status == WorkerTask.Status.WAITING:
             return "waits for the steps before it"
         if task.available_at > now:

@@ -116,6 +116,7 @@ def _together(several: Sequence[News]) -> News:
 
 
 def _write(news: News, worker_id: UUID) -> set[int]:
+    Activity.objects.hold({row[0] for rows in news for row in rows}, worker_id=worker_id)
     refused: set[int] = set()
     if news.lines:
         columns = ("number", "stream", "text", "written_at")

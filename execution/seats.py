@@ -8,7 +8,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from uuid import UUID
 
-from django.db import close_old_connections
+from django.db import close_old_connections, connections
 
 from activities import clock
 from execution.nursery import Nursery
@@ -76,3 +76,4 @@ class Seats:
                 self._done(run)
             with self._lock:
                 self._submitted -= 1
+        connections.close_all()

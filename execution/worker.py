@@ -38,6 +38,8 @@ QUICK_SECONDS = 0.02
 SAID_SECONDS = 0.25
 HOUSEKEEPING_SECONDS = 60
 STARVED_SECONDS = 600
+# How long what was killed may take to be gone.
+END_SECONDS = 2
 RETRY_SECONDS = 1
 UNSTARTED: dict[Reason, str] = {
     "cancel": "cancelled",
@@ -217,9 +219,10 @@ class WorkerLoop:
 
     def _give_up_on_deaf_steps(self) -> None:
         """A function in a thread cannot be killed: if it ignores its token, this process is replaced."""
+        patience = max(settings.JIM_GRACE_SECONDS, settings.JIM_KILL_SECONDS + END_SECONDS)
         for run in self._running():
             since = run.context.interrupted_at
-            is_deaf = since is not None and time.monotonic() - since > settings.JIM_GRACE_SECONDS
+            is_deaf = since is not None and time.monotonic() - since > patience
             if is_deaf and not self.stopping.is_set():
                 logger.error(
                     "step %s ignores its interruption; this worker drains and restarts", run.task.name
@@ -307,7 +310,7 @@ class WorkerLoop:
             self._pass(claiming=False)
         for run in self._running():
             self._interrupt(run, "drain")
-        hard = time.monotonic() + settings.JIM_KILL_SECONDS + 2
+        hard = time.monotonic() + settings.JIM_KILL_SECONDS + END_SECONDS
         while self._running() and time.monotonic() < hard:
             self._pass(claiming=False)
         for run in self._running():

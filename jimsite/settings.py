@@ -43,7 +43,7 @@ ALLOWED_HOSTS = environment.words("JIM_ALLOWED_HOSTS", ["127.0.0.1", "localhost"
 CSRF_TRUSTED_ORIGINS = environment.words("JIM_TRUSTED_ORIGINS", [])
 
 INSTALLED_APPS = [
-    "django.contrib.admin",
+    "jimsite.apps.JimAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -52,7 +52,7 @@ INSTALLED_APPS = [
     "activities",
     "schedules",
     "execution",
-    "jimsite",
+    "jimsite.apps.JimsiteConfig",
 ]
 
 MIDDLEWARE = [
@@ -113,6 +113,9 @@ X_FRAME_OPTIONS = "DENY"
 # Cookies know no ports: instances side by side on one host would log each other out.
 SESSION_COOKIE_NAME = f"jim_session_{JIM_PORT}"
 CSRF_COOKIE_NAME = f"jim_csrf_{JIM_PORT}"
+
+# A schedule's form has a dozen fields for each of up to 500 steps.
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 10_000
 
 LANGUAGE_CODE = "en-gb"
 USE_I18N = True

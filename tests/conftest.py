@@ -10,7 +10,7 @@ from django.db import connection
 from tests.postgres import PostgresServer
 from tests.settings import TEST_DB, TEST_DIR
 
-SERIAL_FOLDERS = {"races", "chaos"}
+SERIAL_FOLDERS = {"races", "chaos", "browser"}
 server = PostgresServer(TEST_DIR / "pg")
 
 

@@ -295,10 +295,15 @@ class Execution(models.Model):
             execution.cancel_requested_at = execution.cancel_requested_at or now
             execution.cancel_reason = reason or execution.cancel_reason
             execution.save(update_fields=["cancel_requested_at", "cancel_reason"])
-            WorkerTask.objects.filter(execution=execution).delete()
-            Activity.objects.filter(parent=execution.activity_id, status=Activity.Status.IN_PROGRESS).close(
-                status=Activity.Status.CANCELLED, message="Terminated.", now=now
+            tasks = WorkerTask.objects.filter(execution=execution)
+            running = Activity.objects.filter(
+                parent=execution.activity_id, status=Activity.Status.IN_PROGRESS
             )
+            # Their worker may be giving them back, or writing what they say.
+            list(tasks.lock().values_list("pk"))
+            list(running.lock().values_list("pk"))
+            tasks.delete()
+            running.close(status=Activity.Status.CANCELLED, message="Terminated.", now=now)
             Activity.objects.record("terminate", execution, initiator=initiator, now=now, message=reason)
             Execution.objects.advance([execution], now=now)
             wake("jim_tasks")

@@ -94,6 +94,10 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
     def live(self) -> WorkerTaskQuerySet:
         return self.exclude(status=WorkerTask.Status.WAITING)
 
+    def lock(self) -> WorkerTaskQuerySet:
+        """By id, as everybody does, so that nobody waits in a circle."""
+        return self.select_for_update(of=("self",), no_key=True).order_by("pk")
+
     def claimable(
         self,
         *,
@@ -174,7 +178,7 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
 
         The rows are locked before they are told apart: a release in between would escape both writes.
         """
-        tasks = list(self.select_for_update(of=("self",), no_key=True).order_by("pk"))
+        tasks = list(self.lock())
         idle = [task for task in tasks if task.status != WorkerTask.Status.PROCESSING]
         self.filter(pk__in=[task.pk for task in idle]).delete()
         Activity.objects.filter(pk__in=[task.activity_id for task in idle]).close(
@@ -264,13 +268,7 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
             return set()
         attempts = {f.task.pk: f.task.attempt for f in finishes}
         rows = self.filter(pk__in=attempts, worker=worker_id, cancel_requested_at=None).processing()
-        held = [
-            task
-            for task in rows.select_for_update(of=("self",), no_key=True)
-            .select_related("activity")
-            .order_by("pk")
-            if task.attempt == attempts[task.pk]
-        ]
+        held = [task for task in rows.lock().select_related("activity") if task.attempt == attempts[task.pk]]
         activities = Activity.objects.bulk_create([task._next_activity(now) for task in held])
         update_each(
             WorkerTask,

@@ -99,7 +99,7 @@ def test_up_refuses_a_port_in_use_before_it_starts_anything(tmp_path: Path) -> N
         taken.bind(("127.0.0.1", jim.port))
         taken.listen()
         refused = jim.manage("up")
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert refused.stderr.count("\n") == 1
     assert f"Port {jim.port} on 127.0.0.1 cannot be used" in refused.stderr
     assert not (tmp_path / "data" / "jim.sqlite3").exists()
@@ -107,7 +107,7 @@ def test_up_refuses_a_port_in_use_before_it_starts_anything(tmp_path: Path) -> N
 
 def test_up_says_in_one_line_that_there_is_no_database(tmp_path: Path) -> None:
     refused = Jim(tmp_path, f"postgresql://nobody@/jim?host={tmp_path}").manage("up")
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert refused.stderr.count("\n") == 1
     assert "The database cannot be used" in refused.stderr
 

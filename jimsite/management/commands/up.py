@@ -34,7 +34,8 @@ class Command(BaseCommand):
         try:
             call_command("migrate", verbosity=0, interactive=False)
         except OperationalError as error:
-            raise CommandError(f"The database cannot be used: {' '.join(str(error).split())}") from None
+            words = " ".join(str(error).split())
+            raise CommandError(f"The database cannot be used: {words}", returncode=2) from None
         if not no_demo and not Schedule.objects.exists():
             call_command("demo")
         connections.close_all()
@@ -65,7 +66,8 @@ def refuse_taken_port(port: int) -> None:
             probe.bind((HOST, port))
         except OSError as error:
             raise CommandError(
-                f"Port {port} on {HOST} cannot be used ({error.strerror}); choose another one with JIM_PORT=…"
+                f"Port {port} on {HOST} cannot be used ({error.strerror}); choose another with JIM_PORT=…",
+                returncode=2,
             ) from None
 
 

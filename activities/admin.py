@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.loader import render_to_string
+from django.urls import NoReverseMatch, URLPattern, path, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from . import clock
+from .models import Activity
+from .pages import KnownValues, RecordAdmin
+from .words import NOTHING, badge, exact, moment, span
+
+ITEMS_SHOWN = 200
+LINES_SHOWN = 200
+RELATED_SHOWN = 100
+
+# What the list can be filtered by. Each app adds its own.
+operations: set[str] = {Activity.RUN}
+target_types: list[Callable[[], Iterable[str]]] = []
+
+
+class OperationFilter(KnownValues):
+    title = parameter_name = "operation"
+
+    def values(self) -> Iterable[str]:
+        return operations
+
+
+class TargetTypeFilter(KnownValues):
+    title = "target type"
+    parameter_name = "target_type"
+
+    def values(self) -> Iterable[str]:
+        return {name for known in target_types for name in known()}
+
+
+class InitiatorFilter(KnownValues):
+    title = "initiator"
+    parameter_name = "initiator_type"
+
+    def values(self) -> Iterable[str]:
+        return ("user", "api_key", "schedule", "system")
+
+
+@admin.register(Activity)
+class ActivityAdmin(RecordAdmin[Activity]):
+    list_display = ("state", "operation", "target", "initiator", "created", "duration", "items", "words")
+    list_filter: ClassVar = ["status", OperationFilter, TargetTypeFilter, InitiatorFilter]
+    search_fields = ("target_name", "initiator_name")
+    fields = (
+        "state",
+        "operation",
+        "target",
+        "initiator",
+        "times",
+        "progress",
+        "shown_message",
+        "items",
+        "parent_link",
+        "worker",
+        "idempotency_key",
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Activity]:
+        rows = super().get_queryset(request)
+        is_list = request.resolver_match is not None and request.resolver_match.url_name == self._list_name
+        return rows.defer("traceback", "result", "details") if is_list else rows.select_related("parent")
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.output_view)
+        return [path("<int:pk>/output.txt", view, name="activities_activity_output"), *super().get_urls()]
+
+    def output_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Everything that was kept of its output, as plain text that no browser takes for markup."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        activity = Activity.objects.filter(pk=pk).first()
+        if activity is None:
+            raise Http404(f"There is no activity {pk}.")
+        lines = activity.output.values_list("text", flat=True)
+        return HttpResponse("".join(f"{line}\n" for line in lines), content_type="text/plain; charset=utf-8")
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        activity: Activity = context["original"]
+        context["panels"] = _panels(activity)
+        context["is_moving"] = not activity.is_final
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    @admin.display(description="status")
+    def state(self, activity: Activity) -> SafeString:
+        return badge(activity.status)
+
+    def target(self, activity: Activity) -> SafeString | str:
+        """A link, if the target is a row with a page of its own."""
+        name = f"{activity.target_name} ({activity.target_type})"
+        for app in ("schedules", "execution"):
+            try:
+                url = reverse(f"admin:{app}_{activity.target_type}_change", args=[activity.target_id])
+            except NoReverseMatch:
+                continue
+            return format_html('<a href="{}">{}</a>', url, name)
+        return name
+
+    def initiator(self, activity: Activity) -> str:
+        return f"{activity.initiator_name} ({activity.initiator_type.replace('_', ' ')})"
+
+    def created(self, activity: Activity) -> SafeString:
+        return moment(activity.created_at, now=clock.now())
+
+    def duration(self, activity: Activity) -> str:
+        return span(activity.duration)
+
+    def items(self, activity: Activity) -> str:
+        if not activity.items_total:
+            return NOTHING
+        return f"{activity.items_total:,}" + (
+            f", {activity.items_failed:,} failed" if activity.items_failed else ""
+        )
+
+    @admin.display(description="message")
+    def words(self, activity: Activity) -> str:
+        return (activity.error or activity.message).partition("\n")[0][:120]
+
+    def times(self, activity: Activity) -> str:
+        stages = (
+            ("created", activity.created_at),
+            ("began", activity.executed_at),
+            ("finished", activity.finished_at),
+        )
+        told = {at: f"{name} {exact(at)}" for name, at in reversed(stages) if at}
+        took = f"took {span(activity.duration)}" if activity.duration else ""
+        return " · ".join([*reversed(told.values()), took]).removesuffix(" · ")
+
+    def progress(self, activity: Activity) -> SafeString | str:
+        if activity.progress_done is None:
+            return NOTHING
+        if not activity.progress_total:
+            return f"{activity.progress_done:,}"
+        return format_html(
+            '<progress max="{}" value="{}"></progress> {} of {}',
+            activity.progress_total,
+            activity.progress_done,
+            f"{activity.progress_done:,}",
+            f"{activity.progress_total:,}",
+        )
+
+    @admin.display(description="message")
+    def shown_message(self, activity: Activity) -> str:
+        return activity.message or NOTHING
+
+    @admin.display(description="part of")
+    def parent_link(self, activity: Activity) -> SafeString | str:
+        return NOTHING if activity.parent is None else link(activity.parent)
+
+    def worker(self, activity: Activity) -> str:
+        return str(activity.worker_id or NOTHING)
+
+    @admin.display(description="idempotency key")
+    def idempotency_key(self, activity: Activity) -> str:
+        return str(activity.task_key or NOTHING)
+
+    @property
+    def _list_name(self) -> str:
+        return f"{self.opts.app_label}_{self.opts.model_name}_changelist"
+
+
+def link(activity: Activity) -> SafeString:
+    url = reverse("admin:activities_activity_change", args=[activity.pk])
+    return format_html('<a href="{}">{}</a>', url, activity.target_name)
+
+
+def text_panel(title: str, text: str) -> str:
+    return render_to_string("admin/activities/_text.html", {"title": title, "text": text}) if text else ""
+
+
+def as_json(value: object) -> str:
+    return "" if value is None else json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def _panels(activity: Activity) -> list[str]:
+    attempts = activity.chain()[-RELATED_SHOWN:]
+    parts = activity.children.order_by("step_index", "line", "attempt")[:RELATED_SHOWN]
+    return [
+        text_panel("Error", activity.error),
+        text_panel("Traceback", activity.traceback),
+        text_panel("Result", as_json(activity.result)),
+        _links("Attempts", attempts if len(attempts) > 1 else [], current=activity),
+        _links("Parts", list(parts), current=activity),
+        render_to_string("admin/activities/_items.html", _items(activity)),
+        render_to_string("admin/activities/_output.html", _output(activity)),
+        text_panel("Details", as_json(activity.details)),
+    ]
+
+
+def _links(title: str, activities: list[Activity], *, current: Activity) -> str:
+    return render_to_string(
+        "admin/activities/_links.html", {"title": title, "activities": activities, "current": current}
+    )
+
+
+def _items(activity: Activity) -> dict[str, Any]:
+    rows = activity.items.order_by("pk")
+    failed = list(rows.filter(outcome="failed")[:ITEMS_SHOWN])
+    others = list(rows.exclude(outcome="failed")[: ITEMS_SHOWN - len(failed)])
+    return {"items": failed + others, "total": activity.items_total, "failed": activity.items_failed}
+
+
+def _output(activity: Activity) -> dict[str, Any]:
+    lines = list(activity.output.order_by("-number")[:LINES_SHOWN])[::-1]
+    return {"activity": activity, "lines": lines, "is_cut": bool(lines) and lines[0].number > 1}

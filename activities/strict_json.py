@@ -1,0 +1,66 @@
+"""JSON as people and programs send it, without what Python's reader lets pass or stumbles over."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NoReturn
+
+MAX_DEPTH = 32
+MAX_DIGITS = 100
+MAX_CHARS = 256 * 1024
+
+
+def loads(text: str) -> Any:
+    """Raises ValueError in words for what is no JSON, repeats a key, nests too deeply or is too long."""
+    if len(text) > MAX_CHARS:
+        raise ValueError(f"{len(text):,} characters are too many; at most {MAX_CHARS:,}")
+    try:
+        value = json.loads(
+            text,
+            object_pairs_hook=_object,
+            parse_constant=_refuse_constant,
+            parse_float=_float,
+            parse_int=_int,
+        )
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from None
+    except RecursionError:
+        raise ValueError(f"nested too deeply; at most {MAX_DEPTH} levels") from None
+    _check_depth(value, MAX_DEPTH)
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in result:
+            raise ValueError(f"the key {key!r} appears twice")
+        result[key] = value
+    return result
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON; use a finite number or null")
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text[:40]} is too large a number")
+    return number
+
+
+def _int(text: str) -> int:
+    if len(text) > MAX_DIGITS:
+        raise ValueError(f"a number of {len(text):,} digits is too long; at most {MAX_DIGITS}")
+    return int(text)
+
+
+def _check_depth(value: object, left: int) -> None:
+    if not isinstance(value, dict | list):
+        return
+    if left == 0:
+        raise ValueError(f"nested too deeply; at most {MAX_DEPTH} levels")
+    for part in value.values() if isinstance(value, dict) else value:
+        _check_depth(part, left - 1)

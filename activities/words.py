@@ -1,0 +1,65 @@
+"""How pages say states, times and durations."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, tzinfo
+
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+TONES = {
+    "good": ("complete", "completed", "running", "alive", "started", "ok"),
+    "busy": ("in_progress", "processing"),
+    "wait": ("pending", "queued", "waiting"),
+    "warn": ("complete_with_warning", "paused", "cancelling", "skipped", "missed", "dropped", "warning"),
+    "bad": ("failed", "failed_with_error", "complete_with_error", "broken", "dead"),
+}
+TONE_OF = {state: tone for tone, states in TONES.items() for state in states}
+NOTHING = "\N{EN DASH}"
+UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def badge(state: str) -> SafeString:
+    tone = TONE_OF.get(state, "quiet")
+    return format_html('<span class="badge badge-{}">{}</span>', tone, state.replace("_", " "))
+
+
+def moment(at: datetime | None, *, now: datetime) -> SafeString:
+    """How far away it is; the exact time appears when the pointer rests on it."""
+    if at is None:
+        return SafeString(NOTHING)
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>', at.isoformat(), exact(at), distance(at, now=now)
+    )
+
+
+def exact(at: datetime, zone: tzinfo = UTC) -> str:
+    return f"{on_the_clock(at, zone)} {zone}"
+
+
+def on_the_clock(at: datetime, zone: tzinfo = UTC) -> str:
+    return f"{at.astimezone(zone):%a %Y-%m-%d %H:%M:%S}"
+
+
+def distance(at: datetime, *, now: datetime) -> str:
+    away = at - now
+    if abs(away) < timedelta(seconds=1):
+        return "now"
+    return f"in {span(away)}" if away > timedelta(0) else f"{span(-away)} ago"
+
+
+def span(length: timedelta | None) -> str:
+    """The two largest units of a duration; what is short is said more exactly."""
+    if length is None:
+        return NOTHING
+    seconds = max(length.total_seconds(), 0)
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    left, words = int(seconds), []
+    for size, unit in UNITS:
+        count, left = divmod(left, size)
+        if count:
+            words.append(f"{count} {unit}")
+    return " ".join(words[:2])

@@ -1,0 +1,189 @@
+"""Schedules that show what JIM does, and the functions that their steps call."""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+
+from activities.models import Initiator
+from execution.invoker import trigger
+from execution.steps.base import Context
+from schedules.models import Schedule
+
+PEOPLE = (
+    *("Ada Lovelace", "Alan Turing", "Annie Easley", "Barbara Liskov", "Dennis Ritchie", "Donald Knuth"),
+    *("Edsger Dijkstra", "Frances Allen", "Grace Hopper", "Hedy Lamarr", "Jean Bartik"),
+    *("Katherine Johnson", "Margaret Hamilton", "Radia Perlman", "Sophie Wilson", "Tony Hoare"),
+)
+BY = Initiator.system("demo")
+
+
+def create(*, now: datetime) -> list[Schedule]:
+    """Those that are not there yet; the nightly one runs at once, so that there is something to see."""
+    known = {name.casefold() for name in Schedule.objects.open().values_list("name", flat=True)}
+    missing = [fields for fields in definitions() if fields["name"].casefold() not in known]
+    return [_create(fields, now) for fields in missing]
+
+
+def _create(fields: dict[str, Any], now: datetime) -> Schedule:
+    note = fields.pop("pause_note", "")
+    schedule = Schedule.objects.define(**fields, initiator=BY, now=now)
+    if note:
+        schedule.pause(note=note, initiator=BY, now=now)
+    if schedule.name == NIGHTLY:
+        trigger(schedule, initiator=BY, now=now)
+    return schedule
+
+
+NIGHTLY = "Nightly HR Sync"
+
+
+def definitions() -> list[dict[str, Any]]:
+    return [
+        {
+            "name": NIGHTLY,
+            "description": "Imports people from HR, works out what changed, and updates two directories.",
+            "spec": {"cron": ["0 2 * * *"], "time_zone": "Europe/London"},
+            "steps": [
+                _step(0, "HR System - Full Import", "import_people"),
+                _step(1, "HR System - Full Sync", "synchronise"),
+                _step(2, "AD - Export", "export", directory="AD"),
+                _step(2, "LDAP - Export", "export", directory="LDAP"),
+                _step(3, "AD - Confirming Import", "confirm", directory="AD"),
+                _step(3, "LDAP - Confirming Import", "confirm", directory="LDAP"),
+            ],
+        },
+        {
+            "name": "Heartbeat",
+            "description": "The shortest possible job, every 20 seconds.",
+            "spec": {"every": ["20s"]},
+            "catch_up_seconds": 0,
+            "steps": [_step(0, "Beat", "beat", isolation="thread")],
+        },
+        {
+            "name": "Regional report",
+            "description": "Three regions are counted side by side, then added up.",
+            "spec": {"cron": ["* * * * *"]},
+            "catch_up_seconds": 0,
+            "steps": [
+                *(
+                    _step(0, f"Count {region}", "count", region=region)
+                    for region in ("north", "south", "west")
+                ),
+                _step(1, "Add up", "add_up"),
+            ],
+        },
+        {
+            "name": "Unreliable supplier",
+            "description": "Its first step often fails, and is tried again after 5, 10 and 20 seconds.",
+            "spec": {"every": [{"every": "2m", "offset": "15s"}]},
+            "catch_up_seconds": 0,
+            "steps": [
+                _step(0, "Fetch prices", "fetch_prices", max_retries=3, retry_seconds=5),
+                _step(1, "Publish prices", "beat"),
+            ],
+        },
+        {
+            "name": "Disk space",
+            "description": "A program of the scripts folder; its output is kept line by line.",
+            "spec": {"every": [{"every": "1m", "offset": "30s"}]},
+            "catch_up_seconds": 0,
+            "steps": [
+                {
+                    "index": 0,
+                    "name": "Report",
+                    "step_type": "executable",
+                    "config": {"argv": [str(settings.BASE_DIR / "scripts" / "disk_report.sh")]},
+                    "timeout_seconds": 60,
+                }
+            ],
+        },
+        {
+            "name": "Payroll export",
+            "description": "Paused, with a note that says why.",
+            "spec": {"cron": ["30 6 * * mon-fri"], "time_zone": "America/New_York"},
+            "pause_note": "The bank changes its format this week.",
+            "steps": [_step(0, "Export", "export", directory="bank")],
+        },
+        {
+            "name": "Rebuild everything",
+            "description": "Has no times of its own: it runs when somebody presses “Run now”.",
+            "spec": {},
+            "steps": [_step(0, "Rebuild", "rebuild", timeout_seconds=600)],
+        },
+    ]
+
+
+def _step(index: int, name: str, function: str, **rest: Any) -> dict[str, Any]:
+    policy = {
+        key: rest.pop(key) for key in ("max_retries", "retry_seconds", "timeout_seconds") if key in rest
+    }
+    isolation = rest.pop("isolation", "process")
+    config = {"function": f"jimsite.demo.{function}", "kwargs": rest, "isolation": isolation}
+    return {"index": index, "name": name, "step_type": "python", "config": config} | policy
+
+
+def import_people(ctx: Context) -> dict[str, int]:
+    ctx.write("Connecting to the HR system")
+    for number, person in enumerate(PEOPLE, 1):
+        ctx.wait(0.15)
+        ctx.item(person)
+        ctx.progress(number, len(PEOPLE), f"Imported {person}")
+    return {"imported": len(PEOPLE)}
+
+
+def synchronise(ctx: Context) -> dict[str, int]:
+    for number, person in enumerate(PEOPLE, 1):
+        ctx.wait(0.1)
+        is_odd = person.startswith("H")
+        ctx.item(person, "warning" if is_odd else "ok", "has no department" if is_odd else "")
+        ctx.progress(number, len(PEOPLE), f"Compared {person}")
+    return {"changed": 7, "unchanged": len(PEOPLE) - 7}
+
+
+def export(ctx: Context, directory: str) -> dict[str, int]:
+    for number, person in enumerate(PEOPLE[:7], 1):
+        ctx.wait(0.3)
+        ctx.write(f"{directory}: wrote {person}")
+        ctx.item(person)
+        ctx.progress(number, 7)
+    return {"exported": 7}
+
+
+def confirm(ctx: Context, directory: str) -> str:
+    ctx.wait(1.5)
+    ctx.write(f"{directory} has everything that was sent to it")
+    return "confirmed"
+
+
+def beat(ctx: Context) -> None:
+    ctx.write(f"Still here (for {ctx.nominal_at:%H:%M:%S} UTC)" if ctx.nominal_at else "Still here")
+
+
+def count(ctx: Context, region: str) -> dict[str, int]:
+    for done in range(1, 6):
+        ctx.wait(random.uniform(0.2, 0.6))  # noqa: S311 only the demonstration depends on it
+        ctx.progress(done, 5, f"Counting {region}")
+    return {region: random.randint(100, 999)}  # noqa: S311
+
+
+def add_up(ctx: Context) -> None:
+    ctx.wait(0.5)
+    print("The report is ready.")  # noqa: T201 what a function prints is its output
+
+
+def fetch_prices(ctx: Context) -> int:
+    ctx.write(f"Attempt {ctx.attempt}: asking the supplier")
+    ctx.wait(1)
+    if random.random() < 0.6:  # noqa: S311
+        raise ConnectionError("the supplier does not answer")
+    return 42
+
+
+def rebuild(ctx: Context) -> None:
+    for done in range(1, 61):
+        ctx.wait(1)
+        ctx.progress(done, 60, f"Part {done} of 60")

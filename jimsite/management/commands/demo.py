@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError, connection
+
+from activities import clock
+from jimsite.demo import create
+from schedules.models import Schedule
+
+
+class Command(BaseCommand):
+    help = "Create the demonstration schedules that are not there yet, and start the nightly one."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            if Schedule._meta.db_table not in connection.introspection.table_names():
+                raise CommandError(
+                    "The database has no tables of JIM yet: run “manage.py migrate” first.", returncode=2
+                )
+            created = create(now=clock.now())
+        except OperationalError as error:
+            words = " ".join(str(error).split())
+            raise CommandError(f"The database cannot be used: {words}", returncode=2) from None
+        names = ", ".join(schedule.name for schedule in created)
+        self.stdout.write(f"Created: {names}." if created else "The demonstration schedules are all there.")

@@ -1,0 +1,258 @@
+"""Activity: pending → in progress → one of six endings, and never again anything else."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.db import IntegrityError
+
+from activities.models import Activity, ActivityItem, Ending, Initiator, OutputLine
+from schedules.models import Schedule
+from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, seconds
+
+pytestmark = pytest.mark.django_db
+ME, SOMEBODY_ELSE = uuid.uuid4(), uuid.uuid4()
+ENDINGS = (
+    "complete",
+    "complete_with_warning",
+    "complete_with_error",
+    "failed_with_error",
+    "cancelled",
+    "skipped",
+)
+
+
+def make(status: str = "pending", **fields: Any) -> Activity:
+    return Activity.objects.create(
+        status=status,
+        target_type="python",
+        target_name="work",
+        initiator_type="system",
+        initiator_name="test",
+        created_at=NOW,
+        **fields,
+    )
+
+
+def running() -> Activity:
+    activity = make()
+    Activity.objects.begin([activity.pk], worker_id=ME, now=NOW)
+    return activity
+
+
+def finished(status: str) -> Activity:
+    activity = running()
+    Activity.objects.finish([Ending(activity.pk, status, NOW, NOW)])
+    return activity
+
+
+class TestBegin:
+    def test_a_pending_one_begins_with_its_worker_and_time(self) -> None:
+        activity = make()
+        assert Activity.objects.begin([activity.pk], worker_id=ME, now=NOW + seconds(1)) == 1
+        activity = fresh(activity)
+        assert (activity.status, activity.worker_id, activity.executed_at) == (
+            "in_progress",
+            ME,
+            NOW + seconds(1),
+        )
+
+    @pytest.mark.parametrize("status", ["in_progress", *ENDINGS])
+    def test_anything_else_does_not(self, status: str) -> None:
+        activity = make(status)
+        before = everything()
+        assert Activity.objects.begin([activity.pk], worker_id=SOMEBODY_ELSE, now=NOW) == 0
+        assert everything() == before
+
+    def test_one_that_never_started_goes_back(self) -> None:
+        activity = running()
+        assert Activity.objects.unbegin([activity.pk]) == 1
+        activity = fresh(activity)
+        assert (activity.status, activity.worker_id, activity.executed_at) == ("pending", None, None)
+
+    @pytest.mark.parametrize("status", ENDINGS)
+    def test_one_that_has_ended_does_not_go_back(self, status: str) -> None:
+        activity = finished(status)
+        before = everything()
+        assert Activity.objects.unbegin([activity.pk]) == 0
+        assert everything() == before
+
+
+class TestFinish:
+    @pytest.mark.parametrize("status", ENDINGS)
+    @pytest.mark.parametrize("before", ["pending", "in_progress"])
+    def test_an_open_one_takes_any_ending(self, before: str, status: str) -> None:
+        activity = make(before)
+        ending = Ending(activity.pk, status, NOW + seconds(9), NOW, "m", "e", "t", {"r": [1, None]}, 5, 2)
+        assert Activity.objects.finish([ending]) == {activity.pk}
+        activity = fresh(activity)
+        assert activity.is_final
+        assert (activity.status, activity.finished_at, activity.executed_at) == (
+            status,
+            NOW + seconds(9),
+            NOW,
+        )
+        assert (activity.message, activity.error, activity.traceback) == ("m", "e", "t")
+        assert (activity.result, activity.items_total, activity.items_failed) == ({"r": [1, None]}, 5, 2)
+        assert activity.duration == seconds(9)
+
+    @pytest.mark.parametrize("first", ENDINGS)
+    def test_one_that_is_finished_never_changes(self, first: str) -> None:
+        activity = finished(first)
+        before = everything()
+        for status in ENDINGS:
+            assert (
+                Activity.objects.finish([Ending(activity.pk, status, NOW + seconds(99), None, "late")])
+                == set()
+            )
+        assert Activity.objects.all().close(status="cancelled", message="late", now=NOW) == 0
+        assert Activity.objects.begin([activity.pk], worker_id=ME, now=NOW) == 0
+        assert Activity.objects.tell_progress([(activity.pk, 1, 2, "late")], worker_id=ME) == set()
+        columns = ("number", "stream", "text", "written_at")
+        row = (activity.pk, 1, "stdout", "late", NOW)
+        assert OutputLine.objects.append(columns, [row], worker_id=ME) == set()
+        item = (activity.pk, "late", "ok", "", NOW)
+        fields = ("name", "outcome", "message", "created_at")
+        assert ActivityItem.objects.append(fields, [item], worker_id=ME) == set()
+        assert everything() == before
+
+    def test_each_of_a_batch_gets_its_own_ending(self) -> None:
+        first, second, over = running(), running(), finished("complete")
+        taken = Activity.objects.finish(
+            [
+                Ending(first.pk, "complete", NOW, result=1),
+                Ending(second.pk, "failed_with_error", NOW, error="no"),
+                Ending(over.pk, "cancelled", NOW),
+            ]
+        )
+        assert taken == {first.pk, second.pk}
+        assert (fresh(first).result, fresh(second).error, fresh(over).status) == (1, "no", "complete")
+
+    @pytest.mark.parametrize(
+        "result",
+        [None, 0, "", [], {}, False, 1.5, "null", {"a": {"b": [1, "ü", None, True]}}, 2**70, "%s %d"],
+    )
+    def test_any_json_comes_back_as_it_was(self, result: object) -> None:
+        activity = running()
+        Activity.objects.finish([Ending(activity.pk, "complete", NOW, result=result)])
+        assert fresh(activity).result == result
+
+    def test_text_is_cleaned_of_what_no_database_takes(self) -> None:
+        activity = running()
+        Activity.objects.finish(
+            [Ending(activity.pk, "failed_with_error", NOW, None, "m\0", "e\ud800", "t\0", {"k\0": "v\0"})]
+        )
+        activity = fresh(activity)
+        assert (activity.message, activity.error, activity.traceback) == ("m�", "e�", "t�")
+        assert activity.result == {"k�": "v�"}
+
+
+class TestClose:
+    def test_all_open_ones_of_a_set_end_alike(self) -> None:
+        pending, begun, over = make(), running(), finished("complete")
+        assert Activity.objects.all().close(status="cancelled", message="no more", now=NOW + seconds(1)) == 2
+        for activity in (pending, begun):
+            activity = fresh(activity)
+            assert (activity.status, activity.message, activity.finished_at) == (
+                "cancelled",
+                "no more",
+                NOW + seconds(1),
+            )
+        assert fresh(over).status == "complete"
+
+
+class TestProgress:
+    def test_it_is_told_only_by_the_worker_that_runs_it(self) -> None:
+        mine = running()
+        assert Activity.objects.tell_progress([(mine.pk, 3, 10, "third")], worker_id=ME) == {mine.pk}
+        assert (fresh(mine).progress_done, fresh(mine).progress_total) == (3, 10)
+        before = everything()
+        assert Activity.objects.tell_progress([(mine.pk, 9, 10, "x")], worker_id=SOMEBODY_ELSE) == set()
+        assert everything() == before
+
+    def test_a_pending_one_has_none(self) -> None:
+        activity = make()
+        assert Activity.objects.tell_progress([(activity.pk, 1, 2, "")], worker_id=ME) == set()
+
+
+class TestAttempts:
+    def test_a_task_has_one_activity_per_attempt(self) -> None:
+        key = uuid.uuid4()
+        make(task_key=key, attempt=1)
+        with pytest.raises(IntegrityError):
+            make(task_key=key, attempt=1)
+
+    def test_the_chain_is_all_attempts_in_order(self) -> None:
+        key = uuid.uuid4()
+        second, first = make(task_key=key, attempt=2), make(task_key=key, attempt=1)
+        make(task_key=uuid.uuid4())
+        assert first.chain() == second.chain() == [first, second]
+
+    def test_an_administrative_change_is_a_chain_of_its_own(self) -> None:
+        activity = make(operation="edit")
+        assert activity.chain() == [activity]
+
+    @pytest.mark.parametrize("status", ENDINGS)
+    def test_which_endings_are_failures(self, status: str) -> None:
+        failures = {"complete_with_error", "failed_with_error", "cancelled"}
+        assert fresh(finished(status)).failed is (status in failures)
+
+    def test_one_that_is_open_has_no_duration(self) -> None:
+        assert fresh(running()).duration is None
+
+
+class TestRecord:
+    """An administrative change is finished as soon as it is made."""
+
+    def test_it_says_what_was_done_to_what_by_whom(self) -> None:
+        schedule = make_schedule(name="Nightly")
+        record = Activity.objects.record(
+            "pause", schedule, initiator=SOMEBODY, now=NOW, message="audit\0", details={"note": "a\0"}
+        )
+        record = fresh(record)
+        assert (record.operation, record.status) == ("pause", "complete")
+        assert (record.target_type, record.target_id, record.target_name) == (
+            "schedule",
+            str(schedule.pk),
+            "Nightly",
+        )
+        assert (record.initiator_type, record.initiator_id, record.initiator_name) == ("user", "7", "ada")
+        assert (record.created_at, record.executed_at, record.finished_at) == (NOW, NOW, NOW)
+        assert (record.message, record.details) == ("audit�", {"note": "a�"})
+
+    def test_it_is_told_apart_from_runs(self) -> None:
+        make()
+        schedule = make_schedule()
+        assert [activity.operation for activity in Activity.objects.administrative()] == ["create"]
+        assert Activity.objects.administrative().get().target_id == str(schedule.pk)
+
+
+class TestInitiator:
+    """Kept as text, so that it outlives the user, key or schedule."""
+
+    def test_a_user(self) -> None:
+        user = get_user_model().objects.create_user("ada")
+        assert Initiator.user(user) == Initiator("user", str(user.pk), "ada")
+
+    def test_a_schedule(self) -> None:
+        schedule = make_schedule(name="Nightly")
+        assert Initiator.schedule(schedule) == Initiator("schedule", str(schedule.pk), "Nightly")
+
+    def test_the_system(self) -> None:
+        assert Initiator.system("recovery") == Initiator("system", "", "recovery")
+
+
+def test_old_records_go_in_batches_and_only_administrative_ones() -> None:
+    for _ in range(3):
+        make("complete", operation="edit", finished_at=NOW - timedelta(days=2))
+    kept = make("complete", operation="edit", finished_at=NOW)
+    run = make("complete", finished_at=NOW - timedelta(days=2))
+    before = NOW - timedelta(days=1)
+    assert Activity.objects.prune_administrative(before=before, limit=2) == 2
+    assert Activity.objects.prune_administrative(before=before, limit=2) == 1
+    assert set(Activity.objects.all()) == {kept, run}
+    assert not Schedule.objects.exists()

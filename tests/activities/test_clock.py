@@ -1,0 +1,58 @@
+"""One clock for all hosts: the database's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import time_machine
+from django.db import connection
+
+from activities import clock
+
+pytestmark = pytest.mark.django_db
+WRONG = datetime(2001, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "_synced", None)
+
+
+def database_time() -> datetime:
+    with connection.cursor() as cursor:
+        sqlite, postgresql = "SELECT strftime('%Y-%m-%dT%H:%M:%f+00:00')", "SELECT clock_timestamp()"
+        cursor.execute(postgresql if connection.vendor == "postgresql" else sqlite)
+        (now,) = cursor.fetchone()
+    return now if isinstance(now, datetime) else datetime.fromisoformat(now)
+
+
+def test_it_is_the_time_of_the_database_in_utc() -> None:
+    before, now, after = database_time(), clock.now(), database_time()
+    assert before - timedelta(milliseconds=5) <= now <= after + timedelta(milliseconds=5)
+    assert now.utcoffset() == timedelta()
+
+
+def test_a_host_whose_clock_is_wrong_has_the_right_time_all_the_same() -> None:
+    truth = database_time()
+    with time_machine.travel(WRONG):
+        told = clock.now()
+    # SQLite lives in this process: there is no other clock.
+    expected = WRONG if connection.vendor == "sqlite" else truth
+    assert abs(told - expected) < timedelta(seconds=5)
+
+
+def test_the_database_is_not_asked_each_time(
+    django_assert_num_queries: Callable[[int], AbstractContextManager[object]],
+) -> None:
+    clock.now()
+    with django_assert_num_queries(0):
+        times = [clock.now() for _ in range(100)]
+    assert times == sorted(times)
+
+
+def test_threads_without_a_connection_have_an_estimate() -> None:
+    clock.now()
+    assert abs(clock.estimate() - clock.now()) < timedelta(seconds=1)

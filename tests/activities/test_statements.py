@@ -1,0 +1,100 @@
+"""Many rows, each with other values, in one statement."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+
+import pytest
+
+from activities import statements
+from activities.models import Activity, OutputLine
+from activities.statements import insert_each, update_each
+from tests.base import NOW
+
+pytestmark = pytest.mark.django_db
+
+
+def activities(count: int) -> list[Activity]:
+    return Activity.objects.bulk_create(
+        Activity(target_name=f"a{number}", initiator_name="test", created_at=NOW) for number in range(count)
+    )
+
+
+class TestUpdateEach:
+    def test_each_row_gets_its_own_values_and_the_changed_keys_come_back(self) -> None:
+        first, second, untouched = activities(3)
+        key = uuid.uuid4()
+        changed = update_each(
+            Activity,
+            ("message", "result", "finished_at", "worker_id", "progress_done"),
+            [
+                (first.pk, 'it\'s "%s"', {"a": [1]}, NOW, key, None),
+                (second.pk, "", None, None, None, 2**40),
+            ],
+        )
+        assert changed == {first.pk, second.pk}
+        first, second = (Activity.objects.get(pk=row.pk) for row in (first, second))
+        assert (first.message, first.result, first.finished_at) == ('it\'s "%s"', {"a": [1]}, NOW)
+        assert (first.worker_id, second.progress_done, second.result) == (key, 2**40, None)
+        assert Activity.objects.get(pk=untouched.pk).message == ""
+
+    def test_the_guard_decides_which_rows_change(self) -> None:
+        first, second = activities(2)
+        Activity.objects.filter(pk=second.pk).update(status="complete")
+        rows = [(row.pk, "new") for row in (first, second)]
+        changed = update_each(Activity, ("message",), rows, where="t.status = %s", params=["pending"])
+        assert changed == {first.pk}
+        assert Activity.objects.get(pk=second.pk).message == ""
+
+    def test_the_guard_may_ask_for_the_new_values(self) -> None:
+        (row,) = activities(1)
+        Activity.objects.update(progress_done=5)
+        guard = "t.progress_done < CAST(v.progress_done AS integer)"
+        assert update_each(Activity, ("progress_done",), [(row.pk, 4)], where=guard) == set()
+        assert update_each(Activity, ("progress_done",), [(row.pk, 6)], where=guard) == {row.pk}
+
+    def test_rows_that_do_not_exist_are_not_reported(self) -> None:
+        assert update_each(Activity, ("message",), [(10**9, "x")]) == set()
+
+    def test_nothing_to_do_is_no_statement(self, django_assert_num_queries: object) -> None:
+        assert callable(django_assert_num_queries)
+        with django_assert_num_queries(0):
+            assert update_each(Activity, ("message",), []) == set()
+
+    def test_more_rows_than_one_statement_takes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(statements, "VARIABLES_PER_STATEMENT", 10)
+        rows = activities(23)
+        changed = update_each(
+            Activity,
+            ("message", "finished_at"),
+            [(row.pk, str(row.pk), NOW + timedelta(seconds=n)) for n, row in enumerate(rows)],
+        )
+        assert changed == {row.pk for row in rows}
+        assert all(row.message == str(row.pk) for row in Activity.objects.all())
+
+
+class TestInsertEach:
+    FIELDS = ("activity", "number", "stream", "text", "written_at")
+
+    def test_only_the_rows_that_the_condition_allows_are_inserted(self) -> None:
+        first, second = activities(2)
+        Activity.objects.filter(pk=second.pk).update(status="complete")
+        written = insert_each(
+            OutputLine,
+            self.FIELDS,
+            [(row.pk, 1, "stdout", "it's %s", NOW) for row in (first, second)],
+            where="EXISTS (SELECT 1 FROM activities_activity a WHERE a.id = v.activity_id AND a.status = %s)",
+            params=["pending"],
+            returning="activity_id",
+        )
+        assert written == {first.pk}
+        (line,) = OutputLine.objects.all()
+        assert (line.activity_id, line.text, line.written_at) == (first.pk, "it's %s", NOW)
+
+    def test_more_rows_than_one_statement_takes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(statements, "VARIABLES_PER_STATEMENT", 50)
+        (row,) = activities(1)
+        rows = [(row.pk, number, "stdout", "x", NOW) for number in range(37)]
+        insert_each(OutputLine, self.FIELDS, rows, where="1 = 1", returning="activity_id")
+        assert list(OutputLine.objects.values_list("number", flat=True)) == list(range(37))

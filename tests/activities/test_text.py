@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from django.db import connection
+from hypothesis import given
+from hypothesis import strategies as st
+
+from activities.text import clean_json, clean_text
+
+ANY_TEXT = st.text(st.characters(codec=None, categories=None))
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | ANY_TEXT,
+    lambda inner: st.lists(inner) | st.dictionaries(ANY_TEXT, inner),
+    max_leaves=10,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("", ""),
+        ("plain", "plain"),
+        ("tab\tand\nline", "tab\tand\nline"),
+        ("naïve 日本 🎉", "naïve 日本 🎉"),
+        ("a\0b", "a\N{REPLACEMENT CHARACTER}b"),
+        ("\ud83d", "\N{REPLACEMENT CHARACTER}"),
+        ("x\udfffy\0", "x\N{REPLACEMENT CHARACTER}y\N{REPLACEMENT CHARACTER}"),
+    ],
+)
+def test_only_nul_and_lone_surrogates_are_replaced(text: str, clean: str) -> None:
+    assert clean_text(text) == clean
+
+
+@given(ANY_TEXT)
+def test_clean_text_can_be_encoded_and_is_clean_for_good(text: str) -> None:
+    cleaned = clean_text(text)
+    assert "\0" not in cleaned
+    assert len(cleaned) == len(text)
+    cleaned.encode()
+    assert clean_text(cleaned) == cleaned
+
+
+@given(ANY_JSON)
+def test_clean_json_keeps_everything_else(value: object) -> None:
+    cleaned = clean_json(value)
+    json.dumps(cleaned, ensure_ascii=False).encode()
+    assert clean_json(cleaned) == cleaned
+
+
+def test_json_is_cleaned_at_every_depth_keys_included() -> None:
+    assert clean_json({"a\0": [("b\0", 1)], "c": {"d": "\ud800"}}) == {"a�": [["b�", 1]], "c": {"d": "�"}}
+
+
+@pytest.mark.django_db
+def test_the_database_gives_back_what_it_was_given() -> None:
+    text = clean_text("".join(map(chr, range(0x300))) + "\ud800🎉")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT CAST(%s AS text)", [text])
+        assert cursor.fetchone() == (text,)

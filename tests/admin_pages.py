@@ -1,0 +1,117 @@
+"""The admin as people use it: who they are, what they type, what they are told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from django.urls import reverse
+
+from schedules.models import Schedule
+
+VIEW = (
+    *("schedules.view_schedule", "schedules.view_occurrence"),
+    *("execution.view_execution", "execution.view_workertask", "execution.view_worker"),
+    "activities.view_activity",
+)
+ROLES = {
+    "nobody": (),
+    "viewer": VIEW,
+    "operator": (*VIEW, "schedules.run_schedule"),
+    "author": (*VIEW, "schedules.add_schedule", "schedules.change_schedule"),
+    "coder": (*VIEW, "schedules.add_schedule", "schedules.change_schedule", "schedules.define_code"),
+    "closer": (*VIEW, "schedules.delete_schedule"),
+}
+PYTHON = {
+    "index": "0",
+    "name": "work",
+    "step_type": "python",
+    "config": '{"function": "tests.work.noop", "isolation": "thread"}',
+    "max_retries": "3",
+    "retry_seconds": "10",
+    "on_crash": "retry",
+    "pool": "default",
+}
+
+
+def sign_in(role: str = "superuser", *, client: Client | None = None) -> Client:
+    """A member of staff with the permissions of that role."""
+    client = client or Client()
+    user = User.objects.create_user(role, is_staff=True, is_superuser=role == "superuser")
+    for name in ROLES.get(role, ()):
+        app, codename = name.split(".")
+        user.user_permissions.add(Permission.objects.get(content_type__app_label=app, codename=codename))
+    client.force_login(user)
+    return client
+
+
+def typed(
+    schedule: Schedule | None = None, /, steps: Sequence[Mapping[str, str]] = (PYTHON,), **fields: Any
+) -> dict[str, str]:
+    """What a browser sends when the form is filled in so; without steps, the form says none."""
+    form = {
+        "name": schedule.name if schedule else "Typed",
+        "description": "",
+        "cron": "",
+        "every": "",
+        "at": "",
+        "time_zone": "UTC",
+        "dst": "cron",
+        "overlap": "skip",
+        "catch_up_seconds": "86400",
+        "version": str(schedule.token) if schedule else "",
+        "steps-TOTAL_FORMS": str(len(steps)),
+        "steps-INITIAL_FORMS": "0",
+    }
+    for number, step in enumerate(steps):
+        form |= {f"steps-{number}-{name}": value for name, value in step.items()}
+    return form | fields
+
+
+def typed_steps(schedule: Schedule) -> list[dict[str, str]]:
+    """The steps as the form shows them."""
+    shown = []
+    for step in schedule.steps.all():
+        values = step.as_json() | {"config": json.dumps(step.config)}
+        shown.append(
+            {name: str(value) for name, value in values.items() if value is not None and value is not False}
+        )
+    return shown
+
+
+def save(client: Client, form: Mapping[str, str], schedule: Schedule | None = None) -> Any:
+    url = page("schedules_schedule_change", schedule.pk) if schedule else page("schedules_schedule_add")
+    return client.post(url, form)
+
+
+def complaints(response: Any) -> dict[str, str]:
+    """What the form says is wrong, by field; `steps` is about all steps, `config` and the like about one."""
+    form, formset = (
+        response.context["adminform"].form,
+        response.context["inline_admin_formsets"][0].formset,
+    )
+    said = {name: " ".join(texts) for name, texts in form.errors.items()}
+    if formset.non_form_errors():
+        said["steps"] = " ".join(formset.non_form_errors())
+    for errors in formset.errors:
+        said |= {f"step {name}": " ".join(texts) for name, texts in errors.items()}
+    return said
+
+
+def page(name: str, *args: Any) -> str:
+    return reverse(f"admin:{name}", args=args)
+
+
+def operation(model: str, name: str, *ids: Any) -> str:
+    return f"{page(f'{model}_do', name)}?{'&'.join(f'id={pk}' for pk in ids)}"
+
+
+def told(client: Client, response: Any) -> str:
+    """The messages on the page that a redirect leads to, as one text."""
+    assert response.status_code == 302
+    shown = client.get(response["Location"])
+    assert shown.status_code == 200
+    return " ".join(str(message) for message in shown.context["messages"])

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from schedules.models import Schedule
+from tests.base import make_schedule, step
+from tests.processes import worker
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_a_schedule_is_run_now_and_seen_to_complete(admin_page: Page) -> None:
+    make_schedule(step("first", 0, "talk", isolation="process"), step("second", 1, "talk"), name="By hand")
+    admin_page.get_by_role("link", name="Schedules").first.click()
+    admin_page.get_by_role("link", name="By hand").click()
+    admin_page.get_by_role("link", name="Run now").click()
+    expect(admin_page.get_by_text("Start this now")).to_be_visible()
+    admin_page.get_by_role("button", name="Run now").click()
+    expect(admin_page.get_by_text("“By hand” is started.")).to_be_visible()
+    state = admin_page.locator(".field-state_badge .badge")
+    expect(state).to_have_text("in progress")
+    with worker():
+        expect(state).to_have_text("completed", timeout=30_000)
+    expect(admin_page.get_by_text("line 2")).to_have_count(2)
+
+
+def test_a_schedule_is_defined_with_two_steps_after_a_mistake(admin_page: Page) -> None:
+    admin_page.goto("/admin/schedules/schedule/add/")
+    admin_page.get_by_label("Name:").first.fill("Defined here")
+    admin_page.get_by_label("Cron:").fill("61 * * * *")
+    fill_step(admin_page, 0, "import")
+    admin_page.get_by_text("Add another Step").click()
+    fill_step(admin_page, 1, "export")
+    admin_page.get_by_role("button", name="Save", exact=True).click()
+    expect(admin_page.get_by_text("minute 61 is out of range")).to_be_visible()
+    assert Schedule.objects.count() == 0
+    expect(admin_page.locator("#id_steps-1-name")).to_have_value("export")
+    admin_page.get_by_label("Cron:").fill("1 * * * *")
+    admin_page.get_by_role("button", name="Save and continue editing").click()
+    expect(admin_page.get_by_text("was added successfully")).to_be_visible()
+    expect(admin_page.get_by_label("Cron:")).to_have_value(re.compile("# At minute 1 past every hour"))
+    assert [each.name for each in Schedule.objects.get().steps.all()] == ["import", "export"]
+    admin_page.locator("#steps-0").get_by_text("Remove").click()
+    admin_page.get_by_role("button", name="Save", exact=True).click()
+    expect(admin_page.get_by_text("was changed successfully")).to_be_visible()
+    assert [each.name for each in Schedule.objects.get().steps.all()] == ["export"]
+
+
+def fill_step(admin_page: Page, number: int, name: str) -> None:
+    admin_page.locator(f"#id_steps-{number}-index").fill(str(number))
+    admin_page.locator(f"#id_steps-{number}-name").fill(name)
+    admin_page.locator(f"#id_steps-{number}-step_type").select_option("python")
+    admin_page.locator(f"#id_steps-{number}-config").fill('{"function": "tests.work.noop"}')

@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils.html import strip_tags
+
+from activities import clock
+from activities.models import Activity
+from execution.admin import ExecutionAdmin
+from execution.models import Worker, WorkerTask
+from tests.admin_pages import ROLES, operation, page, sign_in, told
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    break_down,
+    claim,
+    end,
+    everything,
+    fresh,
+    make_worker,
+    run_until_idle,
+    seconds,
+    start,
+    step,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def client() -> Client:
+    return sign_in()
+
+
+def test_the_list_says_how_far_each_execution_is(client: Client) -> None:
+    done = start(step("a"), step("b", 10), step("c", 20), name="Done")
+    run_until_idle()
+    halfway = start(step("a"), step("b", 10), step("c", 20), step("d", 30), name="Halfway")
+    worker = make_worker()
+    end(worker, *claim(worker))
+    claim(worker)
+    broken = start(step("a", 0, "fail"), step("b", 1), name="Broken")
+    run_until_idle()
+    stopping = start(step("slow"), name="Stopping")
+    claim(make_worker())
+    client.post(operation("execution_execution", "cancel", stopping.pk), {"reason": "enough"})
+    rows = shown_rows(client.get(page("execution_execution_changelist")))
+    assert rows[done.pk]["state_badge"] == "completed"
+    assert rows[done.pk]["group"] == "3 of 3"
+    assert rows[halfway.pk]["state_badge"] == "in progress"
+    assert rows[halfway.pk]["group"] == "2 of 4"
+    assert rows[broken.pk]["state_badge"] == "failed"
+    assert "it broke" in rows[broken.pk]["words"]
+    assert rows[stopping.pk]["state_badge"] == "cancelling"
+    assert rows[stopping.pk]["who"] == "ada"
+    cancelling = client.get(page("execution_execution_changelist") + "?state=cancelling")
+    assert list(shown_rows(cancelling)) == [stopping.pk]
+
+
+def test_the_page_shows_steps_by_group_with_every_attempt(client: Client) -> None:
+    execution = start(
+        step("first", 0, "talk"),
+        step("flaky", 1, "fail", max_retries=1),
+        step("beside", 1, "result"),
+        step("never", 2),
+    )
+    run_until_idle()
+    text = client.get(page("execution_execution_change", execution.pk)).content.decode()
+    assert 'http-equiv="refresh"' in text
+    run_until_idle(now=NOW + seconds(10))
+    response = client.get(page("execution_execution_change", execution.pk))
+    text = response.content.decode()
+    assert 'http-equiv="refresh"' not in text
+    assert "Group 1: 2 steps side by side" in text
+    assert "line 2" in text
+    assert text.count("RuntimeError: it broke") >= 2
+    assert "Not run: an earlier step failed." in text
+    for activity in Activity.objects.filter(parent=execution.activity_id):
+        assert page("activities_activity_change", activity.pk) in text
+
+
+def test_output_is_for_those_who_may_read_activities() -> None:
+    execution = start(step("first", 0, "talk"))
+    run_until_idle()
+    url = page("execution_execution_change", execution.pk)
+    assert "line 2" in sign_in("viewer").get(url).content.decode()
+    client = sign_in("nobody")
+    grant("nobody", "execution.view_execution")
+    text = client.get(url).content.decode()
+    assert "first" in text
+    assert "line 2" not in text
+
+
+def test_cancel_and_terminate_ask_first(client: Client) -> None:
+    execution = start(step("slow"), step("after", 1))
+    claim(make_worker())
+    url = operation("execution_execution", "cancel", execution.pk)
+    assert "asked to stop" in client.get(url).content.decode()
+    assert fresh(execution).cancel_requested_at is None
+    assert "is being cancelled" in told(client, client.post(url, {"reason": "too slow"}))
+    assert fresh(execution).state == "cancelling"
+    url = operation("execution_execution", "terminate", execution.pk)
+    assert "is terminated" in told(client, client.post(url, {"reason": "now"}))
+    execution = fresh(execution)
+    assert (execution.status, execution.error) == ("cancelled", "now")
+    recorded = Activity.objects.filter(target_type="execution").order_by("pk")
+    assert [(a.operation, a.initiator_name) for a in recorded] == [
+        ("cancel", "superuser"),
+        ("terminate", "superuser"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["cancel", "terminate"])
+def test_what_has_ended_is_left_alone(client: Client, name: str) -> None:
+    execution = start()
+    run_until_idle()
+    before = everything()
+    response = client.post(operation("execution_execution", name, execution.pk), {"reason": ""})
+    assert "has ended already" in told(client, response)
+    assert everything() == before
+
+
+def test_the_queue_says_why_each_task_waits(client: Client) -> None:
+    start(step("running"), step("later", 1))
+    worker = make_worker(clock.now())
+    claim(worker)
+    start(step("backing off", max_retries=3))
+    flaky = claim(worker)
+    break_down(worker, *flaky, now=clock.now())
+    start(step("free"), now=clock.now())
+    start(step("lonely", pool="ldap"), now=clock.now())
+    Worker.objects.update(pools=["default"])
+    whys = shown_whys(client)
+    assert whys["running"].startswith(f"runs on {worker} for ")
+    assert whys["later"] == "waits for the steps before it"
+    assert whys["backing off"].startswith("tries again in ")
+    assert whys["free"] == "waits for a free seat"
+    assert whys["lonely"] == "no worker is alive that serves ldap"
+    Worker.objects.bury(now=clock.now())
+    assert shown_whys(client)["free"] == "no worker is alive that serves default"
+    task = WorkerTask.objects.get(name="free")
+    text = client.get(page("execution_workertask_change", task.pk)).content.decode()
+    assert "no worker is alive" in text
+    assert "tests.work.noop" in text
+
+
+def test_the_queue_cancels_executions(client: Client) -> None:
+    execution = start(step("a"), step("b", 1))
+    ids = [str(pk) for pk in WorkerTask.objects.values_list("pk", flat=True)]
+    url = page("execution_workertask_changelist")
+    response = client.post(url, {"action": "cancel_executions", "_selected_action": ids})
+    assert response["Location"] == operation("execution_execution", "cancel", execution.pk)
+    viewer = sign_in("viewer")
+    assert viewer.get(url).context["action_form"] is None
+
+
+def test_a_single_job_has_no_execution_to_cancel(client: Client) -> None:
+    (task,) = WorkerTask.objects.enqueue([step("alone")], initiator=SOMEBODY, now=NOW)
+    url = page("execution_workertask_changelist")
+    response = client.post(url, {"action": "cancel_executions", "_selected_action": [str(task.pk)]})
+    assert "None of these belongs to an execution" in told(client, response)
+    assert client.get(page("execution_workertask_change", task.pk)).status_code == 200
+
+
+def test_workers_show_lease_seats_and_refused_outcomes(client: Client) -> None:
+    worker = make_worker(clock.now())
+    start(step("a"), step("b"))
+    claim(worker)
+    Worker.objects.update(stale_refused=3)
+    (row,) = client.get(page("execution_worker_changelist")).context["cl"].result_list
+    assert (row.busy, row.seats, row.stale_refused) == (2, 100, 3)
+    text = client.get(page("execution_worker_change", worker.pk)).content.decode()
+    assert "alive" in text
+    assert str(worker.pk) in text
+
+
+@pytest.mark.parametrize(
+    ("url", "most"),
+    [
+        ("execution_execution_changelist", 3),
+        ("execution_workertask_changelist", 4),
+        ("execution_worker_changelist", 4),
+    ],
+)
+def test_lists_need_as_many_queries_for_many_rows_as_for_few(client: Client, url: str, most: int) -> None:
+    for _ in range(2):
+        start(step("a"), step("b", 1))
+        make_worker()
+    few = queries(client, page(url))
+    for _ in range(10):
+        start(step("a"), step("b", 1))
+        make_worker()
+    many = queries(client, page(url))
+    assert len(many) == len(few) <= most
+    if url != "execution_worker_changelist":
+        assert not [sql for sql in many if "COUNT(*)" in sql]
+
+
+def test_the_page_of_an_execution_needs_a_bounded_number_of_queries(client: Client) -> None:
+    small = start(*(step(f"s{n}", n, "talk") for n in range(12)))
+    run_until_idle()
+    large = start(*(step(f"s{n}", n, "talk") for n in range(40)))
+    run_until_idle()
+    few = queries(client, page("execution_execution_change", small.pk))
+    many = queries(client, page("execution_execution_change", large.pk))
+    assert len(many) == len(few) <= 20
+
+
+def test_pages_by_key(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    executions = [start() for _ in range(3)]
+    ids = [execution.pk for execution in executions][::-1]
+    monkeypatch.setattr(ExecutionAdmin, "list_per_page", 2)
+    first = client.get(page("execution_execution_changelist") + "?state=in+progress")
+    assert [row.pk for row in first.context["cl"].result_list] == ids[:2]
+    second = client.get(page("execution_execution_changelist") + first.context["cl"].older)
+    assert [row.pk for row in second.context["cl"].result_list] == ids[2:]
+    assert second.context["cl"].older is None
+    assert "First page" in second.content.decode()
+
+
+EXECUTION_MATRIX: list[tuple[str, str, set[str]]] = [
+    ("cancel", "POST", {"operator"}),
+    ("terminate", "POST", {"operator"}),
+    ("cancel", "GET", {"operator"}),
+]
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize(("name", "method", "allowed"), EXECUTION_MATRIX)
+def test_who_may_stop_what_runs(name: str, method: str, allowed: set[str], role: str) -> None:
+    execution = start()
+    client = sign_in(role)
+    before = everything()
+    response = client.generic(method, operation("execution_execution", name, execution.pk))
+    assert response.status_code == (403 if role not in allowed else 302 if method == "POST" else 200)
+    if role not in allowed or method == "GET":
+        assert everything() == before
+    buttons = client.get(page("execution_execution_change", execution.pk)).content.decode()
+    if role == "viewer":
+        assert operation("execution_execution", name, execution.pk) not in buttons
+
+
+def shown_rows(response: Any) -> dict[int, dict[str, str]]:
+    """The list as text, by execution and column."""
+    changelist = response.context["cl"]
+    admin = changelist.model_admin
+    return {
+        row.pk: {
+            column: text_of(getattr(admin, column)(row))
+            for column in admin.list_display
+            if hasattr(admin, column) and column != "__str__"
+        }
+        for row in changelist.result_list
+    }
+
+
+def text_of(cell: Any) -> str:
+    return strip_tags(str(cell))
+
+
+def shown_whys(client: Client) -> dict[str, str]:
+    changelist = client.get(page("execution_workertask_changelist")).context["cl"]
+    return {row.name: changelist.model_admin.why(row) for row in changelist.result_list}
+
+
+def queries(client: Client, url: str) -> list[str]:
+    clock.now()
+    with CaptureQueriesContext(connection) as captured:
+        assert client.get(url).status_code == 200
+    return [query["sql"] for query in captured]
+
+
+def grant(username: str, name: str) -> None:
+    app, codename = name.split(".")
+    permission = Permission.objects.get(content_type__app_label=app, codename=codename)
+    User.objects.get(username=username).user_permissions.add(permission)

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+from django.conf import settings
+from django.core.management import call_command
+
+from activities import clock
+from activities.models import Activity, OutputLine
+from execution.invoker import trigger
+from execution.models import Execution, WorkerTask
+from execution.recorder import Said
+from execution.steps.base import Work, perform
+from jimsite import demo
+from schedules.models import Schedule
+from tests.base import NOW, SOMEBODY, everything, make_schedule, nursery, step_statuses
+from tests.conftest import subprocess_env
+
+SCRIPT = settings.BASE_DIR / "scripts" / "disk_report.sh"
+
+
+@pytest.mark.django_db
+def test_it_creates_each_schedule_once_and_starts_the_nightly_one(capsys: pytest.CaptureFixture[str]) -> None:
+    call_command("demo")
+    assert "Nightly HR Sync" in capsys.readouterr().out
+    assert Schedule.objects.count() == len(demo.definitions()) == 7
+    nightly = Execution.objects.get()
+    assert nightly.schedule_name == "Nightly HR Sync"
+    groups = [(task.step_index, task.name, task.status) for task in WorkerTask.objects.order_by("line")]
+    assert groups == [
+        (0, "HR System - Full Import", "queued"),
+        (1, "HR System - Full Sync", "waiting"),
+        (2, "AD - Export", "waiting"),
+        (2, "LDAP - Export", "waiting"),
+        (3, "AD - Confirming Import", "waiting"),
+        (3, "LDAP - Confirming Import", "waiting"),
+    ]
+    before = everything()
+    call_command("demo")
+    assert "all there" in capsys.readouterr().out
+    assert everything() == before
+
+
+@pytest.mark.django_db
+def test_names_that_are_taken_are_left_alone() -> None:
+    own = make_schedule(name="HEARTBEAT", description="mine")
+    demo.create(now=clock.now())
+    assert Schedule.objects.filter(name__iexact="heartbeat").get() == own
+    assert Schedule.objects.count() == 7
+
+
+@pytest.mark.django_db
+def test_something_is_due_within_the_first_minute() -> None:
+    now = clock.now()
+    demo.create(now=now)
+    waits = [
+        (schedule.next_run_at - now).total_seconds()
+        for schedule in Schedule.objects.all()
+        if schedule.next_run_at
+    ]
+    assert min(waits) <= 20
+    assert len([wait for wait in waits if wait <= 60]) >= 3
+    paused = Schedule.objects.get(status="paused")
+    assert paused.pause_note
+    assert Schedule.objects.get(spec={}).next_run_at is None
+
+
+@pytest.mark.serial
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_runs_them() -> None:
+    demo.create(now=clock.now())
+    names = ["Heartbeat", "Regional report", "Disk space", "Payroll export"]
+    for schedule in Schedule.objects.filter(name__in=names):
+        trigger(schedule, initiator=SOMEBODY, now=clock.now())
+    done = subprocess.run(
+        [sys.executable, "manage.py", "runworker", "--until-idle"],
+        cwd=settings.BASE_DIR,
+        env=subprocess_env(),
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    ended = {execution.schedule_name: execution for execution in Execution.objects.all()}
+    assert {execution.status for execution in ended.values()} == {"completed"}
+    assert set(ended) == {"Nightly HR Sync", *names}
+    assert step_statuses(ended["Nightly HR Sync"])["HR System - Full Sync"] == ["complete_with_warning"]
+    imported = Activity.objects.get(target_name="HR System - Full Import")
+    assert (imported.items.count(), imported.progress_done, imported.result) == (16, 16, {"imported": 16})
+    report = Activity.objects.get(target_name="Report")
+    assert "Disks for Report, attempt 1:" in [line.text for line in report.output.all()]
+    assert OutputLine.objects.filter(text="The report is ready.").exists()
+
+
+@pytest.mark.parametrize(("luck", "status"), [(0.0, "failed_with_error"), (0.9, "complete")])
+def test_the_supplier_is_unreliable(monkeypatch: pytest.MonkeyPatch, luck: float, status: str) -> None:
+    monkeypatch.setattr(random, "random", lambda: luck)
+    config = {"function": "jimsite.demo.fetch_prices", "args": [], "kwargs": {}, "isolation": "thread"}
+    work = Work(key="k", attempt=2, name="Fetch prices", step_type="python", config=config)
+    said = Said(1, lambda: NOW)
+    with nursery() as children:
+        outcome = perform(work, said, nursery=children)
+    assert outcome.status == status
+    assert outcome.can_retry is (status != "complete")
+    assert [line[3] for line in said.take().lines] == ["Attempt 2: asking the supplier"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "error"), [([], 0, ""), (["-1"], 1, "is fuller than -1%")], ids=["fine", "full"]
+)
+def test_the_disk_report_needs_nothing_but_a_shell(arguments: list[str], code: int, error: str) -> None:
+    assert os.access(SCRIPT, os.X_OK)
+    done = subprocess.run([SCRIPT, *arguments], capture_output=True, text=True, env={"PATH": os.defpath})
+    assert done.returncode == code
+    assert done.stdout.startswith("Disks for nobody in particular, attempt 1:\n")
+    assert error in done.stderr

@@ -1,0 +1,521 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from activities import clock
+from activities.models import Activity
+from execution.invoker import trigger
+from execution.models import Execution
+from schedules.models import Occurrence, Schedule
+from tests.admin_pages import (
+    PYTHON,
+    ROLES,
+    complaints,
+    operation,
+    page,
+    save,
+    sign_in,
+    told,
+    typed,
+    typed_steps,
+)
+from tests.base import SOMEBODY, everything, fresh, make_schedule, start, step
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def client() -> Client:
+    return sign_in()
+
+
+def test_a_schedule_is_defined_with_its_steps(client: Client) -> None:
+    form = typed(
+        name="  Nightly  ",
+        cron="0 3 * * *   # at three\n\n# not a rule\n30 4 * * mon",
+        every="1h offset 5m\n90",
+        at="2998-12-01 09:00",
+        time_zone="Europe/Berlin",
+        steps=[PYTHON, PYTHON | {"name": "after", "index": "1", "timeout_seconds": "60"}],
+    )
+    response = save(client, form)
+    assert "was added successfully" in told(client, response)
+    schedule = Schedule.objects.get()
+    assert schedule.name == "Nightly"
+    assert schedule.spec == {
+        "cron": ["0 3 * * *", "30 4 * * mon"],
+        "every": [{"every": "1h", "offset": "5m"}, "1m30s"],
+        "at": ["2998-12-01T08:00:00Z"],
+        "time_zone": "Europe/Berlin",
+    }
+    assert [(s.name, s.index, s.timeout_seconds) for s in schedule.steps.all()] == [
+        ("work", 0, None),
+        ("after", 1, 60),
+    ]
+    created = Activity.objects.get(operation="create")
+    assert (created.initiator_name, created.target_id) == ("superuser", str(schedule.pk))
+
+
+def test_a_schedule_can_start_paused(client: Client) -> None:
+    save(client, typed(paused="on"))
+    assert Schedule.objects.get().status == Schedule.Status.PAUSED
+
+
+def test_the_form_shows_what_it_would_save(client: Client) -> None:
+    """Loading and saving without a change leaves everything as it is, the audit included."""
+    spec = {
+        "cron": ["0 3 * * *"],
+        "every": [{"every": "1h", "offset": "5m"}, "20s"],
+        "at": ["2998-06-01T08:00:30Z", "2998-12-01T08:00:00Z"],
+        "time_zone": "Europe/Berlin",
+        "dst": "literal",
+    }
+    schedule = make_schedule(step("a", timeout_seconds=5), step("b", 1, on_crash="fail"), spec=spec)
+    shown = client.get(page("schedules_schedule_change", schedule.pk)).context
+    form, formset = shown["adminform"].form, shown["inline_admin_formsets"][0].formset
+    assert form["cron"].value() == "0 3 * * *   # At 03:00 every day, Europe/Berlin"
+    assert form["every"].value() == "1h offset 5m\n20s"
+    assert form["at"].value() == "2998-06-01 10:00:30+02:00\n2998-12-01 09:00+01:00"
+    data = {name: form[name].value() for name in form.fields if form[name].value() is not None}
+    data |= {"steps-TOTAL_FORMS": "2", "steps-INITIAL_FORMS": "0"}
+    for number, row in enumerate(formset.forms):
+        values = {name: row.fields[name].prepare_value(row[name].value()) for name in PYTHON}
+        data |= {f"steps-{number}-{name}": value for name, value in values.items()}
+    data |= {"steps-0-timeout_seconds": "5"}
+    data.pop("paused", None)
+    before = everything()
+    assert save(client, data, schedule).status_code == 302
+    assert everything() == before
+
+
+def test_an_edit_replaces_steps_and_moves_the_token(client: Client) -> None:
+    schedule = make_schedule(step("a"), step("b", 1))
+    first = typed_steps(schedule)[0]
+    form = typed(
+        schedule, description="new", steps=[PYTHON | {"name": "z", "index": "0"}, first | {"index": "3"}]
+    )
+    response = save(client, form, schedule)
+    assert response.status_code == 302, complaints(response)
+    schedule = fresh(schedule)
+    assert (schedule.description, schedule.token) == ("new", 2)
+    assert [(s.name, s.index) for s in schedule.steps.all()] == [("z", 0), ("a", 3)]
+    assert Activity.objects.get(operation="edit").initiator_name == "superuser"
+
+
+def test_a_removed_row_is_no_step(client: Client) -> None:
+    schedule = make_schedule(step("a"), step("b", 1))
+    first, second = typed_steps(schedule)
+    assert (
+        save(client, typed(schedule, steps=[first | {"DELETE": "on"}, second]), schedule).status_code == 302
+    )
+    assert [s.name for s in schedule.steps.all()] == ["b"]
+
+
+def test_a_conflict_loses_nothing_of_what_was_typed(client: Client) -> None:
+    schedule = make_schedule(step("a"), step("b", 1))
+    form = typed(
+        schedule,
+        name="My name",
+        cron="1 2 3 4 *",
+        steps=[PYTHON | {"name": f"mine {number}"} for number in range(3)],
+    )
+    schedule.edit(
+        token=1, initiator=SOMEBODY, now=clock.now(), changes={"name": "Theirs"}, steps=[step("theirs")]
+    )
+    before = everything()
+    response = save(client, form, schedule)
+    assert response.status_code == 200
+    assert "Somebody else changed this schedule" in complaints(response)["__all__"]
+    text = response.content.decode()
+    assert "Somebody else changed this schedule" in text
+    for typed_text in ("My name", "1 2 3 4 *", "mine 0", "mine 1", "mine 2"):
+        assert typed_text in text
+    assert everything() == before
+
+
+@pytest.mark.parametrize("version", ["", "abc", "99999999999999999999"])
+def test_a_form_that_does_not_say_its_version_changes_nothing(client: Client, version: str) -> None:
+    schedule = make_schedule()
+    before = everything()
+    response = save(client, typed(schedule, name="Other", version=version), schedule)
+    assert complaints(response)["__all__"]
+    assert everything() == before
+
+
+def test_a_name_taken_while_saving_is_a_form_error(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two people, the same moment: the database refuses the second after all checks have passed."""
+    make_schedule(name="Taken")
+    monkeypatch.setattr(Schedule, "validate_constraints", lambda self, exclude=None: None)
+    response = save(client, typed(name="taken"))
+    assert "took this name" in complaints(response)["name"]
+    assert Schedule.objects.count() == 1
+
+
+def test_saving_while_it_catches_up_is_refused_in_words(client: Client) -> None:
+    long_ago = clock.now() - timedelta(days=2)
+    schedule = make_schedule(spec={"every": ["1s"]}, now=long_ago)
+    response = save(client, typed(schedule, every="1m"), schedule)
+    assert "catching up" in complaints(response)["__all__"]
+
+
+def test_a_step_of_an_uninstalled_type_is_shown_and_refused_not_turned_into_another(client: Client) -> None:
+    schedule = make_schedule()
+    schedule.steps.update(step_type="vanished")
+    text = client.get(page("schedules_schedule_change", schedule.pk)).content.decode()
+    assert "vanished (not installed)" in text
+    response = save(client, typed(schedule, steps=typed_steps(schedule)), schedule)
+    assert "There is no step type “vanished”" in complaints(response)["step step_type"]
+
+
+def test_a_broken_spec_is_shown_and_can_be_mended(client: Client) -> None:
+    schedule = make_schedule(name="Broken one")
+    Schedule.objects.update(spec={"cron": ["not a rule"]}, spec_error="cron: 5 fields expected")
+    assert "broken" in client.get(page("schedules_schedule_changelist")).content.decode()
+    text = client.get(page("schedules_schedule_change", schedule.pk)).content.decode()
+    assert "not a rule" in text
+    assert "5 fields expected" in text
+    assert save(client, typed(schedule, cron="0 1 * * *"), schedule).status_code == 302
+    assert fresh(schedule).spec_error == ""
+
+
+@pytest.mark.parametrize("spec", [[], "x", {"cron": "x"}, {"every": [[]]}, {"at": [None]}, {"time_zone": 5}])
+def test_a_spec_that_is_none_breaks_no_page(client: Client, spec: Any) -> None:
+    """As it may have come into the database by another way; the scheduler has not looked at it yet."""
+    schedule = make_schedule()
+    Schedule.objects.update(spec=spec)
+    assert "broken" in client.get(page("schedules_schedule_changelist")).content.decode()
+    assert client.get(page("schedules_schedule_change", schedule.pk)).status_code == 200
+    assert client.get(page("schedules_occurrence_changelist")).status_code == 200
+    assert save(client, typed(schedule), schedule).status_code == 302
+
+
+def test_the_list_says_state_spec_next_run_and_outcome(client: Client) -> None:
+    now = clock.now()
+    make_schedule(name="Due", spec={"cron": ["0 3 * * *"], "time_zone": "Europe/Berlin"}, now=now)
+    make_schedule(name="Manual")
+    make_schedule(name="Waits", spec={"every": ["1h"]}, now=now, paused=True)
+    gone = make_schedule(name="Gone")
+    gone.close(initiator=SOMEBODY, now=now)
+    trigger(Schedule.objects.get(name="Manual"), initiator=SOMEBODY, now=now)
+    rows = shown_rows(client.get(page("schedules_schedule_changelist")))
+    assert list(rows) == ["Due", "Manual", "Waits"]
+    assert "At 03:00 every day, Europe/Berlin" in rows["Due"]
+    assert "03:00:00 Europe/Berlin" in rows["Due"]
+    assert "by hand" in rows["Manual"]
+    assert "in progress" in rows["Manual"]
+    assert "paused" in rows["Waits"]
+    assert list(shown_rows(client.get(page("schedules_schedule_changelist") + "?state=closed"))) == ["Gone"]
+    assert list(shown_rows(client.get(page("schedules_schedule_changelist") + "?q=wait"))) == ["Waits"]
+
+
+def test_the_change_page_shows_the_next_five_times_in_both_zones(client: Client) -> None:
+    schedule = make_schedule(
+        spec={"at": [f"2998-0{n}-01T00:30:00Z" for n in range(1, 8)], "time_zone": "Asia/Tokyo"}
+    )
+    text = client.get(page("schedules_schedule_change", schedule.pk)).content.decode()
+    for n in range(1, 6):
+        assert f"2998-0{n}-01 09:30:00" in text
+        assert f"2998-0{n}-01 00:30:00" in text
+    assert "2998-06-01 09:30:00" not in text.replace("2998-06-01 09:30+09:00", "")
+
+
+def test_the_change_page_explains_the_settings_of_each_step_type(client: Client) -> None:
+    text = client.get(page("schedules_schedule_add")).content.decode()
+    assert "<code>function</code> (required)" in text
+    assert "<code>argv</code> (required)" in text
+
+
+def test_run_now_asks_first_and_shows_the_execution(client: Client) -> None:
+    schedule = make_schedule(name="By hand")
+    asked = client.get(operation("schedules_schedule", "run", schedule.pk))
+    assert "By hand" in asked.content.decode()
+    assert Execution.objects.count() == 0
+    key = asked.context["form"]["key"].value()
+    url = operation("schedules_schedule", "run", schedule.pk)
+    for _ in range(2):  # sent twice, as by a double click
+        response = client.post(url, {"key": key})
+        execution = Execution.objects.get()
+        assert response["Location"] == page("execution_execution_change", execution.pk)
+    assert "is started" in told(client, response)
+    assert execution.activity.initiator_name == "superuser"
+
+
+def test_run_now_links_to_what_is_in_the_way(client: Client) -> None:
+    execution = start()
+    response = client.post(operation("schedules_schedule", "run", execution.schedule_id), {"key": "k"})
+    said = told(client, response)
+    assert "was not started" in said
+    assert page("execution_execution_change", execution.pk) in said
+    assert Execution.objects.count() == 1
+
+
+def test_run_now_works_while_paused_and_not_once_closed(client: Client) -> None:
+    paused = make_schedule(paused=True)
+    client.post(operation("schedules_schedule", "run", paused.pk), {"key": "k"})
+    assert Execution.objects.count() == 1
+    closed = make_schedule()
+    closed.close(initiator=SOMEBODY, now=clock.now())
+    response = client.post(operation("schedules_schedule", "run", closed.pk), {"key": "k"})
+    assert "is closed" in told(client, response)
+    assert Execution.objects.count() == 1
+
+
+def test_pause_and_resume(client: Client) -> None:
+    schedule = make_schedule()
+    response = client.post(
+        operation("schedules_schedule", "pause", schedule.pk),
+        {"note": "holiday", "until": "2998-01-01T00:00"},
+    )
+    assert "is paused" in told(client, response)
+    schedule = fresh(schedule)
+    assert (schedule.status, schedule.pause_note) == ("paused", "holiday")
+    assert schedule.paused_until == datetime(2998, 1, 1, tzinfo=UTC)
+    text = client.get(page("schedules_schedule_change", schedule.pk)).content.decode()
+    assert "holiday" in text
+    response = client.post(operation("schedules_schedule", "resume", schedule.pk), {"missed": "catch_up"})
+    assert "runs again" in told(client, response)
+    assert fresh(schedule).status == "running"
+    assert list(Activity.objects.values_list("operation", flat=True).order_by("pk"))[-2:] == [
+        "pause",
+        "resume",
+    ]
+
+
+def test_resume_can_discard_what_passed_meanwhile(client: Client) -> None:
+    schedule = make_schedule(spec={"every": ["1h"]}, now=clock.now() - timedelta(hours=3), paused=True)
+    client.post(operation("schedules_schedule", "resume", schedule.pk), {"missed": "discard"})
+    occurrences = Occurrence.objects.filter(schedule=schedule)
+    assert {(o.status, o.reason) for o in occurrences} == {("skipped", "discarded")}
+    assert 3 <= occurrences.count() <= 4
+
+
+def test_cancel_running_cancels_all_of_it(client: Client) -> None:
+    schedule = make_schedule(overlap="allow_all")
+    for _ in range(2):
+        trigger(schedule, initiator=SOMEBODY, now=clock.now())
+    response = client.post(operation("schedules_schedule", "cancel", schedule.pk), {"reason": "enough"})
+    assert "2 executions are being cancelled" in told(client, response)
+    assert {(e.status, e.cancel_reason) for e in Execution.objects.all()} == {("cancelled", "enough")}
+    response = client.post(operation("schedules_schedule", "cancel", schedule.pk), {"reason": ""})
+    assert "Nothing of" in told(client, response)
+
+
+def test_close_is_the_only_delete(client: Client) -> None:
+    schedule = make_schedule(name="Done with it")
+    response = client.post(page("schedules_schedule_delete", schedule.pk), {"post": "yes"})
+    assert response["Location"] == operation("schedules_schedule", "close", schedule.pk)
+    assert "never runs again" in client.get(response["Location"]).content.decode()
+    assert fresh(schedule).status == "running"
+    assert "is closed" in told(client, client.post(response["Location"]))
+    assert fresh(schedule).status == "closed"
+    text = client.get(page("schedules_schedule_change", schedule.pk)).content.decode()
+    assert 'name="_save"' not in text
+    assert operation("schedules_schedule", "run", schedule.pk) not in text
+    assert save(client, typed(schedule), schedule).status_code == 403
+
+
+def test_actions_of_the_list_ask_on_the_same_page(client: Client) -> None:
+    schedules = [make_schedule(), make_schedule()]
+    ids = [schedule.pk for schedule in schedules]
+    listed = client.get(page("schedules_schedule_changelist"))
+    assert [name for name, _ in listed.context["action_form"].fields["action"].choices] == [
+        *("", "run", "cancel", "pause", "resume", "close")
+    ]
+    response = client.post(
+        page("schedules_schedule_changelist"),
+        {"action": "pause", "_selected_action": [str(pk) for pk in ids]},
+    )
+    assert set(response["Location"].split("?")[1].split("&")) == {f"id={pk}" for pk in ids}
+    assert {s.status for s in Schedule.objects.all()} == {"running"}
+    assert client.post(response["Location"], {"note": "", "until": ""}).status_code == 302
+    assert {s.status for s in Schedule.objects.all()} == {"paused"}
+
+
+def test_one_that_cannot_does_not_stop_the_others(client: Client) -> None:
+    running, paused = make_schedule(name="Goes on"), make_schedule(name="Sleeps", paused=True)
+    response = client.post(
+        operation("schedules_schedule", "resume", running.pk, paused.pk), {"missed": "catch_up"}
+    )
+    said = told(client, response)
+    assert "“Goes on” is not paused" in said
+    assert "“Sleeps” runs again" in said
+
+
+def test_the_history_is_the_schedules_activities(client: Client) -> None:
+    schedule = make_schedule(name="Mine")
+    make_schedule(name="Other")
+    response = client.get(page("schedules_schedule_history", schedule.pk))
+    text = client.get(response["Location"]).content.decode()
+    assert "Mine" in text
+    assert "Other" not in text
+
+
+def test_occurrences_say_what_became_of_each_time(client: Client) -> None:
+    execution = start()
+    assert execution.schedule
+    Occurrence.objects.create(
+        schedule=execution.schedule,
+        source="auto",
+        key="auto/x",
+        nominal_at=clock.now(),
+        due_at=clock.now(),
+        status="skipped",
+        reason="overlap",
+        blocked_by=execution.pk,
+        initiator_type="schedule",
+        initiator_name="x",
+        created_at=clock.now(),
+        settled_at=clock.now(),
+    )
+    text = client.get(page("schedules_occurrence_changelist")).content.decode()
+    assert "overlap: " in text
+    assert text.count(page("execution_execution_change", execution.pk)) == 2
+    skipped = Occurrence.objects.get(status="skipped")
+    assert "auto/x" in client.get(page("schedules_occurrence_change", skipped.pk)).content.decode()
+
+
+@pytest.mark.parametrize("url", ["schedules_schedule_changelist", "schedules_occurrence_changelist"])
+def test_lists_need_as_many_queries_for_many_rows_as_for_few(client: Client, url: str) -> None:
+    def queries() -> int:
+        clock.now()
+        with CaptureQueriesContext(
+            connection,
+        ) as captured:
+            assert client.get(page(url)).status_code == 200
+        return len(captured)
+
+    for _ in range(2):
+        start(spec={"cron": ["0 3 * * *"]})
+    few = queries()
+    for _ in range(10):
+        start(spec={"cron": ["0 3 * * *"]})
+    assert queries() == few <= 6
+
+
+SCHEDULE_MATRIX: list[tuple[str, str, dict[str, Any] | None, set[str]]] = [
+    # what, the route, what is posted (None: GET), who may
+    ("list", "changelist", None, {"viewer", "operator", "author", "coder", "closer"}),
+    ("page", "change", None, {"viewer", "operator", "author", "coder", "closer"}),
+    ("form", "add", None, {"author", "coder"}),
+    ("define", "add", {"name": "Typed"}, {"coder"}),
+    ("edit text", "change", {"description": "other"}, {"author", "coder"}),
+    ("edit code", "change", {"steps-0-config": '{"function": "os.getcwd"}'}, {"coder"}),
+    ("run", "run", {"key": "k"}, {"operator"}),
+    ("pause", "pause", {}, {"operator"}),
+    ("resume", "resume", {"missed": "catch_up"}, {"operator"}),
+    ("cancel", "cancel", {}, {"operator"}),
+    ("close", "close", {}, {"closer"}),
+    ("ask to run", "run", None, {"operator"}),
+    ("ask to close", "close", None, {"closer"}),
+]
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize(
+    ("what", "route", "posted", "allowed"), SCHEDULE_MATRIX, ids=[row[0] for row in SCHEDULE_MATRIX]
+)
+def test_who_may_do_what(
+    what: str, route: str, posted: dict[str, Any] | None, allowed: set[str], role: str
+) -> None:
+    schedule = make_schedule(step("work"))
+    client = sign_in(role)
+    before = everything()
+    if route in ("run", "pause", "resume", "cancel", "close"):
+        url = operation("schedules_schedule", route, schedule.pk)
+    else:
+        url = page(f"schedules_schedule_{route}", *([schedule.pk] if route == "change" else []))
+    if posted is not None and route in ("add", "change"):
+        target = schedule if route == "change" else None
+        steps = typed_steps(schedule) if target else [PYTHON]
+        posted = typed(target, steps=steps) | posted
+    response = client.get(url) if posted is None else client.post(url, posted)
+    if role in allowed:
+        assert response.status_code in (200, 302)
+        assert posted is None or response.status_code == 302
+    elif what in ("define", "edit code") and role == "author":
+        assert "may not write steps that run code" in complaints(response)["steps"]
+        assert everything() == before
+    else:
+        assert response.status_code == 403
+        assert everything() == before
+
+
+@pytest.mark.parametrize(
+    ("role", "shown"),
+    [
+        ("viewer", []),
+        ("operator", ["run", "pause"]),
+        ("closer", ["close"]),
+        ("superuser", ["run", "pause", "close"]),
+    ],
+)
+def test_buttons_are_for_those_who_may_press_them(role: str, shown: list[str]) -> None:
+    schedule = make_schedule()
+    text = sign_in(role).get(page("schedules_schedule_change", schedule.pk)).content.decode()
+    names = ("run", "cancel", "pause", "resume", "close")
+    assert [n for n in names if operation("schedules_schedule", n, schedule.pk) in text] == shown
+
+
+def test_a_viewer_sees_the_definition_but_no_form() -> None:
+    schedule = make_schedule(step("look at me", timeout_seconds=77), spec={"cron": ["0 3 * * *"]})
+    text = sign_in("viewer").get(page("schedules_schedule_change", schedule.pk)).content.decode()
+    for shown in ("At 03:00 every day", "look at me", "tests.work.noop", "77"):
+        assert shown in text
+    assert "<textarea" not in text
+    assert 'name="_save"' not in text
+
+
+def test_an_author_may_rearrange_all_but_code() -> None:
+    """Deleting a code step and keeping another as it is writes no code."""
+    schedule = make_schedule(step("a"), step("b", 1))
+    client = sign_in("author")
+    response = save(client, typed(schedule, steps=typed_steps(schedule)[1:]), schedule)
+    assert response.status_code == 302, complaints(response)
+    assert [s.name for s in schedule.steps.all()] == ["b"]
+
+
+def test_posting_without_the_csrf_token_is_refused() -> None:
+    schedule = make_schedule()
+    client = sign_in(client=Client(enforce_csrf_checks=True))
+    for url in (
+        operation("schedules_schedule", "run", schedule.pk),
+        operation("schedules_schedule", "close", schedule.pk),
+        page("schedules_schedule_change", schedule.pk),
+        page("schedules_schedule_changelist"),
+    ):
+        assert client.post(url, typed(schedule)).status_code == 403
+    assert fresh(schedule).status == "running"
+    assert Execution.objects.count() == 0
+
+
+def test_names_are_text_never_markup(client: Client) -> None:
+    evil = "<img src=x onerror=alert(1)>"
+    execution = start(step(evil), name=evil, description=evil)
+    assert execution.schedule
+    execution.schedule.pause(initiator=SOMEBODY, now=clock.now(), note=evil)
+    for url in (
+        page("schedules_schedule_changelist"),
+        page("schedules_schedule_change", execution.schedule_id),
+        page("schedules_occurrence_changelist"),
+        operation("schedules_schedule", "run", execution.schedule_id),
+        page("index"),
+    ):
+        text = client.get(url).content.decode()
+        assert "<img src=x" not in text
+    response = client.post(operation("schedules_schedule", "run", execution.schedule_id), {"key": "k"})
+    assert "<img src=x" not in told(client, response)
+
+
+def shown_rows(response: Any) -> dict[str, str]:
+    """The list as text, by the first column."""
+    admin = response.context["cl"].model_admin
+    return {
+        row.name: " ".join(str(getattr(admin, column)(row)) for column in admin.list_display[1:])
+        for row in response.context["cl"].result_list
+    }
