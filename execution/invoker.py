@@ -11,7 +11,7 @@ from django.db import DatabaseError, OperationalError, connection, transaction
 from django.db.models import F
 
 from activities.models import Activity, Initiator
-from activities.statements import update_each
+from activities.statements import AWAY, update_each
 from activities.wake import wake
 from schedules.models import Occurrence, Refused, Schedule, ScheduleQuerySet, Step
 from schedules.overlap import Fate, Pending, decide
@@ -53,6 +53,18 @@ def trigger(
     schedule: Schedule, *, initiator: Initiator, now: datetime, key: str = "", overlap: str = ""
 ) -> Occurrence:
     """A manual run, started at once; the same key asks for the same run."""
+    try:
+        return _trigger(schedule, initiator=initiator, now=now, key=key, overlap=overlap)
+    except AWAY:
+        raise
+    except DatabaseError as error:
+        logger.exception("schedule %s cannot be started", schedule)
+        raise Refused(f"“{schedule}” was not started: the database refused it ({error}).") from error
+
+
+def _trigger(
+    schedule: Schedule, *, initiator: Initiator, now: datetime, key: str, overlap: str
+) -> Occurrence:
     with transaction.atomic():
         schedule = Schedule.objects.lock().get(pk=schedule.pk)
         if schedule.status == Schedule.Status.CLOSED:

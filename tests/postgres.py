@@ -100,7 +100,8 @@ def _give_to_nobody(folder: Path) -> None:
         shutil.copytree(_site_packages() / name, folder / name, ignore=programs)
     nobody = pwd.getpwnam("nobody")
     os.chown(folder, nobody.pw_uid, nobody.pw_gid)
-    folder.parent.chmod(0o711)
+    if not folder.parent.stat().st_mode & 0o001:
+        folder.parent.chmod(0o711)
 
 
 def _site_packages() -> Path:

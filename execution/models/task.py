@@ -206,7 +206,7 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
             return self.finish(lost, worker_id=worker_id, now=now) if lost else set()
 
     def abandon(self, task: WorkerTask, error: str, *, worker_id: uuid.UUID, now: datetime) -> set[int]:
-        """The last resort for an outcome that the database refuses; its execution is advanced as a stuck one."""
+        """The last resort for an outcome that the database refuses; its execution counts as stuck then."""
         with transaction.atomic():
             gone = self._held([task], worker_id, verb=_DELETE)
             if gone:
