@@ -55,8 +55,9 @@ def trigger(
     """A manual run, started at once; the same key asks for the same run."""
     try:
         return _trigger(schedule, initiator=initiator, now=now, key=key, overlap=overlap)
-    except AWAY:
-        raise
+    except AWAY as error:
+        logger.warning("schedule %s cannot be started now: %s", schedule, error)
+        raise Refused(f"“{schedule}” is busy just now. Try again in a moment.") from error
     except DatabaseError as error:
         logger.exception("schedule %s cannot be started", schedule)
         raise Refused(f"“{schedule}” was not started: the database refused it ({error}).") from error
@@ -66,6 +67,7 @@ def _trigger(
     schedule: Schedule, *, initiator: Initiator, now: datetime, key: str, overlap: str
 ) -> Occurrence:
     with transaction.atomic():
+        _wait_a_second()
         schedule = Schedule.objects.lock().get(pk=schedule.pk)
         if schedule.status == Schedule.Status.CLOSED:
             raise Refused(f"“{schedule}” is closed: it cannot be run any more.")
@@ -113,14 +115,20 @@ def _invoke_some(ids: Sequence[int], *, now: datetime, wait: bool = False) -> No
 
 def _invoke_batch(ids: Sequence[int], *, now: datetime, wait: bool) -> None:
     with transaction.atomic():
-        if wait and connection.vendor == "postgresql":
-            with connection.cursor() as cursor:
-                cursor.execute("SET LOCAL lock_timeout = '1s'")
+        if wait:
+            _wait_a_second()
         rows: ScheduleQuerySet = Schedule.objects.lock(skip_locked=not wait)
         schedules = list(rows.filter(pk__in=ids).order_by("pk"))
         _account(schedules, now)
         due = Occurrence.objects.due(now).filter(schedule__in=schedules)
         _settle(schedules, list(due.order_by("schedule_id", "nominal_at")[:OCCURRENCES_PER_PASS]), now)
+
+
+def _wait_a_second() -> None:
+    """Nobody who waits for an answer, or to go on with other work, waits longer than that for a lock."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL lock_timeout = '1s'")
 
 
 def _account(schedules: Sequence[Schedule], now: datetime) -> None:

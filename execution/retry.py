@@ -8,6 +8,7 @@ from typing import Any
 
 MAX_CRASHES = 3
 CAP_SECONDS = 600
+MUST_NOT_REPEAT = "the step must not run twice"
 
 
 @dataclass(frozen=True)
@@ -53,13 +54,16 @@ def after_failure(budget: Budget, *, can_retry: bool, now: datetime) -> Next:
 def after_crash(budget: Budget, *, now: datetime) -> Next:
     crashes = budget.crashes + 1
     if budget.on_crash == "fail":
-        return Next(None, budget.failures, crashes, "the step must not run twice")
+        return Next(None, budget.failures, crashes, MUST_NOT_REPEAT)
     if crashes >= MAX_CRASHES:
         return Next(None, budget.failures, crashes, f"crash loop: lost {crashes} times")
     return Next(now, budget.failures, crashes)
 
 
 def after_drain(budget: Budget, *, now: datetime) -> Next:
+    """Nobody's fault, so it uses up nothing; but a step that must not run twice has begun."""
+    if budget.on_crash == "fail":
+        return Next(None, budget.failures, budget.crashes, MUST_NOT_REPEAT)
     return Next(now, budget.failures, budget.crashes)
 
 

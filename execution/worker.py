@@ -291,7 +291,13 @@ class WorkerLoop:
         if self.until_idle and not self.runs and not self._is_ready():
             self.stop()
         else:
-            self.woken.wait(SAID_SECONDS if self.runs else settings.JIM_POLL_SECONDS)
+            self.woken.wait(SAID_SECONDS if self.runs else self._seconds_to_next_task())
+
+    def _seconds_to_next_task(self) -> float:
+        """Until a retry's time comes; or a task's whose clock is ahead of ours by an instant."""
+        now = clock.now()
+        at = WorkerTask.objects.queued_later(pools=self.pools, now=now)
+        return min(settings.JIM_POLL_SECONDS, (at - now).total_seconds()) if at else settings.JIM_POLL_SECONDS
 
     def _reincarnate(self) -> None:
         """Somebody buried this worker: its steps run elsewhere by now, so they end here without a trace."""

@@ -276,7 +276,7 @@ class Execution(models.Model):
                 return False
             if execution.cancel_requested_at is not None:
                 return True
-            execution.cancel_requested_at, execution.cancel_reason = now, reason
+            execution.cancel_requested_at, execution.cancel_reason = now, reason[:1000]
             execution.save(update_fields=["cancel_requested_at", "cancel_reason"])
             WorkerTask.objects.filter(execution=execution).cancel(now=now)
             Activity.objects.record("cancel", execution, initiator=initiator, now=now, message=reason)
@@ -293,7 +293,7 @@ class Execution(models.Model):
             if execution is None:
                 return False
             execution.cancel_requested_at = execution.cancel_requested_at or now
-            execution.cancel_reason = reason or execution.cancel_reason
+            execution.cancel_reason = reason[:1000] or execution.cancel_reason
             execution.save(update_fields=["cancel_requested_at", "cancel_reason"])
             tasks = WorkerTask.objects.filter(execution=execution)
             running = Activity.objects.filter(

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connection, models, transaction
-from django.db.models import F, Q
+from django.db.models import F, Min, Q
 
 from activities.models import Activity, Ending, Initiator
 from activities.statements import placeholders, update_each
@@ -107,6 +107,13 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
     ) -> WorkerTaskQuerySet:
         ready = self.queued().filter(isolation__in=isolations, available_at__lte=now)
         return ready.filter(pool__in=pools) if pools else ready
+
+    def queued_later(self, *, pools: Sequence[str], now: datetime) -> datetime | None:
+        """When the next of the tasks that are not ready yet will be."""
+        later = self.queued().filter(available_at__gt=now)
+        later = later.filter(pool__in=pools) if pools else later
+        at: datetime | None = later.aggregate(at=Min("available_at"))["at"]
+        return at
 
     def orphaned(self) -> WorkerTaskQuerySet:
         return self.processing().exclude(worker__status=Worker.Status.ALIVE)

@@ -22,6 +22,7 @@ from .step import Step, check_plain_text, check_steps
 TIMES_PER_PASS = 1_000
 EDIT_PASSES = 10
 BUFFER_LIMIT = 1_000
+LONGEST_NOTE = 1_000
 
 
 class Conflict(Exception):
@@ -102,7 +103,7 @@ class Schedule(models.Model):
     )
 
     status = models.CharField(max_length=8, choices=Status.choices, default=Status.RUNNING, editable=False)
-    pause_note = models.CharField(max_length=1000, blank=True, editable=False)
+    pause_note = models.CharField(max_length=LONGEST_NOTE, blank=True, editable=False)
     paused_at = models.DateTimeField(null=True, editable=False)
     paused_until = models.DateTimeField(null=True, editable=False)
     token = models.PositiveIntegerField(default=1, editable=False)
@@ -205,6 +206,8 @@ class Schedule(models.Model):
     ) -> None:
         if until is not None and until <= now:
             raise ValidationError({"until": "The pause must end in the future."})
+        if len(note) > LONGEST_NOTE:
+            raise ValidationError({"note": f"A note has at most {LONGEST_NOTE} characters."})
         with transaction.atomic():
             self._take(token)
             self.status, self.paused_at = self.Status.PAUSED, now

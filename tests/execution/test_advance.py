@@ -1,0 +1,231 @@
+"""What happens when a group is done: the next one, or the end, judged from the last attempts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from activities.models import Activity
+from execution.models import Execution, WorkerTask
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    attempts,
+    break_down,
+    claim,
+    end,
+    everything,
+    fresh,
+    make_worker,
+    queue,
+    run_until_idle,
+    seconds,
+    start,
+    step,
+    step_statuses,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+def root(execution: Execution) -> Activity:
+    return Activity.objects.get(pk=execution.activity_id)
+
+
+class TestTheNextGroup:
+    def test_it_is_queued_when_the_last_task_of_the_group_is_done(self) -> None:
+        execution = start(step("a", 0), step("b", 0), step("c", 1), step("d", 2))
+        worker = make_worker()
+        a, b = claim(worker)
+        end(worker, a)
+        assert queue(execution) == {"b": "processing", "c": "waiting", "d": "waiting"}
+        assert fresh(execution).current_index == 0
+        end(worker, b, now=NOW + seconds(7))
+        assert queue(execution) == {"c": "queued", "d": "waiting"}
+        assert fresh(execution).current_index == 1
+        assert WorkerTask.objects.get(name="c").available_at == NOW + seconds(7)
+
+    def test_a_group_that_ends_in_one_batch_is_followed_once(self) -> None:
+        execution = start(step("a"), step("b"), step("c", 1), step("d", 2))
+        worker = make_worker()
+        end(worker, *claim(worker))
+        assert queue(execution) == {"c": "queued", "d": "waiting"}
+
+    def test_a_retry_that_waits_for_its_time_keeps_the_group_open(self) -> None:
+        execution = start(step("good"), step("bad", max_retries=1), step("next", 1))
+        worker = make_worker()
+        good, bad = claim(worker)
+        break_down(worker, bad)
+        end(worker, good)
+        assert queue(execution) == {"bad": "queued", "next": "waiting"}
+        end(worker, *claim(worker, now=NOW + seconds(10)))
+        assert queue(execution) == {"next": "queued"}
+
+    def test_groups_may_begin_anywhere_and_leave_gaps(self) -> None:
+        execution = start(step("a", 3), step("b", 7), step("c", 20))
+        assert run_until_idle() == ["a", "b", "c"]
+        assert fresh(execution).status == Execution.Status.COMPLETED
+        assert fresh(execution).current_index == 20
+
+    def test_one_batch_moves_many_executions_each_on_its_own_way(self) -> None:
+        going, ending, failing, waiting = (
+            start(step("a"), step("b", 1)),
+            start(step("a")),
+            start(step("a"), step("b", 1)),
+            start(step("a"), step("slow"), step("b", 1)),
+        )
+        worker = make_worker()
+        tasks = {(task.execution_id, task.name): task for task in claim(worker)}
+        break_down(worker, tasks[failing.pk, "a"])
+        end(worker, *(tasks[e.pk, "a"] for e in (going, ending, waiting)))
+        states = [fresh(e).status for e in (going, ending, failing, waiting)]
+        assert states == ["in_progress", "completed", "failed", "in_progress"]
+        assert [fresh(e).current_index for e in (going, ending, failing, waiting)] == [1, 0, 0, 0]
+
+    def test_the_plan_is_the_only_source_after_the_start(self) -> None:
+        execution = start(step("a", 0), step("b", 1, "result", kwargs={"value": "planned"}))
+        schedule = execution.schedule
+        assert schedule is not None
+        schedule.edit(
+            token=schedule.token,
+            initiator=SOMEBODY,
+            now=NOW,
+            changes={"name": "Renamed"},
+            steps=[step("other", 0, "fail")],
+        )
+        assert run_until_idle() == ["a", "b"]
+        assert attempts(execution, "b")[0].result == "planned"
+        assert fresh(execution).schedule_name != "Renamed"
+
+
+class TestCompleted:
+    def test_after_the_last_group(self) -> None:
+        execution = start(step("a"), step("b", 1))
+        worker = make_worker()
+        end(worker, *claim(worker))
+        end(worker, *claim(worker), now=NOW + seconds(9))
+        done = fresh(execution)
+        assert (done.status, done.finished_at, done.error) == ("completed", NOW + seconds(9), "")
+        assert root(execution).status == Activity.Status.COMPLETE
+        assert root(execution).duration == seconds(9)
+        assert not WorkerTask.objects.exists()
+
+    @pytest.mark.parametrize("status", ["complete_with_warning", "skipped", "complete"])
+    def test_warnings_and_skipped_steps_are_no_failures(self, status: str) -> None:
+        execution = start(step("a"), step("b", 1))
+        worker = make_worker()
+        end(worker, *claim(worker), status=status)
+        end(worker, *claim(worker))
+        assert fresh(execution).status == Execution.Status.COMPLETED
+
+    def test_the_whole_has_a_warning_if_a_step_has(self) -> None:
+        execution = start(step("a"), step("b", 1))
+        worker = make_worker()
+        end(worker, *claim(worker), status="complete_with_warning")
+        end(worker, *claim(worker))
+        assert root(execution).status == Activity.Status.COMPLETE_WITH_WARNING
+
+    def test_an_attempt_that_was_made_good_leaves_no_warning(self) -> None:
+        execution = start(step(max_retries=1))
+        worker = make_worker()
+        break_down(worker, *claim(worker))
+        end(worker, *claim(worker, now=NOW + seconds(10)))
+        assert root(execution).status == Activity.Status.COMPLETE
+
+
+class TestFailed:
+    def test_it_stops_and_says_which_step_and_why(self) -> None:
+        execution = start(step("Import"), step("Sync", 1), step("Export", 2))
+        worker = make_worker()
+        break_down(worker, *claim(worker), error="no such host\nmore", now=NOW + seconds(4))
+        done = fresh(execution)
+        assert (done.status, done.finished_at) == ("failed", NOW + seconds(4))
+        assert done.error == "Step “Import” failed: no such host"
+        assert root(execution).status == Activity.Status.FAILED_WITH_ERROR
+        assert root(execution).error == done.error
+
+    def test_the_leftovers_are_closed_with_a_reason(self) -> None:
+        execution = start(step("Import"), step("Sync", 1), step("Export", 2))
+        worker = make_worker()
+        break_down(worker, *claim(worker))
+        assert not WorkerTask.objects.exists()
+        for name in ("Sync", "Export"):
+            (activity,) = attempts(execution, name)
+            assert activity.status == Activity.Status.CANCELLED
+            assert activity.message == "Not run: an earlier step failed."
+            assert activity.executed_at is None
+            assert activity.finished_at == NOW
+
+    @pytest.mark.parametrize("status", ["failed_with_error", "complete_with_error", "cancelled"])
+    def test_every_kind_of_failure_stops_it(self, status: str) -> None:
+        execution = start(step("a"), step("b", 1))
+        worker = make_worker()
+        end(worker, *claim(worker), status=status)
+        assert fresh(execution).status == Execution.Status.FAILED
+
+    def test_the_others_of_the_group_run_to_their_end_first(self) -> None:
+        execution = start(step("bad"), step("good"), step("next", 1))
+        worker = make_worker()
+        bad, good = claim(worker)
+        break_down(worker, bad)
+        assert fresh(execution).status == Execution.Status.IN_PROGRESS
+        end(worker, good)
+        assert fresh(execution).status == Execution.Status.FAILED
+        assert step_statuses(execution) == {
+            "bad": ["failed_with_error"],
+            "good": ["complete"],
+            "next": ["cancelled"],
+        }
+
+
+class TestContinueOnFailure:
+    def test_the_next_group_runs_and_the_end_has_a_warning(self) -> None:
+        execution = start(step("bad", 0, "fail", continue_on_failure=True), step("next", 1))
+        assert run_until_idle() == ["bad", "next"]
+        assert fresh(execution).status == Execution.Status.COMPLETED
+        assert root(execution).status == Activity.Status.COMPLETE_WITH_WARNING
+
+    @pytest.mark.parametrize(
+        ("bad", "good", "status"),
+        [(True, False, "completed"), (False, True, "failed")],
+    )
+    def test_only_the_step_that_failed_is_asked(self, bad: bool, good: bool, status: str) -> None:
+        execution = start(
+            step("bad", 0, "fail", continue_on_failure=bad), step("good", 0, continue_on_failure=good)
+        )
+        run_until_idle()
+        assert fresh(execution).status == status
+
+
+class TestTerminalIsFinal:
+    @pytest.mark.parametrize("function", ["noop", "fail"])
+    def test_advancing_an_ended_execution_changes_nothing(self, function: str) -> None:
+        execution = start(step("a", 0, function), step("b", 1))
+        run_until_idle()
+        before = everything()
+        assert Execution.objects.advance([fresh(execution)], now=NOW + seconds(60)) == []
+        assert Execution.objects.recover(now=NOW + seconds(60)) == 0
+        assert everything() == before
+
+    def test_advancing_a_running_execution_changes_nothing(self) -> None:
+        execution = start(step("a"), step("b", 1))
+        for _ in range(2):
+            before = everything()
+            assert Execution.objects.advance([fresh(execution)], now=NOW + seconds(60)) == []
+            assert everything() == before
+            claim(make_worker())
+
+
+def test_an_execution_starts_with_all_its_tasks_and_activities() -> None:
+    execution = start(step("a", 0), step("b", 1), step("c", 1))
+    assert queue(execution) == {"a": "queued", "b": "waiting", "c": "waiting"}
+    assert step_statuses(execution) == {"a": ["pending"], "b": ["pending"], "c": ["pending"]}
+    assert root(execution).status == Activity.Status.IN_PROGRESS
+    for task in WorkerTask.objects.all():
+        assert initiator(task.activity) == initiator(root(execution)) == ("user", "7", "ada")
+        assert task.activity.task_key == task.key
+
+
+def initiator(activity: Activity) -> tuple[Any, ...]:
+    return activity.initiator_type, activity.initiator_id, activity.initiator_name

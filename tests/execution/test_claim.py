@@ -1,0 +1,195 @@
+"""Queued → processing, and back unstarted: only for a worker that is alive, in the queue's order."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+
+from activities.models import Activity
+from execution.models import Execution, Worker, WorkerTask
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    claim,
+    end,
+    everything,
+    fresh,
+    make_worker,
+    queue,
+    seconds,
+    start,
+    step,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+def names(tasks: list[WorkerTask]) -> list[str]:
+    return [task.name for task in tasks]
+
+
+def test_the_first_group_is_claimed_and_the_rest_waits() -> None:
+    execution = start(step("a", 0), step("b", 0), step("c", 1))
+    assert names(claim(make_worker())) == ["a", "b"]
+    assert queue(execution) == {"a": "processing", "b": "processing", "c": "waiting"}
+
+
+def test_a_claimed_task_belongs_to_its_worker_and_its_activity_begins() -> None:
+    start(step())
+    worker = make_worker()
+    (task,) = claim(worker, now=NOW + seconds(5))
+    assert fresh(task).worker == worker
+    assert fresh(task).claimed_at == NOW + seconds(5)
+    activity = fresh(task.activity)
+    assert activity.status == Activity.Status.IN_PROGRESS
+    assert activity.worker_id == worker.pk
+    assert activity.executed_at == NOW + seconds(5)
+
+
+def test_nobody_claims_what_is_claimed() -> None:
+    start(step("a"), step("b"))
+    assert names(claim(make_worker(), limit=1)) == ["a"]
+    assert names(claim(make_worker())) == ["b"]
+    assert claim(make_worker()) == []
+
+
+def test_higher_priority_first_then_position_then_age() -> None:
+    start(step("oldest"), step("older"), step("last"), step("urgent"))
+    WorkerTask.objects.filter(name="urgent").update(priority=5)
+    WorkerTask.objects.filter(name="last").update(position=1)
+    worker = make_worker()
+    assert names(claim(worker, limit=2)) == ["urgent", "oldest"]
+    assert names(claim(worker)) == ["older", "last"]
+
+
+def test_each_kind_of_isolation_has_its_own_seats() -> None:
+    start(step("t1"), step("t2"), step("p1", isolation="process"), step("p2", isolation="process"))
+    worker = make_worker()
+    tasks = WorkerTask.objects.claim(worker, seats={"thread": 2, "process": 1}, pools=[], now=NOW)
+    assert names(tasks) == ["t1", "t2", "p1"]
+    assert WorkerTask.objects.claim(worker, seats={"thread": 5, "process": 0}, pools=[], now=NOW) == []
+
+
+def test_without_a_free_seat_nothing_is_claimed() -> None:
+    start(step())
+    before = everything()
+    worker = Worker.objects.get(pk=make_worker().pk)
+    assert WorkerTask.objects.claim(worker, seats={"thread": 0, "process": 0}, pools=[], now=NOW) == []
+    assert WorkerTask.objects.claim(worker, seats={"thread": -3, "process": 0}, pools=[], now=NOW) == []
+    assert everything()["WorkerTask"] == before["WorkerTask"]
+
+
+def test_a_worker_serves_its_pools_only_and_without_any_all_of_them() -> None:
+    start(step("ldap", pool="ldap"), step("hr", pool="hr"), step("other"))
+    worker = make_worker()
+    assert names(claim(worker, pools=["ldap", "hr"])) == ["ldap", "hr"]
+    assert claim(worker, pools=["ldap"]) == []
+    assert names(claim(worker)) == ["other"]
+
+
+def test_what_is_not_available_yet_is_not_claimed() -> None:
+    start(step())
+    WorkerTask.objects.update(available_at=NOW + seconds(10))
+    worker = make_worker()
+    assert claim(worker, now=NOW + seconds(9)) == []
+    assert names(claim(worker, now=NOW + seconds(10))) == ["work"]
+
+
+@pytest.mark.parametrize("verb", ["bury", "stop"])
+def test_a_worker_that_is_dead_or_gone_claims_nothing(verb: str) -> None:
+    start(step())
+    worker = make_worker()
+    if verb == "bury":
+        Worker.objects.filter(pk=worker.pk).bury(now=NOW)
+    else:
+        worker.stop(NOW)
+    before = everything()
+    assert claim(worker) == []
+    assert everything() == before
+
+
+def test_a_worker_that_nobody_registered_claims_nothing() -> None:
+    execution = start(step())
+    assert claim(Worker(id=uuid.uuid4())) == []
+    assert queue(execution) == {"work": "queued"}
+
+
+class TestRelease:
+    """Claimed too early: back to the queue as the same attempt."""
+
+    def test_it_is_queued_again_as_if_it_had_never_been_claimed(self) -> None:
+        execution = start(step())
+        before = everything()
+        worker = make_worker()
+        (task,) = claim(worker)
+        assert WorkerTask.objects.release([task], worker_id=worker.pk) == {task.pk}
+        after = everything()
+        for model in ("WorkerTask", "Activity", "Execution"):
+            assert after[model] == before[model]
+        (again,) = claim(make_worker())
+        assert (again.pk, again.attempt) == (task.pk, 1)
+        assert queue(execution) == {"work": "processing"}
+
+    def test_only_its_holder_releases_it(self) -> None:
+        start(step())
+        (task,) = claim(make_worker())
+        stranger = make_worker()
+        before = everything()
+        assert WorkerTask.objects.release([task], worker_id=stranger.pk) == set()
+        assert everything() == before
+
+    def test_what_is_being_cancelled_is_not_released(self) -> None:
+        execution = start(step())
+        worker = make_worker()
+        (task,) = claim(worker)
+        execution.cancel(initiator=SOMEBODY, now=NOW)
+        before = everything()
+        assert WorkerTask.objects.release([task], worker_id=worker.pk) == set()
+        assert everything() == before
+
+    def test_a_worker_that_lost_the_task_releases_nothing(self) -> None:
+        start(step())
+        worker = make_worker()
+        (task,) = claim(worker)
+        Worker.objects.filter(pk=worker.pk).bury(now=NOW)
+        WorkerTask.objects.recover(now=NOW)
+        claim(make_worker())
+        before = everything()
+        assert WorkerTask.objects.release([task], worker_id=worker.pk) == set()
+        assert everything() == before
+
+
+class TestAdHocJobs:
+    """Single jobs have no execution: their activity is their root."""
+
+    def enqueue(self, *steps: dict[str, Any]) -> list[WorkerTask]:
+        return WorkerTask.objects.enqueue(steps, initiator=SOMEBODY, now=NOW)
+
+    def test_a_job_is_queued_with_its_activity(self) -> None:
+        (task,) = self.enqueue(step("job"))
+        activity = Activity.objects.get()
+        assert (task.execution_id, activity.parent_id) == (None, None)
+        assert (activity.initiator_type, activity.initiator_id, activity.initiator_name) == (
+            "user",
+            "7",
+            "ada",
+        )
+        assert activity.task_key == task.key
+        assert not Execution.objects.exists()
+
+    def test_a_job_runs_and_leaves_its_activity(self) -> None:
+        self.enqueue(step("job"))
+        worker = make_worker()
+        assert len(end(worker, *claim(worker), result={"n": 1})) == 1
+        assert not WorkerTask.objects.exists()
+        assert Activity.objects.get().status == Activity.Status.COMPLETE
+        assert Activity.objects.get().result == {"n": 1}
+
+    def test_nothing_is_queued_if_one_of_them_is_wrong(self) -> None:
+        with pytest.raises(ValidationError):
+            self.enqueue(step("good"), step("bad") | {"step_type": "teleport"})
+        assert not WorkerTask.objects.exists()
+        assert not Activity.objects.exists()

@@ -1,0 +1,347 @@
+"""Processing → deleted or queued again. Each attempt has one accepted outcome; all others change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from activities.models import Activity
+from execution import finishing
+from execution.models import Execution, Worker, WorkerTask
+from execution.models.task import Finish
+from execution.steps.base import Outcome
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    attempts,
+    break_down,
+    claim,
+    end,
+    everything,
+    fresh,
+    make_worker,
+    seconds,
+    start,
+    step,
+    step_statuses,
+)
+from tests.refusing import database_that_refuses
+
+pytestmark = pytest.mark.django_db
+
+
+def test_the_task_is_deleted_and_its_activity_tells_the_outcome() -> None:
+    execution = start(step())
+    worker = make_worker()
+    (task,) = claim(worker)
+    accepted = end(
+        worker,
+        task,
+        status="complete_with_warning",
+        now=NOW + seconds(3),
+        message="3 of 4",
+        result={"rows": [1, 2]},
+        items_total=4,
+        items_failed=1,
+    )
+    assert accepted == {task.pk}
+    assert not WorkerTask.objects.exists()
+    (activity,) = attempts(execution)
+    assert activity.status == Activity.Status.COMPLETE_WITH_WARNING
+    assert (activity.executed_at, activity.finished_at) == (NOW + seconds(3), NOW + seconds(3))
+    assert (activity.message, activity.result) == ("3 of 4", {"rows": [1, 2]})
+    assert (activity.items_total, activity.items_failed) == (4, 1)
+    assert activity.worker_id == worker.pk
+
+
+def test_an_error_is_kept_with_its_traceback() -> None:
+    execution = start(step())
+    worker = make_worker()
+    end(worker, *claim(worker), status="failed_with_error", error="no such host", traceback="line 1\nline 2")
+    (activity,) = attempts(execution)
+    assert (activity.error, activity.traceback) == ("no such host", "line 1\nline 2")
+
+
+def test_text_that_no_database_takes_is_cleaned() -> None:
+    execution = start(step())
+    worker = make_worker()
+    end(worker, *claim(worker), message="a\0b", result={"k\0": ["\ud800", "é"]})
+    (activity,) = attempts(execution)
+    assert activity.message == "a\N{REPLACEMENT CHARACTER}b"
+    assert activity.result == {"k\N{REPLACEMENT CHARACTER}": ["\N{REPLACEMENT CHARACTER}", "é"]}
+
+
+class TestRefused:
+    """The fence is (task, attempt, worker): whoever lost the place changes nothing."""
+
+    def test_a_second_outcome_of_the_same_attempt(self) -> None:
+        start(step(), step("other", 1))
+        worker = make_worker()
+        (task,) = claim(worker)
+        end(worker, task)
+        self.refuse(worker, task)
+
+    def test_an_outcome_from_another_worker(self) -> None:
+        start(step())
+        (task,) = claim(make_worker())
+        self.refuse(make_worker(), task)
+
+    def test_an_outcome_of_an_earlier_attempt_of_the_same_worker(self) -> None:
+        start(step(max_retries=1))
+        worker = make_worker()
+        (first,) = claim(worker)
+        break_down(worker, first)
+        (second,) = claim(worker, now=NOW + seconds(10))
+        assert (second.pk, second.attempt) == (first.pk, 2)
+        self.refuse(worker, first)
+
+    def test_an_outcome_after_recovery(self) -> None:
+        start(step())
+        worker = make_worker()
+        (task,) = claim(worker)
+        self.lose(worker)
+        self.refuse(worker, task)
+
+    def test_an_outcome_after_recovery_and_another_claim(self) -> None:
+        start(step())
+        worker = make_worker()
+        (task,) = claim(worker)
+        self.lose(worker)
+        claim(make_worker())
+        self.refuse(worker, task)
+
+    def test_an_outcome_after_terminate(self) -> None:
+        execution = start(step(), step("next", 1))
+        worker = make_worker()
+        (task,) = claim(worker)
+        execution.terminate(initiator=SOMEBODY, now=NOW)
+        self.refuse(worker, task)
+
+    def test_an_outcome_of_a_task_that_was_released(self) -> None:
+        start(step())
+        worker = make_worker()
+        (task,) = claim(worker)
+        WorkerTask.objects.release([task], worker_id=worker.pk)
+        self.refuse(worker, task)
+
+    def test_the_good_ones_of_a_batch_are_accepted_all_the_same(self) -> None:
+        execution = start(step("good"), step("stale"))
+        worker = make_worker()
+        good, stale = claim(worker)
+        WorkerTask.objects.filter(pk=stale.pk).update(attempt=2)
+        assert end(worker, good, stale) == {good.pk}
+        assert step_statuses(execution) == {"good": ["complete"], "stale": ["in_progress"]}
+
+    def test_they_are_counted_and_logged(self, caplog: pytest.LogCaptureFixture) -> None:
+        start(step("a"), step("b"))
+        worker = make_worker()
+        tasks = claim(worker)
+        self.lose(worker)
+        finishing.finish([Finish(task, outcome()) for task in tasks], worker_id=worker.pk, now=NOW)
+        assert fresh(worker).stale_refused == 2
+        assert caplog.text.count("stale outcome refused") == 2
+
+    def lose(self, worker: Worker) -> None:
+        Worker.objects.filter(pk=worker.pk).bury(now=NOW)
+        WorkerTask.objects.recover(now=NOW)
+
+    def refuse(self, worker: Worker, task: WorkerTask) -> None:
+        before = everything()
+        assert end(worker, task, result="late", now=NOW + seconds(100)) == set()
+        assert break_down(worker, task, now=NOW + seconds(100)) == set()
+        assert break_down(worker, task, now=NOW + seconds(100), interrupted="drain") == set()
+        assert everything() == before
+
+
+def test_a_late_outcome_counts_as_long_as_nobody_recovered_the_task() -> None:
+    execution = start(step())
+    worker = make_worker()
+    (task,) = claim(worker)
+    Worker.objects.filter(pk=worker.pk).bury(now=NOW)
+    assert end(worker, task, now=NOW + timedelta(hours=1)) == {task.pk}
+    assert step_statuses(execution) == {"work": ["complete"]}
+
+
+class TestRetries:
+    def test_the_same_row_is_queued_again_after_its_delay(self) -> None:
+        execution = start(step(max_retries=3, retry_seconds=10))
+        worker = make_worker()
+        (task,) = claim(worker)
+        break_down(worker, task)
+        again = fresh(task)
+        assert (again.status, again.attempt, again.worker_id, again.claimed_at) == ("queued", 2, None, None)
+        assert (again.failures, again.crashes) == (1, 0)
+        assert again.available_at == NOW + seconds(10)
+        assert fresh(execution).status == Execution.Status.IN_PROGRESS
+
+    def test_each_attempt_has_its_activity_linked_to_the_one_before(self) -> None:
+        execution = start(step(max_retries=2))
+        worker = make_worker()
+        now = NOW
+        for _ in range(3):
+            (task,) = claim(worker, now=now)
+            break_down(worker, task, now=now)
+            now += seconds(600)
+        first, second, third = attempts(execution)
+        assert [a.attempt for a in (first, second, third)] == [1, 2, 3]
+        assert (first.retry_of, second.retry_of, third.retry_of) == (None, first, second)
+        for activity in (second, third):
+            for name in ("task_key", "parent", "target_name", "line", "step_index", "initiator_name"):
+                assert getattr(activity, name) == getattr(first, name)
+        assert third.chain() == [first, second, third]
+
+    def test_the_next_activity_is_pending_until_it_is_claimed(self) -> None:
+        execution = start(step(max_retries=1))
+        worker = make_worker()
+        break_down(worker, *claim(worker))
+        assert step_statuses(execution) == {"work": ["failed_with_error", "pending"]}
+        claim(worker, now=NOW + seconds(10))
+        assert step_statuses(execution) == {"work": ["failed_with_error", "in_progress"]}
+
+    def test_the_idempotency_key_stays_the_same(self) -> None:
+        start(step(max_retries=1))
+        worker = make_worker()
+        (first,) = claim(worker)
+        break_down(worker, first)
+        (second,) = claim(worker, now=NOW + seconds(10))
+        assert (second.work.key, second.work.attempt) == (first.work.key, 2)
+
+    def test_four_attempts_10_20_and_40_seconds_apart(self) -> None:
+        execution = start(step(max_retries=3, retry_seconds=10))
+        worker, now, starts = make_worker(), NOW, []
+        while WorkerTask.objects.exists():
+            now = WorkerTask.objects.get().available_at
+            starts.append((now - NOW).total_seconds())
+            assert claim(worker, now=now - seconds(0.001)) == [] or now == NOW
+            break_down(worker, *claim(worker, now=now), now=now)
+        assert starts == [0, 10, 30, 70]
+        assert fresh(execution).status == Execution.Status.FAILED
+
+    def test_a_later_success_makes_the_execution_complete(self) -> None:
+        execution = start(step(max_retries=1), step("next", 1))
+        worker = make_worker()
+        break_down(worker, *claim(worker))
+        end(worker, *claim(worker, now=NOW + seconds(10)))
+        end(worker, *claim(worker, now=NOW + seconds(10)))
+        assert fresh(execution).status == Execution.Status.COMPLETED
+
+    def test_a_timeout_counts_as_a_failure(self) -> None:
+        start(step(max_retries=1))
+        worker = make_worker()
+        (task,) = claim(worker)
+        break_down(worker, task, interrupted="timeout")
+        assert (fresh(task).failures, fresh(task).crashes) == (1, 0)
+
+    @pytest.mark.parametrize("status", ["complete", "complete_with_warning", "skipped", "cancelled"])
+    def test_only_failures_are_retried(self, status: str) -> None:
+        start(step(max_retries=3))
+        worker = make_worker()
+        end(worker, *claim(worker), status=status, can_retry=True)
+        assert not WorkerTask.objects.exists()
+
+    def test_what_cannot_be_cured_is_not_retried(self) -> None:
+        execution = start(step(max_retries=3))
+        worker = make_worker()
+        break_down(worker, *claim(worker), can_retry=False)
+        assert step_statuses(execution) == {"work": ["failed_with_error"]}
+        assert fresh(execution).status == Execution.Status.FAILED
+
+    def test_a_drain_is_queued_again_at_once_and_counts_to_neither_budget(self) -> None:
+        start(step(max_retries=0))
+        worker = make_worker()
+        for attempt in range(1, 6):
+            (task,) = claim(worker)
+            assert task.attempt == attempt
+            break_down(worker, task, interrupted="drain", error="worker stopped")
+            again = fresh(task)
+            assert (again.status, again.failures, again.crashes) == ("queued", 0, 0)
+            assert again.available_at == NOW
+
+    def test_failures_crashes_and_drains_have_budgets_of_their_own(self) -> None:
+        execution = start(step(max_retries=1, retry_seconds=0))
+        worker = make_worker()
+        for interrupted in ("lost", "drain", None, "lost", "drain"):
+            break_down(worker, *claim(worker), interrupted=interrupted)
+        task = WorkerTask.objects.get()
+        assert (task.attempt, task.failures, task.crashes) == (6, 1, 2)
+        break_down(worker, *claim(worker))
+        assert fresh(execution).status == Execution.Status.FAILED
+        assert step_statuses(execution) == {"work": ["failed_with_error"] * 6}
+
+    def test_a_job_without_an_execution_is_retried_too(self) -> None:
+        (task,) = WorkerTask.objects.enqueue([step("job", max_retries=1)], initiator=SOMEBODY, now=NOW)
+        worker = make_worker()
+        break_down(worker, *claim(worker))
+        assert fresh(task).attempt == 2
+        break_down(worker, *claim(worker, now=NOW + seconds(10)))
+        assert [a.status for a in task.activity.chain()] == ["failed_with_error"] * 2
+        assert not WorkerTask.objects.exists()
+
+
+class TestTheDatabaseRefuses:
+    """Three levels, so that no activity stays in progress because of its own outcome."""
+
+    @pytest.fixture(autouse=True)
+    def refusing(self) -> Iterator[None]:
+        with database_that_refuses():
+            yield
+
+    def test_the_refused_outcome_becomes_a_failure_that_says_so(self) -> None:
+        execution = start(step(max_retries=3))
+        worker = make_worker()
+        self.finish(worker, claim(worker), {"work": "poison"})
+        (activity,) = attempts(execution)
+        assert activity.status == Activity.Status.FAILED_WITH_ERROR
+        assert "The database refused the outcome: this row is refused" in activity.error
+        assert activity.result is None
+        assert fresh(execution).status == Execution.Status.FAILED
+        assert not WorkerTask.objects.exists()
+
+    def test_the_others_of_its_batch_keep_their_outcomes(self) -> None:
+        execution = start(step("a"), step("bad"), step("b"))
+        worker = make_worker()
+        self.finish(worker, claim(worker), {"a": 1, "bad": "poison", "b": 2})
+        assert step_statuses(execution) == {
+            "a": ["complete"],
+            "bad": ["failed_with_error"],
+            "b": ["complete"],
+        }
+        assert not WorkerTask.objects.exists()
+        assert fresh(worker).stale_refused == 0
+
+    def test_a_refused_failure_is_a_failure_too(self) -> None:
+        execution = start(step(max_retries=0))
+        worker = make_worker()
+        self.finish(worker, claim(worker), {"work": "poison"}, status="failed_with_error", can_retry=True)
+        assert step_statuses(execution) == {"work": ["failed_with_error"]}
+
+    def finish(self, worker: Worker, tasks: list[WorkerTask], results: dict[str, Any], **fields: Any) -> None:
+        outcomes = [Finish(task, outcome(result=results[task.name], **fields)) for task in tasks]
+        finishing.finish(outcomes, worker_id=worker.pk, now=NOW)
+
+
+class TestAfterAnAmbiguousCommit:
+    """An error at COMMIT does not say whether it was carried out: only what is still held is repeated."""
+
+    def test_what_was_recorded_is_not_repeated(self) -> None:
+        start(step("recorded"), step("lost answer"))
+        worker = make_worker()
+        done, open_ = claim(worker)
+        end(worker, done)
+        both = [Finish(task, outcome()) for task in (done, open_)]
+        assert [f.task for f in finishing.still_held(both, worker_id=worker.pk)] == [open_]
+
+    def test_what_was_turned_into_a_retry_is_not_repeated(self) -> None:
+        start(step(max_retries=1))
+        worker = make_worker()
+        (task,) = claim(worker)
+        break_down(worker, task)
+        claim(worker, now=NOW + seconds(10))
+        assert finishing.still_held([Finish(task, outcome())], worker_id=worker.pk) == []
+
+
+def outcome(status: str = "complete", **fields: Any) -> Outcome:
+    return Outcome(status=status, executed_at=NOW, finished_at=NOW, **fields)

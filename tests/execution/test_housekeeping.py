@@ -1,0 +1,229 @@
+"""Chores, done once for all processes: what is old goes, what lives stays."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connections
+
+from activities.models import Activity, ActivityItem, OutputLine
+from execution import housekeeping
+from execution.housekeeping import keep_house
+from execution.invoker import invoke, trigger
+from execution.models import Chore, Execution, Worker, WorkerTask
+from schedules.generator import generate
+from schedules.models import Occurrence
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    claim,
+    end,
+    everything,
+    fresh,
+    make_schedule,
+    make_worker,
+    run_until_idle,
+    start,
+    step,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+def days(number: float) -> timedelta:
+    return timedelta(days=number)
+
+
+def ended(at: datetime, *steps: dict[str, Any]) -> Execution:
+    """An execution that ran at this time, and is accounted."""
+    execution = start(*(steps or [step("a", 0, "talk")]), now=at)
+    run_until_idle(now=at)
+    invoke(at)
+    return fresh(execution)
+
+
+class TestOnceForAll:
+    def test_the_first_who_asks_does_it_and_nobody_else_until_the_time_is_over(self) -> None:
+        hour = timedelta(hours=1)
+        assert Chore.objects.take("dishes", every=hour, now=NOW)
+        assert not Chore.objects.take("dishes", every=hour, now=NOW)
+        assert not Chore.objects.take("dishes", every=hour, now=NOW + hour * 0.99)
+        assert Chore.objects.take("dishes", every=hour, now=NOW + hour)
+
+    @pytest.mark.django_db(transaction=True)
+    def test_of_many_who_ask_at_the_same_moment_one_does_it(self) -> None:
+        def ask(_: int) -> bool:
+            try:
+                return Chore.objects.take("dishes", every=timedelta(hours=1), now=NOW)
+            finally:
+                connections.close_all()
+
+        with ThreadPoolExecutor(8) as workers:
+            assert sorted(workers.map(ask, range(8))) == [False] * 7 + [True]
+
+    def test_each_chore_has_its_own_time(self) -> None:
+        assert Chore.objects.take("dishes", every=days(1), now=NOW)
+        assert Chore.objects.take("laundry", every=days(1), now=NOW)
+
+    def test_two_workers_keep_house_once_in_six_hours(self, duties: list[str]) -> None:
+        for late in (0, 1, 5.9, 6, 6.1, 12):
+            keep_house(NOW + timedelta(hours=late))
+        assert duties == ["done"] * 3
+
+    def test_a_chore_that_fails_stops_no_other_and_is_tried_again(
+        self, monkeypatch: pytest.MonkeyPatch, duties: list[str]
+    ) -> None:
+        broken = housekeeping.Duty("broken", timedelta(hours=1), lambda now: 1 // 0)
+        monkeypatch.setattr(housekeeping, "duties", [broken, *housekeeping.duties])
+        keep_house(NOW)
+        assert duties == ["done"]
+
+    def test_a_chore_goes_on_in_small_batches_until_nothing_is_left(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        left = [housekeeping.BATCH, housekeeping.BATCH, 3, 0]
+        monkeypatch.setattr(housekeeping, "duties", [])
+        housekeeping.register("eat", every=timedelta(hours=1), once=lambda now: left.pop(0))
+        while keep_house(NOW):
+            pass
+        assert left == [0]
+
+    @pytest.fixture
+    def duties(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        done: list[str] = []
+
+        def once(now: datetime) -> int:
+            done.append("done")
+            return 0
+
+        monkeypatch.setattr(housekeeping, "duties", [])
+        housekeeping.register("test", every=timedelta(hours=6), once=once)
+        return done
+
+
+class TestHistory:
+    def test_executions_go_with_activities_output_and_items_after_90_days(self) -> None:
+        execution = ended(NOW)
+        keep_house(NOW + days(90))
+        assert Execution.objects.filter(pk=execution.pk).exists()
+        keep_house(NOW + days(91))
+        assert not Execution.objects.exists()
+        assert not Activity.objects.filter(operation=Activity.RUN).exists()
+        assert not OutputLine.objects.exists()
+        assert not ActivityItem.objects.exists()
+
+    def test_a_chain_of_retries_goes_as_a_whole(self) -> None:
+        ended(NOW, step("a", 0, "fail", max_retries=2, retry_seconds=0))
+        assert Activity.objects.filter(operation=Activity.RUN).count() == 4
+        keep_house(NOW + days(91))
+        assert not Activity.objects.filter(operation=Activity.RUN).exists()
+
+    def test_younger_ones_stay(self) -> None:
+        old, young = ended(NOW), ended(NOW + days(60))
+        keep_house(NOW + days(91))
+        assert list(Execution.objects.all()) == [young]
+        assert Activity.objects.filter(parent=young.activity_id).exists()
+        assert not Activity.objects.filter(pk=old.activity_id).exists()
+
+    def test_what_still_runs_stays_however_old(self) -> None:
+        running = start(step("a"), step("b", 1))
+        worker = make_worker()
+        (task,) = claim(worker)
+        keep_house(NOW + days(1_000))
+        assert fresh(running).status == Execution.Status.IN_PROGRESS
+        assert end(worker, task) == {task.pk}
+
+    def test_what_nobody_has_accounted_yet_stays(self) -> None:
+        execution = start()
+        run_until_idle()
+        keep_house(NOW + days(1_000))
+        assert Execution.objects.filter(pk=execution.pk).exists()
+
+    def test_the_schedule_and_its_counters_stay(self) -> None:
+        schedule = ended(NOW).schedule
+        assert schedule is not None
+        keep_house(NOW + days(1_000))
+        assert fresh(schedule).started_count == 1
+
+    def test_many_go_in_one_night(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(housekeeping, "BATCH", 2)
+        for _ in range(5):
+            ended(NOW, step())
+        while keep_house(NOW + days(91)):
+            pass
+        assert not Execution.objects.exists()
+
+    def test_jobs_without_an_execution_go_too(self) -> None:
+        _, open_ = WorkerTask.objects.enqueue(
+            [step("done"), step("open", pool="nobody")], initiator=SOMEBODY, now=NOW
+        )
+        worker = make_worker()
+        end(worker, *claim(worker, pools=["default"]))
+        keep_house(NOW + days(91))
+        assert list(Activity.objects.all()) == [open_.activity]
+        assert WorkerTask.objects.get() == open_
+
+    def test_the_time_is_a_setting(self, settings: Any) -> None:
+        settings.JIM_RETENTION_DAYS = 7
+        ended(NOW)
+        keep_house(NOW + days(8))
+        assert not Execution.objects.exists()
+
+
+class TestOccurrences:
+    def test_settled_ones_go_after_90_days(self) -> None:
+        make_schedule(spec={"cron": ["* * * * *"]})
+        generate(NOW + timedelta(minutes=3))
+        invoke(NOW + timedelta(minutes=3))
+        keep_house(NOW + days(91))
+        assert list(Occurrence.objects.values_list("status", flat=True)) == ["started"]
+        run_until_idle(now=NOW + days(91))
+        invoke(NOW + days(91))
+        keep_house(NOW + days(182))
+        assert not Occurrence.objects.exists()
+
+    def test_pending_ones_stay(self) -> None:
+        make_schedule(spec={"cron": ["* * * * *"]}, paused=True)
+        generate(NOW + timedelta(minutes=3))
+        keep_house(NOW + days(1_000))
+        assert Occurrence.objects.pending().count() == 3
+
+    def test_one_whose_execution_is_still_kept_stays(self) -> None:
+        trigger(make_schedule(), initiator=SOMEBODY, now=NOW)
+        keep_house(NOW + days(1_000))
+        assert Occurrence.objects.count() == 1
+
+
+class TestTheRest:
+    def test_administrative_records_stay_ten_years(self) -> None:
+        make_schedule()
+        keep_house(NOW + days(3_649))
+        assert Activity.objects.filter(operation="create").exists()
+        keep_house(NOW + days(3_651))
+        assert not Activity.objects.exists()
+
+    def test_ended_workers_go_after_a_day(self) -> None:
+        gone, dead, living = make_worker(), make_worker(), make_worker()
+        gone.stop(NOW)
+        Worker.objects.filter(pk=dead.pk).bury(now=NOW)
+        keep_house(NOW + days(0.9))
+        assert Worker.objects.count() == 3
+        keep_house(NOW + days(1.5))
+        assert list(Worker.objects.all()) == [living]
+
+    def test_one_whose_tasks_are_not_recovered_yet_stays(self) -> None:
+        start()
+        worker = make_worker()
+        claim(worker)
+        Worker.objects.filter(pk=worker.pk).bury(now=NOW)
+        keep_house(NOW + days(10))
+        assert Worker.objects.filter(pk=worker.pk).exists()
+
+    def test_in_a_tidy_house_nothing_changes(self) -> None:
+        ended(NOW)
+        before = everything()
+        keep_house(NOW + days(0.5))
+        assert everything() == before

@@ -1,0 +1,166 @@
+"""A batch is a handful of statements, whatever its size. The numbers are pinned: one more is a decision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import pytest
+from django.db import connection
+
+from execution import recovery
+from execution.invoker import invoke
+from execution.models import Execution, Worker, WorkerTask
+from execution.recorder import Said, write
+from execution.scheduler import is_due, next_due
+from schedules.generator import generate
+from tests.base import NOW, SOMEBODY, break_down, claim, end, make_schedule, make_worker, seconds, start, step
+
+pytestmark = [pytest.mark.django_db, pytest.mark.parametrize("size", [1, 50])]
+DUE = NOW + seconds(60)
+# What: on SQLite, on PostgreSQL (one more where listeners are told). Two of each change are the transaction's
+# own: a savepoint here, BEGIN and COMMIT in real life.
+STATEMENTS = {
+    "generate": (8, 8),
+    "start": (17, 18),
+    "claim": (6, 6),
+    "finish": (6, 6),
+    "advance": (10, 11),
+    "complete": (12, 12),
+    "retry": (8, 9),
+    "fail": (12, 12),
+    "account": (11, 11),
+    "cancel": (16, 17),
+    "recover": (15, 16),
+    "say": (6, 6),
+    "look": (8, 8),
+}
+Pinned = Callable[[str], AbstractContextManager[object]]
+
+
+@pytest.fixture
+def pinned(django_assert_num_queries: Callable[[int], AbstractContextManager[object]]) -> Pinned:
+    return lambda what: django_assert_num_queries(STATEMENTS[what][connection.vendor == "postgresql"])
+
+
+@pytest.fixture
+def worker() -> Worker:
+    return make_worker()
+
+
+def make_due(size: int) -> None:
+    """So many schedules with a pending occurrence; each has a group of two steps, then one step."""
+    steps = step("a", max_retries=1), step("b"), step("c", 1)
+    for _ in range(size):
+        make_schedule(*steps, spec={"cron": ["* * * * *"]})
+    generate(DUE)
+
+
+def claimed(worker: Worker, size: int) -> tuple[list[WorkerTask], list[WorkerTask]]:
+    """The first groups of so many executions, claimed: all tasks called a, all called b."""
+    make_due(size)
+    invoke(DUE)
+    tasks = claim(worker, limit=1_000, now=DUE)
+    assert len(tasks) == 2 * size
+    return [task for task in tasks if task.name == "a"], [task for task in tasks if task.name == "b"]
+
+
+def test_generate(size: int, pinned: Pinned) -> None:
+    for _ in range(size):
+        make_schedule(spec={"cron": ["* * * * *"]})
+    with pinned("generate"):
+        generate(DUE)
+
+
+def test_start(size: int, pinned: Pinned) -> None:
+    make_due(size)
+    with pinned("start"):
+        invoke(DUE)
+    assert Execution.objects.count() == size
+    assert WorkerTask.objects.count() == 3 * size
+
+
+def test_claim(size: int, pinned: Pinned, worker: Worker) -> None:
+    make_due(size)
+    invoke(DUE)
+    with pinned("claim"):
+        assert len(claim(worker, limit=1_000, now=DUE)) == 2 * size
+
+
+def test_finish(size: int, pinned: Pinned, worker: Worker) -> None:
+    firsts, _ = claimed(worker, size)
+    with pinned("finish"):
+        assert len(end(worker, *firsts, now=DUE)) == size
+
+
+def test_finish_and_advance(size: int, pinned: Pinned, worker: Worker) -> None:
+    firsts, seconds_ = claimed(worker, size)
+    end(worker, *firsts, now=DUE)
+    with pinned("advance"):
+        end(worker, *seconds_, now=DUE)
+    assert WorkerTask.objects.queued().count() == size
+
+
+def test_finish_and_complete(size: int, pinned: Pinned, worker: Worker) -> None:
+    firsts, seconds_ = claimed(worker, size)
+    end(worker, *firsts, *seconds_, now=DUE)
+    last = claim(worker, limit=1_000, now=DUE)
+    with pinned("complete"):
+        end(worker, *last, now=DUE)
+    assert Execution.objects.filter(status="completed").count() == size
+
+
+def test_finish_and_retry(size: int, pinned: Pinned, worker: Worker) -> None:
+    firsts, _ = claimed(worker, size)
+    with pinned("retry"):
+        assert len(break_down(worker, *firsts, now=DUE)) == size
+
+
+def test_finish_and_fail(size: int, pinned: Pinned, worker: Worker) -> None:
+    firsts, seconds_ = claimed(worker, size)
+    end(worker, *firsts, now=DUE)
+    with pinned("fail"):
+        break_down(worker, *seconds_, now=DUE)
+    assert Execution.objects.filter(status="failed").count() == size
+
+
+def test_account(size: int, pinned: Pinned, worker: Worker) -> None:
+    firsts, seconds_ = claimed(worker, size)
+    end(worker, *firsts, now=DUE)
+    break_down(worker, *seconds_, now=DUE)
+    with pinned("account"):
+        invoke(DUE)
+    assert not Execution.objects.unaccounted().exists()
+
+
+def test_cancel(size: int, pinned: Pinned, worker: Worker) -> None:
+    execution = start(*(step(f"step {number}") for number in range(size)), step("last", 1))
+    with pinned("cancel"):
+        execution.cancel(initiator=SOMEBODY, now=NOW)
+
+
+def test_recover(size: int, pinned: Pinned, worker: Worker) -> None:
+    claimed(worker, size)
+    worker.stop(DUE)
+    with pinned("recover"):
+        recovery.recover(DUE)
+    assert WorkerTask.objects.queued().count() == 2 * size
+
+
+def test_what_running_steps_say(size: int, pinned: Pinned, worker: Worker) -> None:
+    firsts, seconds_ = claimed(worker, size)
+    saids = [Said(task.activity_id, lambda: DUE) for task in firsts + seconds_]
+    for said in saids:
+        said.output("stdout", ["hello"])
+        said.item("ada", "ok", "")
+        said.progress(1, 2, "half")
+    with pinned("say"):
+        write(saids, worker_id=worker.pk)
+
+
+def test_looking_whether_anything_is_due(size: int, pinned: Pinned) -> None:
+    for _ in range(size):
+        make_schedule(spec={"cron": ["0 0 1 1 *"]})
+    with pinned("look"):
+        assert not is_due(NOW)
+        next_due(NOW)

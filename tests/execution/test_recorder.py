@@ -1,0 +1,227 @@
+"""What running steps say reaches the database while they run, and only while their worker still runs them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import OperationalError
+
+from activities.models import Activity, ActivityItem, OutputLine
+from execution import recovery
+from execution.models import Worker, WorkerTask
+from execution.recorder import CUT_OFF, Said, write
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    claim,
+    end,
+    everything,
+    make_worker,
+    start,
+    step,
+)
+from tests.refusing import database_that_refuses
+
+pytestmark = pytest.mark.django_db
+MANY = 2_000
+
+
+@pytest.fixture
+def worker() -> Worker:
+    return make_worker()
+
+
+def running(worker: Worker, *, count: int = 1) -> list[Said]:
+    """The sinks of so many steps that run on this worker."""
+    start(*(step(f"step {number}") for number in range(count)))
+    return [Said(task.activity_id, lambda: NOW) for task in claim(worker, limit=count)]
+
+
+def lines(said: Said) -> list[str]:
+    return list(OutputLine.objects.filter(activity=said.activity_id).values_list("text", flat=True))
+
+
+def test_output_is_kept_line_by_line_with_its_stream_and_time(worker: Worker) -> None:
+    (said,) = running(worker)
+    said.output("stdout", ["one", "two"])
+    said.output("stderr", ["oops"])
+    assert write([said], worker_id=worker.pk) == set()
+    kept = OutputLine.objects.values_list("number", "stream", "text", "written_at")
+    assert list(kept) == [(1, "stdout", "one", NOW), (2, "stdout", "two", NOW), (3, "stderr", "oops", NOW)]
+
+
+def test_what_comes_later_is_added(worker: Worker) -> None:
+    (said,) = running(worker)
+    for text in ("one", "two", "three"):
+        said.output("stdout", [text])
+        write([said], worker_id=worker.pk)
+    assert lines(said) == ["one", "two", "three"]
+    before = everything()
+    write([said], worker_id=worker.pk)
+    assert everything() == before
+
+
+def test_items_are_kept_with_outcome_and_message(worker: Worker) -> None:
+    (said,) = running(worker)
+    said.item("cn=ada", "ok", "")
+    said.item("x" * 300, "failed", "no such object")
+    write([said], worker_id=worker.pk)
+    kept = ActivityItem.objects.order_by("pk").values_list("name", "outcome", "message", "created_at")
+    assert list(kept) == [("cn=ada", "ok", "", NOW), ("x" * 255, "failed", "no such object", NOW)]
+
+
+def test_of_progress_only_the_last_word_counts(worker: Worker) -> None:
+    (said,) = running(worker)
+    said.progress(1, 10, "first")
+    said.progress(7, 10, "second")
+    write([said], worker_id=worker.pk)
+    activity = Activity.objects.get(pk=said.activity_id)
+    assert (activity.progress_done, activity.progress_total, activity.message) == (7, 10, "second")
+    assert said.message == "second"
+
+
+def test_progress_may_have_no_total(worker: Worker) -> None:
+    (said,) = running(worker)
+    said.progress(5, None, "")
+    write([said], worker_id=worker.pk)
+    activity = Activity.objects.get(pk=said.activity_id)
+    assert (activity.progress_done, activity.progress_total) == (5, None)
+
+
+def test_text_that_no_database_takes_is_cleaned(worker: Worker) -> None:
+    (said,) = running(worker)
+    said.output("stdout", ["a\0b", "\ud800"])
+    said.item("n\0", "ok", "\udfff")
+    said.progress(1, 2, "m\0")
+    assert write([said], worker_id=worker.pk) == set()
+    assert lines(said) == ["a\N{REPLACEMENT CHARACTER}b", "\N{REPLACEMENT CHARACTER}"]
+
+
+class TestTheFence:
+    """Zero rows mean that the attempt is somebody else's by now: the worker is told to stop the step."""
+
+    def test_another_worker_cannot_speak_for_it(self, worker: Worker) -> None:
+        self.refuse(running(worker)[0], make_worker())
+
+    def test_after_its_end_nothing_is_added(self, worker: Worker) -> None:
+        start(step())
+        (task,) = claim(worker)
+        end(worker, task)
+        self.refuse(Said(task.activity_id, lambda: NOW), worker)
+
+    def test_after_recovery_nothing_is_added(self, worker: Worker) -> None:
+        (said,) = running(worker)
+        Worker.objects.filter(pk=worker.pk).bury(now=NOW)
+        recovery.recover(NOW)
+        claim(make_worker())
+        self.refuse(said, worker)
+
+    def test_after_terminate_nothing_is_added(self, worker: Worker) -> None:
+        execution = start(step())
+        (task,) = claim(worker)
+        execution.terminate(initiator=SOMEBODY, now=NOW)
+        self.refuse(Said(task.activity_id, lambda: NOW), worker)
+
+    def test_after_a_release_nothing_is_added(self, worker: Worker) -> None:
+        start(step())
+        (task,) = claim(worker)
+        WorkerTask.objects.release([task], worker_id=worker.pk)
+        self.refuse(Said(task.activity_id, lambda: NOW), worker)
+
+    def test_the_others_are_written_all_the_same(self, worker: Worker) -> None:
+        lost, kept = running(worker, count=2)
+        Activity.objects.filter(pk=lost.activity_id).update(worker_id=make_worker().pk)
+        for said in (lost, kept):
+            said.output("stdout", ["hello"])
+        assert write([lost, kept], worker_id=worker.pk) == {lost.activity_id}
+        assert (lines(lost), lines(kept)) == ([], ["hello"])
+
+    def refuse(self, said: Said, worker: Worker) -> None:
+        before = everything()
+        said.output("stdout", ["late"])
+        assert write([said], worker_id=worker.pk) == {said.activity_id}
+        said.item("late", "ok", "")
+        assert write([said], worker_id=worker.pk) == {said.activity_id}
+        said.progress(9, 9, "late")
+        assert write([said], worker_id=worker.pk) == {said.activity_id}
+        assert everything() == before
+
+
+class TestTheCap:
+    def test_after_so_many_lines_one_marker_ends_it(self, worker: Worker, settings: Any) -> None:
+        settings.JIM_OUTPUT_LINES = 3
+        (said,) = running(worker)
+        for number in range(10):
+            said.output("stdout", [f"line {number}"])
+        write([said], worker_id=worker.pk)
+        assert lines(said) == ["line 0", "line 1", "line 2", CUT_OFF]
+        marker = OutputLine.objects.get(text=CUT_OFF)
+        assert (marker.stream, marker.number) == ("log", 4)
+
+    def test_after_so_many_bytes_too(self, worker: Worker, settings: Any) -> None:
+        settings.JIM_OUTPUT_BYTES = 20
+        (said,) = running(worker)
+        said.output("stdout", ["é" * 4, "é" * 4, "xy"])
+        said.output("stdout", ["never"])
+        write([said], worker_id=worker.pk)
+        assert lines(said) == ["é" * 4, "é" * 4, CUT_OFF]
+
+    def test_items_and_progress_still_count(self, worker: Worker, settings: Any) -> None:
+        settings.JIM_OUTPUT_LINES = 1
+        (said,) = running(worker)
+        said.output("stdout", ["one", "two"])
+        said.item("later", "ok", "")
+        said.progress(1, 1, "done")
+        write([said], worker_id=worker.pk)
+        assert ActivityItem.objects.count() == 1
+        assert Activity.objects.get(pk=said.activity_id).message == "done"
+
+
+class TestAGreatDeal:
+    def test_all_that_one_step_may_say_arrives_in_order(self, worker: Worker) -> None:
+        (said,) = running(worker)
+        said.output("stdout", [str(number) for number in range(9_999)])
+        write([said], worker_id=worker.pk)
+        assert lines(said) == [str(number) for number in range(9_999)]
+
+    def test_many_steps_may_talk_at_once(self, worker: Worker) -> None:
+        saids = running(worker, count=30)
+        for said in saids:
+            said.output("stdout", ["x"] * MANY)
+        assert write(saids, worker_id=worker.pk) == set()
+        assert OutputLine.objects.count() == 30 * MANY
+
+
+class TestTrouble:
+    def test_while_the_database_is_away_it_is_kept_and_written_later(self, worker: Worker) -> None:
+        (said,) = running(worker)
+        said.output("stdout", ["one"])
+        said.progress(1, 3, "old")
+        trouble = database_that_refuses(
+            "1 = 1", table="activities_outputline", event="INSERT", error="trouble"
+        )
+        with trouble, pytest.raises(OperationalError):
+            write([said], worker_id=worker.pk)
+        said.output("stdout", ["two"])
+        said.progress(2, 3, "new")
+        assert write([said], worker_id=worker.pk) == set()
+        assert lines(said) == ["one", "two"]
+        assert Activity.objects.get(pk=said.activity_id).message == "new"
+
+    def test_what_the_database_refuses_is_dropped_and_costs_the_others_nothing(self, worker: Worker) -> None:
+        bad, good = running(worker, count=2)
+        bad.output("stdout", ["poison"])
+        good.output("stdout", ["hello"])
+        with database_that_refuses("NEW.text LIKE '%poison%'", table="activities_outputline", event="INSERT"):
+            assert write([bad, good], worker_id=worker.pk) == set()
+        assert (lines(bad), lines(good)) == ([], ["hello"])
+
+    def test_progress_too_large_for_the_database_costs_nobody_anything(self, worker: Worker) -> None:
+        bad, good = running(worker, count=2)
+        bad.progress(10**30, -(10**30), "counting atoms")
+        bad.output("stdout", ["hello"])
+        good.output("stdout", ["hello"])
+        assert write([bad, good], worker_id=worker.pk) == set()
+        assert (lines(bad), lines(good)) == (["hello"], ["hello"])
+        assert Activity.objects.get(pk=bad.activity_id).message == "counting atoms"

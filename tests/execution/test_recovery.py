@@ -1,0 +1,357 @@
+"""Nothing stays "running" that nobody runs; nothing that runs is taken away."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from activities.models import Activity
+from execution import recovery
+from execution.lifeline import Lifeline, proven_dead
+from execution.models import Chore, Execution, Worker, WorkerTask
+from execution.scheduler import tick
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    attempts,
+    break_down,
+    claim,
+    end,
+    everything,
+    fresh,
+    make_worker,
+    queue,
+    run_until_idle,
+    seconds,
+    start,
+    step,
+    step_statuses,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def lease_of_a_minute(settings: Any, tmp_path: Path) -> None:
+    settings.JIM_LEASE_SECONDS = 60
+    settings.JIM_DATA_DIR = tmp_path
+
+
+def bury(*workers: Worker) -> None:
+    Worker.objects.filter(pk__in=[worker.pk for worker in workers]).bury(now=NOW)
+
+
+class TestWorker:
+    """alive → dead, or gone after a clean stop."""
+
+    def test_a_new_one_is_alive_and_has_a_lease(self) -> None:
+        worker = make_worker()
+        assert (worker.status, worker.lease_until) == ("alive", NOW + seconds(60))
+
+    def test_a_beat_renews_the_lease(self) -> None:
+        worker = make_worker()
+        assert worker.beat(NOW + seconds(5))
+        assert (fresh(worker).beat_at, fresh(worker).lease_until) == (NOW + seconds(5), NOW + seconds(65))
+
+    @pytest.mark.parametrize("ending", ["dead", "gone"])
+    def test_a_beat_after_the_end_changes_nothing(self, ending: str) -> None:
+        worker = make_worker()
+        bury(worker) if ending == "dead" else worker.stop(NOW)
+        before = everything()
+        assert worker.beat(NOW + seconds(5)) is False
+        assert worker.stop(NOW + seconds(5)) is False
+        assert Worker.objects.filter(pk=worker.pk).bury(now=NOW + seconds(5)) == 0
+        assert everything() == before
+        assert fresh(worker).status == ending
+
+    def test_a_clean_stop_is_noted_with_its_time(self) -> None:
+        worker = make_worker()
+        assert worker.stop(NOW + seconds(9))
+        assert (fresh(worker).status, fresh(worker).ended_at) == ("gone", NOW + seconds(9))
+
+
+class TestExpiredLeases:
+    def test_a_worker_is_buried_once_its_lease_is_over(self) -> None:
+        worker = make_worker()
+        self.tick_until(60)
+        assert fresh(worker).status == "alive"
+        assert recovery.bury_expired(NOW + seconds(61)) == 1
+        assert fresh(worker).status == "dead"
+
+    def test_a_worker_that_beats_is_left_alone(self) -> None:
+        worker = make_worker()
+        self.tick_until(60)
+        worker.beat(NOW + seconds(50))
+        assert recovery.bury_expired(NOW + seconds(90)) == 0
+        assert fresh(worker).status == "alive"
+
+    def test_the_first_scheduler_waits_one_lease(self) -> None:
+        worker = make_worker(NOW - seconds(3600))
+        assert recovery.bury_expired(NOW) == 0
+        assert recovery.bury_expired(NOW + seconds(30)) == 0
+        assert fresh(worker).status == "alive"
+        assert recovery.bury_expired(NOW + seconds(60)) == 1
+
+    def test_after_an_outage_every_worker_gets_one_lease_to_beat_again(self) -> None:
+        worker = make_worker()
+        self.tick_until(60)
+        worker.beat(NOW + seconds(60))
+        back = NOW + seconds(60 + 120)
+        assert recovery.bury_expired(back) == 0
+        assert recovery.bury_expired(back + seconds(30)) == 0
+        worker.beat(back + seconds(31))
+        assert recovery.bury_expired(back + seconds(60)) == 0
+        assert fresh(worker).status == "alive"
+
+    def test_one_that_stays_silent_after_the_outage_is_buried_then(self) -> None:
+        worker = make_worker()
+        self.tick_until(60)
+        worker.beat(NOW + seconds(60))
+        back = NOW + seconds(60 + 120)
+        assert [recovery.bury_expired(back + seconds(late)) for late in (0, 30, 60)] == [0, 0, 1]
+        assert fresh(worker).status == "dead"
+
+    def test_another_scheduler_that_kept_ticking_means_that_there_was_no_outage(self) -> None:
+        make_worker()
+        self.tick_until(90)
+        assert Chore.objects.get(name="tick").steady_since == NOW
+
+    def tick_until(self, last: int) -> None:
+        for late in range(0, last + 1, 30):
+            recovery.bury_expired(NOW + seconds(late))
+
+
+class TestProvenDeath:
+    """A locked file per worker, inherited by its children: whoever gets the lock has proof."""
+
+    @pytest.fixture
+    def worker(self) -> Worker:
+        return make_worker()
+
+    @pytest.fixture
+    def lifeline(self, worker: Worker) -> Lifeline:
+        return Lifeline(worker.pk)
+
+    def test_a_live_worker_is_not_buried(self, worker: Worker, lifeline: Lifeline) -> None:
+        assert recovery.bury_proven_dead(NOW) == 0
+        assert fresh(worker).status == "alive"
+        lifeline.drop()
+
+    def test_a_dead_one_is_buried_at_once_long_before_its_lease_ends(
+        self, worker: Worker, lifeline: Lifeline
+    ) -> None:
+        os.close(lifeline.fd)
+        assert recovery.bury_proven_dead(NOW) == 1
+        assert fresh(worker).status == "dead"
+        assert not lifeline.path.exists()
+        assert recovery.bury_proven_dead(NOW) == 0
+
+    def test_it_is_not_dead_while_one_of_its_children_lives(self, worker: Worker, lifeline: Lifeline) -> None:
+        child = subprocess.Popen(
+            [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[lifeline.fd]
+        )
+        os.close(lifeline.fd)
+        assert list(proven_dead()) == []
+        child.kill()
+        child.communicate()
+        assert [worker_id for worker_id, _ in proven_dead()] == [worker.pk]
+
+    def test_after_a_clean_stop_there_is_nothing_to_prove(self, worker: Worker, lifeline: Lifeline) -> None:
+        worker.stop(NOW)
+        lifeline.drop()
+        assert list(proven_dead()) == []
+
+    def test_one_that_the_database_does_not_know_is_cleared_away(self, lifeline: Lifeline) -> None:
+        Worker.objects.all().delete()
+        os.close(lifeline.fd)
+        assert recovery.bury_proven_dead(NOW) == 0
+        assert not lifeline.path.exists()
+
+    def test_workers_of_other_data_folders_are_none_of_its_business(
+        self, settings: Any, tmp_path: Path, lifeline: Lifeline
+    ) -> None:
+        os.close(lifeline.fd)
+        settings.JIM_DATA_DIR = tmp_path / "elsewhere"
+        assert list(proven_dead()) == []
+
+
+class TestLostTasks:
+    def test_the_attempt_fails_with_worker_lost_and_the_next_is_queued_at_once(self) -> None:
+        execution = start(step(max_retries=0))
+        worker = make_worker()
+        (task,) = claim(worker)
+        bury(worker)
+        recovery.recover(NOW + seconds(70))
+        again = fresh(task)
+        assert (again.status, again.attempt, again.worker_id) == ("queued", 2, None)
+        assert (again.failures, again.crashes) == (0, 1)
+        assert again.available_at == NOW + seconds(70)
+        lost, following = attempts(execution)
+        assert (lost.status, lost.error) == ("failed_with_error", "worker lost")
+        assert lost.finished_at == NOW + seconds(70)
+        assert (following.status, following.retry_of) == ("pending", lost)
+
+    def test_tasks_of_a_worker_that_stopped_without_ending_them_are_lost_too(self) -> None:
+        execution = start(step())
+        worker = make_worker()
+        claim(worker)
+        worker.stop(NOW)
+        recovery.recover(NOW)
+        assert queue(execution) == {"work": "queued"}
+
+    def test_tasks_of_the_living_are_left_alone(self) -> None:
+        start(step("mine"), step("theirs"))
+        dead, living = make_worker(), make_worker()
+        claim(dead, limit=1)
+        (held,) = claim(living)
+        bury(dead)
+        recovery.recover(NOW)
+        assert WorkerTask.objects.get(name="mine").status == "queued"
+        assert fresh(held).worker == living
+        assert end(living, held) == {held.pk}
+
+    def test_a_step_that_must_not_run_twice_fails(self) -> None:
+        execution = start(step(on_crash="fail", max_retries=3), step("next", 1))
+        worker = make_worker()
+        claim(worker)
+        bury(worker)
+        recovery.recover(NOW)
+        (activity,) = attempts(execution)
+        assert activity.status == Activity.Status.FAILED_WITH_ERROR
+        assert activity.error.startswith("worker lost")
+        assert fresh(execution).status == Execution.Status.FAILED
+        assert not WorkerTask.objects.exists()
+
+    def test_the_third_crash_is_a_crash_loop_and_stops_nobody_else(self) -> None:
+        execution, other = start(step("killer", pool="deadly")), start(step("quiet"))
+        for _ in range(3):
+            worker = make_worker()
+            claim(worker, pools=["deadly"])
+            bury(worker)
+            recovery.recover(NOW)
+        assert not WorkerTask.objects.filter(execution=execution).exists()
+        assert step_statuses(execution) == {"killer": ["failed_with_error"] * 3}
+        assert "crash loop" in attempts(execution, "killer")[-1].error
+        assert "crash loop" in fresh(execution).error
+        assert fresh(execution).status == Execution.Status.FAILED
+        assert run_until_idle() == ["quiet"]
+        assert fresh(other).status == Execution.Status.COMPLETED
+
+    def test_crashes_and_failures_have_budgets_of_their_own(self) -> None:
+        execution = start(step(max_retries=1, retry_seconds=0))
+        worker = make_worker()
+        break_down(worker, *claim(worker))
+        claim(worker)
+        bury(worker)
+        recovery.recover(NOW)
+        task = WorkerTask.objects.get()
+        assert (task.attempt, task.failures, task.crashes) == (3, 1, 1)
+        end_worker = make_worker()
+        end(end_worker, *claim(end_worker))
+        assert fresh(execution).status == Execution.Status.COMPLETED
+
+    def test_a_lost_task_of_a_parallel_group_does_not_hold_up_the_judgement(self) -> None:
+        execution = start(step("lost", on_crash="fail", continue_on_failure=True), step("next", 1))
+        worker = make_worker()
+        claim(worker)
+        bury(worker)
+        recovery.recover(NOW)
+        assert run_until_idle() == ["next"]
+        assert fresh(execution).status == Execution.Status.COMPLETED
+
+    def test_a_job_without_an_execution_is_recovered_too(self) -> None:
+        (task,) = WorkerTask.objects.enqueue([step("job")], initiator=SOMEBODY, now=NOW)
+        worker = make_worker()
+        claim(worker)
+        bury(worker)
+        recovery.recover(NOW)
+        assert (fresh(task).status, fresh(task).attempt) == ("queued", 2)
+
+    def test_recovering_twice_is_recovering_once(self) -> None:
+        start(step())
+        worker = make_worker()
+        claim(worker)
+        bury(worker)
+        recovery.recover(NOW)
+        before = everything()
+        recovery.recover(NOW + seconds(30))
+        assert everything() == before
+
+
+class TestStuckExecutions:
+    """In progress, but no task is queued or processing: their activities decide, never blindly completed."""
+
+    def test_one_whose_next_group_waits_is_advanced(self) -> None:
+        execution = start(step("a"), step("b", 1), step("c", 2))
+        worker = make_worker()
+        end(worker, *claim(worker))
+        WorkerTask.objects.filter(name="b").update(status="waiting")
+        Execution.objects.update(current_index=0)
+        Execution.objects.recover(now=NOW)
+        assert queue(execution) == {"b": "queued", "c": "waiting"}
+
+    def test_one_whose_last_step_succeeded_is_completed(self) -> None:
+        execution = start(step("a"))
+        self.vanish(execution, status="complete")
+        Execution.objects.recover(now=NOW + seconds(5))
+        assert (fresh(execution).status, fresh(execution).finished_at) == ("completed", NOW + seconds(5))
+
+    def test_one_whose_last_step_failed_is_failed(self) -> None:
+        execution = start(step("a"))
+        self.vanish(execution, status="failed_with_error")
+        Execution.objects.recover(now=NOW)
+        assert fresh(execution).status == Execution.Status.FAILED
+
+    @pytest.mark.parametrize("status", ["pending", "in_progress"])
+    def test_one_whose_tasks_vanished_is_failed_never_completed(self, status: str) -> None:
+        execution = start(step("a", continue_on_failure=True), step("b", 1))
+        self.vanish(execution, status=status)
+        Execution.objects.recover(now=NOW)
+        assert fresh(execution).status == Execution.Status.FAILED
+        assert "vanished" in fresh(execution).error
+        assert not Activity.objects.open().exists()
+
+    def test_one_whose_later_tasks_vanished_is_failed_never_completed(self) -> None:
+        execution = start(step("a"), step("b", 1))
+        WorkerTask.objects.filter(name="b").delete()
+        worker = make_worker()
+        end(worker, *claim(worker))
+        Execution.objects.recover(now=NOW)
+        assert fresh(execution).status == Execution.Status.FAILED
+        assert "“b”" in fresh(execution).error
+        assert not Activity.objects.open().exists()
+
+    def test_one_that_was_being_cancelled_is_cancelled(self) -> None:
+        execution = start(step("a"), step("b", 1))
+        claim(make_worker())
+        execution.cancel(initiator=SOMEBODY, now=NOW)
+        WorkerTask.objects.all().delete()
+        Execution.objects.recover(now=NOW)
+        assert fresh(execution).status == Execution.Status.CANCELLED
+        assert not Activity.objects.open().exists()
+
+    def test_one_that_waits_for_a_retry_is_not_stuck(self) -> None:
+        execution = start(step(max_retries=1))
+        worker = make_worker()
+        break_down(worker, *claim(worker))
+        before = everything()
+        assert Execution.objects.recover(now=NOW) == 0
+        assert everything() == before
+        assert queue(execution) == {"work": "queued"}
+
+    def test_one_that_cannot_be_judged_does_not_hold_up_the_others(self) -> None:
+        bad, good = start(step("a")), start(step("a"))
+        self.vanish(bad, status="complete")
+        self.vanish(good, status="complete")
+        Execution.objects.filter(pk=bad.pk).update(plan={})
+        tick(NOW)
+        assert fresh(good).status == Execution.Status.COMPLETED
+
+    def vanish(self, execution: Execution, *, status: str) -> None:
+        WorkerTask.objects.filter(execution=execution).delete()
+        Activity.objects.filter(parent=execution.activity_id, step_index=0).update(status=status)

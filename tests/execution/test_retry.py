@@ -1,0 +1,91 @@
+"""Whether and when another attempt follows: tables of decisions."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from execution.retry import Budget, Next, after_crash, after_drain, after_failure, delay
+
+NOW = datetime(2026, 11, 16, 3, 0, tzinfo=UTC)
+
+
+def budget(failures: int = 0, crashes: int = 0, **step: Any) -> Budget:
+    return Budget.of(failures, crashes, {"max_retries": 3, "retry_seconds": 10, "on_crash": "retry"} | step)
+
+
+@pytest.mark.parametrize(
+    ("failures", "base", "seconds"),
+    [
+        (1, 10, 10),
+        (2, 10, 20),
+        (3, 10, 40),
+        (4, 10, 80),
+        (6, 10, 320),
+        (7, 10, 600),
+        (100, 10, 600),
+        (1, 0, 0),
+        (9, 0, 0),
+        (1, 3_600, 3_600),
+        (5, 3_600, 3_600),
+    ],
+)
+def test_the_delay_doubles_up_to_ten_minutes(failures: int, base: int, seconds: int) -> None:
+    assert delay(failures, base) == timedelta(seconds=seconds)
+
+
+def test_three_retries_are_four_attempts_after_10_20_and_40_seconds() -> None:
+    waits, used = [], budget()
+    while (following := after_failure(used, can_retry=True, now=NOW)).available_at is not None:
+        waits.append((following.available_at - NOW).total_seconds())
+        used = budget(following.failures)
+    assert waits == [10, 20, 40]
+    assert following.failures == 4
+
+
+@pytest.mark.parametrize(
+    ("max_retries", "failures", "again"),
+    [(0, 0, False), (1, 0, True), (1, 1, False), (3, 2, True), (3, 3, False), (100, 99, True)],
+)
+def test_the_budget_of_failures(max_retries: int, failures: int, again: bool) -> None:
+    following = after_failure(budget(failures, max_retries=max_retries), can_retry=True, now=NOW)
+    assert (following.available_at is not None) is again
+
+
+def test_a_failure_that_cannot_be_cured_is_not_retried() -> None:
+    assert after_failure(budget(), can_retry=False, now=NOW) == Next(None, failures=1, crashes=0)
+
+
+def test_a_failure_costs_no_crash_and_a_crash_no_failure() -> None:
+    assert after_failure(budget(1, 2), can_retry=True, now=NOW).crashes == 2
+    assert after_crash(budget(3, 0), now=NOW) == Next(NOW, failures=3, crashes=1)
+
+
+def test_a_crash_is_followed_at_once_and_the_third_one_is_a_crash_loop() -> None:
+    assert after_crash(budget(crashes=0), now=NOW).available_at == NOW
+    assert after_crash(budget(crashes=1), now=NOW).available_at == NOW
+    last = after_crash(budget(crashes=2), now=NOW)
+    assert last.available_at is None
+    assert "crash loop" in last.why_not
+
+
+def test_a_crash_does_not_depend_on_the_retries_that_a_step_allows() -> None:
+    assert after_crash(budget(max_retries=0), now=NOW).available_at == NOW
+
+
+def test_a_step_that_must_not_run_twice_ends_with_its_first_crash() -> None:
+    following = after_crash(budget(on_crash="fail"), now=NOW)
+    assert following.available_at is None
+    assert "twice" in following.why_not
+
+
+@pytest.mark.parametrize("used", [budget(), budget(3, 2), budget(max_retries=0)])
+def test_a_drain_is_followed_at_once_and_counts_to_neither(used: Budget) -> None:
+    assert after_drain(used, now=NOW) == Next(NOW, used.failures, used.crashes)
+
+
+def test_a_step_that_must_not_run_twice_is_not_queued_again_by_a_drain() -> None:
+    following = after_drain(budget(1, 1, on_crash="fail"), now=NOW)
+    assert following == Next(None, 1, 1, "the step must not run twice")

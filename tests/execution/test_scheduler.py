@@ -1,0 +1,205 @@
+"""The scheduler: what a tick does, when one is needed, and the loop around it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from activities import clock
+from execution.models import Execution, Worker, WorkerTask
+from execution.scheduler import is_due, next_due, tick
+from schedules.models import Occurrence, Schedule
+from tests.away import outage
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    claim,
+    fates,
+    fresh,
+    make_schedule,
+    make_worker,
+    run_until_idle,
+    seconds,
+    start,
+    step,
+)
+from tests.processes import scheduler, worker
+from tests.refusing import database_that_refuses
+from tests.waiting import wait_until
+
+EVERY_MINUTE = {"cron": ["* * * * *"]}
+
+
+def minutes(number: float) -> datetime:
+    return NOW + seconds(60 * number)
+
+
+@pytest.mark.django_db
+class TestTick:
+    def test_it_fills_generates_invokes_and_recovers(self) -> None:
+        schedule = make_schedule(spec=EVERY_MINUTE)
+        unfilled = make_schedule(spec=EVERY_MINUTE)
+        Schedule.objects.filter(pk=unfilled.pk).update(processed_until=None, next_run_at=None)
+        stuck = start(step())
+        dead = make_worker()
+        claim(dead)
+        dead.stop(NOW)
+        tick(minutes(1))
+        assert fates(schedule) == [("started", "")]
+        assert fresh(unfilled).next_run_at == minutes(2)
+        assert WorkerTask.objects.get(execution=stuck).status == "queued"
+
+    def test_two_ticks_at_the_same_time_are_one(self) -> None:
+        schedule = make_schedule(spec=EVERY_MINUTE)
+        tick(minutes(1))
+        tick(minutes(1))
+        assert fates(schedule) == [("started", "")]
+        assert Execution.objects.count() == 1
+
+    def test_a_snooze_that_ends_lets_its_occurrences_start_in_the_same_tick(self) -> None:
+        schedule = make_schedule(spec=EVERY_MINUTE)
+        schedule.pause(initiator=SOMEBODY, now=NOW, until=minutes(1))
+        tick(minutes(1))
+        assert fates(schedule) == [("started", "")]
+
+    @pytest.mark.django_db(transaction=True)
+    def test_a_part_that_fails_does_not_stop_the_others(self, caplog: pytest.LogCaptureFixture) -> None:
+        due = make_schedule(spec=EVERY_MINUTE)
+        bad = make_schedule(spec=EVERY_MINUTE, name="Bad")
+        Schedule.objects.filter(pk=bad.pk).update(processed_until=None, next_run_at=None)
+        dead = make_worker()
+        start(step("orphan"))
+        claim(dead)
+        dead.stop(NOW)
+        with database_that_refuses("NEW.name = 'Bad'", table="schedules_schedule"):
+            tick(minutes(1))
+        assert "fill failed" in caplog.text
+        assert fates(due) == [("started", "")]
+        assert WorkerTask.objects.get(name="orphan").status == "queued"
+
+
+@pytest.mark.django_db
+class TestIsDue:
+    def test_nothing_is_due_in_an_empty_house(self) -> None:
+        assert not is_due(NOW)
+        assert next_due(NOW) is None
+
+    def test_a_schedule_whose_time_has_come(self) -> None:
+        make_schedule(spec=EVERY_MINUTE)
+        assert [is_due(minutes(at)) for at in (0.99, 1)] == [False, True]
+
+    def test_an_occurrence_that_is_pending(self) -> None:
+        schedule = make_schedule()
+        occurrence = Occurrence.manual(schedule, initiator=SOMEBODY, now=minutes(1))
+        occurrence.save()
+        assert [is_due(minutes(at)) for at in (0.99, 1)] == [False, True]
+
+    def test_an_execution_that_ended_unaccounted(self) -> None:
+        start()
+        assert not is_due(NOW)
+        run_until_idle()
+        assert is_due(NOW)
+
+    def test_a_schedule_without_a_cursor(self) -> None:
+        make_schedule()
+        Schedule.objects.update(processed_until=None)
+        assert is_due(NOW)
+
+    def test_a_snooze_that_is_over(self) -> None:
+        make_schedule().pause(initiator=SOMEBODY, now=NOW, until=minutes(5))
+        assert [is_due(minutes(at)) for at in (4.99, 5)] == [False, True]
+
+    @pytest.mark.parametrize("verb", ["pause", "close"])
+    def test_what_a_paused_or_closed_schedule_holds_is_not(self, verb: str) -> None:
+        schedule = make_schedule(spec=EVERY_MINUTE)
+        getattr(schedule, verb)(initiator=SOMEBODY, now=NOW)
+        tick(minutes(1.5))
+        assert not is_due(minutes(1.5))
+
+    def test_a_broken_schedule_is_not_due_again_and_again(self) -> None:
+        make_schedule(spec=EVERY_MINUTE)
+        Schedule.objects.update(spec={"cron": ["broken"]})
+        tick(minutes(1))
+        assert not is_due(minutes(1))
+
+    def test_after_a_tick_nothing_is_due(self) -> None:
+        make_schedule(spec=EVERY_MINUTE)
+        make_schedule(spec=EVERY_MINUTE, overlap="allow_all")
+        tick(minutes(7))
+        assert not is_due(minutes(7))
+
+
+@pytest.mark.django_db
+class TestNextDue:
+    def test_it_is_the_earliest_of_times_pending_occurrences_and_ends_of_pauses(self) -> None:
+        hourly = make_schedule(spec={"cron": ["0 * * * *"]})
+        assert next_due(NOW) == minutes(60)
+        Occurrence.manual(hourly, initiator=SOMEBODY, now=minutes(30)).save()
+        assert next_due(NOW) == minutes(30)
+        make_schedule().pause(initiator=SOMEBODY, now=NOW, until=minutes(10))
+        assert next_due(NOW) == minutes(10)
+        make_schedule(spec=EVERY_MINUTE)
+        assert next_due(NOW) == minutes(1)
+
+    def test_what_is_due_already_does_not_count(self) -> None:
+        make_schedule(spec=EVERY_MINUTE)
+        make_schedule(spec={"cron": ["0 * * * *"]})
+        assert next_due(minutes(1)) == minutes(60)
+
+
+@pytest.mark.serial
+@pytest.mark.django_db(transaction=True)
+class TestRunscheduler:
+    def test_a_due_schedule_starts_within_a_second_of_its_time(self) -> None:
+        with scheduler() as running:
+            at = soon()
+            schedule = make_schedule(spec={"at": [at.isoformat()]}, now=clock.now())
+            wait_until(schedule.executions.exists)
+            self.was_on_time(schedule, at)
+            assert running.terminate() == 0
+
+    def test_it_wakes_on_an_edit(self) -> None:
+        schedule = make_schedule(spec={"cron": ["0 0 1 1 *"]}, now=clock.now())
+        with scheduler():
+            at = soon()
+            schedule.edit(
+                token=1, initiator=SOMEBODY, now=clock.now(), changes={"spec": {"at": [at.isoformat()]}}
+            )
+            wait_until(schedule.executions.exists)
+            self.was_on_time(schedule, at)
+
+    def test_a_snooze_ends_on_time(self) -> None:
+        schedule = make_schedule(spec=EVERY_MINUTE, now=clock.now())
+        with scheduler():
+            schedule.pause(initiator=SOMEBODY, now=clock.now(), until=clock.now() + seconds(1))
+            wait_until(lambda: fresh(schedule).status == "running", seconds=3)
+
+    def test_what_a_killed_worker_ran_is_queued_again_long_before_its_lease_ends(self) -> None:
+        execution = start(step("work", 0, "wait_for_ever", isolation="process"), now=clock.now())
+        with scheduler():
+            with worker("--processes", "1") as victim:
+                wait_until(WorkerTask.objects.processing().exists)
+                victim.process.kill()
+                victim.process.wait()
+            wait_until(WorkerTask.objects.queued().exists, seconds=8)
+        assert WorkerTask.objects.get(execution=execution).attempt == 2
+        assert Worker.objects.get().status == "dead"
+
+    def test_what_became_due_while_the_database_was_away_starts_when_it_is_back(self) -> None:
+        at = soon()
+        schedule = make_schedule(spec={"at": [at.isoformat()]}, now=clock.now())
+        with scheduler() as running:
+            with outage():
+                wait_until(lambda: clock.estimate() > at)
+            wait_until(schedule.executions.exists)
+            assert running.terminate() == 0
+
+    def was_on_time(self, schedule: Schedule, at: datetime) -> None:
+        started = schedule.executions.get().started_at
+        assert seconds(0) <= started - at < seconds(1)
+
+
+def soon() -> datetime:
+    """A whole second, one to two from now."""
+    return clock.now().replace(microsecond=0) + timedelta(seconds=2)

@@ -1,0 +1,265 @@
+"""Every nominal time becomes exactly one occurrence, whatever happens around it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+from django.db import OperationalError
+
+from activities.models import Activity
+from execution.invoker import invoke
+from execution.models import Execution
+from schedules import generator
+from schedules.generator import end_snoozes, fill, generate
+from schedules.models import Occurrence, Schedule
+from schedules.models import schedule as schedule_module
+from tests.base import NOW, SOMEBODY, everything, fates, fresh, make_schedule, seconds
+from tests.refusing import database_that_refuses
+
+pytestmark = pytest.mark.django_db
+EVERY_MINUTE = {"cron": ["* * * * *"]}
+
+
+def minutes(number: float) -> datetime:
+    return NOW + seconds(60 * number)
+
+
+def times(schedule: Schedule) -> list[datetime]:
+    return list(schedule.occurrences.order_by("nominal_at").values_list("nominal_at", flat=True))
+
+
+class TestGenerate:
+    def test_every_time_up_to_now_becomes_one_pending_occurrence(self) -> None:
+        schedule = make_schedule(spec={"cron": ["*/5 * * * *"]})
+        generate(minutes(60))
+        assert times(schedule) == [minutes(5 * n) for n in range(1, 13)]
+        assert {status for status, _ in fates(schedule)} == {"pending"}
+
+    def test_an_occurrence_is_known_by_its_nominal_time(self) -> None:
+        schedule = make_schedule(spec=EVERY_MINUTE, name="Nightly")
+        generate(minutes(1.5))
+        occurrence = Occurrence.objects.get()
+        assert (occurrence.key, occurrence.source) == ("auto/2026-11-16T03:01:00Z", "auto")
+        assert (occurrence.nominal_at, occurrence.due_at) == (minutes(1), minutes(1))
+        assert (occurrence.initiator.type, occurrence.initiator.id, occurrence.initiator.name) == (
+            "schedule",
+            str(schedule.pk),
+            "Nightly",
+        )
+
+    def test_the_cursor_and_the_next_time_move_with_it(self) -> None:
+        schedule = make_schedule(spec=EVERY_MINUTE)
+        generate(minutes(2.5))
+        assert fresh(schedule).processed_until == minutes(2.5)
+        assert fresh(schedule).next_run_at == minutes(3)
+
+    def test_before_its_time_nothing_happens(self) -> None:
+        schedule = make_schedule(spec=EVERY_MINUTE)
+        generate(NOW + seconds(59.999))
+        assert times(schedule) == []
+        generate(minutes(1))
+        assert times(schedule) == [minutes(1)]
+
+    def test_generating_twice_makes_no_doubles(self) -> None:
+        make_schedule(spec=EVERY_MINUTE)
+        generate(minutes(5))
+        before = everything()
+        generate(minutes(5))
+        assert everything() == before
+
+    def test_not_even_from_a_cursor_that_was_set_back(self) -> None:
+        schedule = make_schedule(spec=EVERY_MINUTE)
+        generate(minutes(5))
+        Schedule.objects.update(processed_until=NOW, next_run_at=minutes(1))
+        generate(minutes(6))
+        assert times(schedule) == [minutes(n) for n in range(1, 7)]
+
+    def test_a_clock_that_goes_back_loses_and_doubles_nothing(self) -> None:
+        schedule = make_schedule(spec=EVERY_MINUTE)
+        for at in (3, 1, 2, 4):
+            generate(minutes(at))
+        assert times(schedule) == [minutes(n) for n in range(1, 5)]
+
+    def test_thousands_of_missed_times_come_in_passes_and_none_is_lost(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(schedule_module, "TIMES_PER_PASS", 10)
+        far, near = make_schedule(spec=EVERY_MINUTE), make_schedule(spec=EVERY_MINUTE)
+        Schedule.objects.filter(pk=near.pk).update(processed_until=minutes(46), next_run_at=minutes(47))
+        generate(minutes(47))
+        assert times(far) == [minutes(n) for n in range(1, 48)]
+        assert times(near) == [minutes(47)]
+
+    def test_a_pass_takes_at_most_a_thousand_times_of_one_schedule(self) -> None:
+        schedule = make_schedule(spec={"every": ["1s"]})
+        assert len(fresh(schedule).generate(NOW + seconds(5_000))) == 1_000
+
+    def test_the_cursor_moves_for_what_will_be_skipped_too(self) -> None:
+        schedule = make_schedule(spec=EVERY_MINUTE)
+        for at in (1, 2, 3):
+            generate(minutes(at))
+            invoke(minutes(at))
+        assert [status for status, _ in fates(schedule)] == ["started", "skipped", "skipped"]
+        assert fresh(schedule).next_run_at == minutes(4)
+        assert fresh(schedule).processed_until == minutes(3)
+
+    def test_an_exhausted_spec_stays_running_without_a_next_time(self) -> None:
+        schedule = make_schedule(spec={"at": ["2026-11-16T03:01:00Z"]})
+        generate(minutes(1))
+        assert times(schedule) == [minutes(1)]
+        assert (fresh(schedule).status, fresh(schedule).next_run_at) == ("running", None)
+        assert fresh(schedule).spec_error == ""
+
+    def test_one_that_runs_by_hand_only_is_never_due(self) -> None:
+        schedule = make_schedule(spec={})
+        generate(NOW + timedelta(days=365))
+        assert times(schedule) == []
+
+    def test_a_closed_one_is_never_due(self) -> None:
+        schedule = make_schedule(spec=EVERY_MINUTE)
+        schedule.close(initiator=SOMEBODY, now=NOW)
+        generate(minutes(5))
+        assert times(schedule) == []
+
+
+class TestABadScheduleStopsNobody:
+    def test_a_broken_spec_is_marked_and_the_others_go_on(self) -> None:
+        bad = make_schedule(spec=EVERY_MINUTE)
+        good = make_schedule(spec=EVERY_MINUTE)
+        Schedule.objects.filter(pk=bad.pk).update(spec={"cron": ["0 0 * *"]})
+        generate(minutes(1))
+        assert "5 fields expected, got 4" in fresh(bad).spec_error
+        assert (fresh(bad).next_run_at, fresh(bad).status) == (None, "running")
+        assert times(good) == [minutes(1)]
+        before = everything()["Schedule"]
+        generate(minutes(1))
+        assert everything()["Schedule"] == before
+
+    def test_a_broken_one_keeps_its_cursor_so_that_nothing_is_pretended(self) -> None:
+        bad = make_schedule(spec=EVERY_MINUTE)
+        Schedule.objects.update(spec=["not", "an", "object"])
+        generate(minutes(10))
+        assert fresh(bad).processed_until == NOW
+        assert times(bad) == []
+
+    def test_one_whose_occurrences_the_database_refuses_is_marked_and_the_others_go_on(self) -> None:
+        bad = make_schedule(spec=EVERY_MINUTE, name="Bad")
+        others = [make_schedule(spec=EVERY_MINUTE) for _ in range(3)]
+        with database_that_refuses(
+            "NEW.initiator_name = 'Bad'", table="schedules_occurrence", event="INSERT"
+        ):
+            generate(minutes(2))
+        assert "this row is refused" in fresh(bad).spec_error
+        assert times(bad) == []
+        for schedule in others:
+            assert times(schedule) == [minutes(1), minutes(2)]
+
+    def test_trouble_that_may_pass_takes_no_schedule_out_of_the_clockwork(self) -> None:
+        schedule = make_schedule(spec=EVERY_MINUTE)
+        trouble = database_that_refuses(
+            "1 = 1", table="schedules_occurrence", event="INSERT", error="trouble"
+        )
+        with trouble, pytest.raises(OperationalError):
+            generate(minutes(2))
+        assert fresh(schedule).spec_error == ""
+        generate(minutes(2))
+        assert times(schedule) == [minutes(1), minutes(2)]
+
+
+class TestPaused:
+    def test_times_pile_up(self) -> None:
+        schedule = make_schedule(spec=EVERY_MINUTE, paused=True)
+        generate(minutes(5))
+        assert fates(schedule) == [("pending", "")] * 5
+        assert fresh(schedule).next_run_at == minutes(6)
+
+    def test_a_full_buffer_drops_its_oldest_automatic_ones(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(generator, "BUFFER_LIMIT", 3)
+        schedule = make_schedule(spec=EVERY_MINUTE, paused=True)
+        manual = Occurrence.manual(schedule, initiator=SOMEBODY, now=NOW, key="mine")
+        manual.save()
+        generate(minutes(5))
+        assert fates(schedule) == [
+            ("pending", ""),
+            ("dropped", "buffer full"),
+            ("dropped", "buffer full"),
+            ("pending", ""),
+            ("pending", ""),
+            ("pending", ""),
+        ]
+
+    def test_the_buffer_holds_a_thousand(self) -> None:
+        schedule = make_schedule(spec={"every": ["1s"]}, paused=True)
+        generate(NOW + seconds(1_200))
+        assert schedule.occurrences.pending().count() == 1_000
+        assert schedule.occurrences.filter(status=Occurrence.Status.DROPPED).count() == 200
+        kept = schedule.occurrences.pending().order_by("nominal_at").first()
+        assert kept is not None
+        assert kept.nominal_at == NOW + seconds(201)
+
+    def test_so_it_is_for_one_that_was_down_for_long(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(generator, "BUFFER_LIMIT", 3)
+        schedule = make_schedule(spec=EVERY_MINUTE)
+        generate(minutes(5))
+        assert [status for status, _ in fates(schedule)] == [
+            "dropped",
+            "dropped",
+            "pending",
+            "pending",
+            "pending",
+        ]
+
+
+class TestSnooze:
+    def test_it_ends_by_itself_with_catch_up(self) -> None:
+        schedule = make_schedule(spec=EVERY_MINUTE)
+        schedule.pause(initiator=SOMEBODY, now=NOW, until=minutes(3))
+        end_snoozes(minutes(2.9))
+        assert fresh(schedule).status == "paused"
+        generate(minutes(3))
+        end_snoozes(minutes(3))
+        assert (fresh(schedule).status, fresh(schedule).token) == ("running", 3)
+        invoke(minutes(3))
+        assert [status for status, _ in fates(schedule)] == ["started", "skipped", "skipped"]
+
+    def test_the_system_ended_it(self) -> None:
+        make_schedule().pause(initiator=SOMEBODY, now=NOW, until=minutes(3))
+        end_snoozes(minutes(3))
+        record = Activity.objects.get(operation="resume")
+        assert (record.initiator_type, record.initiator_name) == ("system", "snooze")
+
+    def test_a_pause_without_an_end_stays(self) -> None:
+        schedule = make_schedule()
+        schedule.pause(initiator=SOMEBODY, now=NOW)
+        end_snoozes(NOW + timedelta(days=1_000))
+        assert fresh(schedule).status == "paused"
+
+
+class TestFill:
+    """Schedules that came into the database without a next time."""
+
+    def test_a_first_time_is_set(self) -> None:
+        schedule = self.unfilled(make_schedule(spec=EVERY_MINUTE))
+        fill(minutes(1.5))
+        assert (fresh(schedule).processed_until, fresh(schedule).next_run_at) == (minutes(1.5), minutes(2))
+
+    def test_one_that_is_due_is_never_moved(self) -> None:
+        schedule = make_schedule(spec=EVERY_MINUTE)
+        fill(minutes(30))
+        assert fresh(schedule).next_run_at == minutes(1)
+
+    def test_a_broken_one_is_marked_and_the_others_are_filled(self) -> None:
+        bad, good = make_schedule(spec=EVERY_MINUTE), make_schedule(spec=EVERY_MINUTE)
+        Schedule.objects.filter(pk=bad.pk).update(spec={"cron": 7})
+        self.unfilled(bad)
+        self.unfilled(good)
+        fill(NOW)
+        assert fresh(bad).spec_error
+        assert fresh(bad).next_run_at is None
+        assert fresh(good).next_run_at == minutes(1)
+        assert not Execution.objects.exists()
+
+    def unfilled(self, schedule: Schedule) -> Schedule:
+        Schedule.objects.filter(pk=schedule.pk).update(processed_until=None, next_run_at=None)
+        return schedule

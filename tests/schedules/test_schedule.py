@@ -1,0 +1,376 @@
+"""Schedule: running ⇄ paused → closed. Each change moves the token and leaves its record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+
+from activities.models import Activity
+from execution.invoker import invoke, trigger
+from execution.models import Execution
+from schedules.generator import generate
+from schedules.models import Conflict, Occurrence, Refused, Schedule
+from schedules.models import schedule as schedule_module
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    everything,
+    fates,
+    fresh,
+    make_schedule,
+    queue,
+    run_until_idle,
+    seconds,
+    step,
+)
+
+pytestmark = pytest.mark.django_db
+HOURLY = {"cron": ["0 * * * *"]}
+EVERY_MINUTE = {"cron": ["* * * * *"]}
+
+
+def minutes(number: float) -> datetime:
+    return NOW + seconds(60 * number)
+
+
+def edit(schedule: Schedule, *, now: datetime = NOW, **changes: Any) -> None:
+    schedule.edit(token=schedule.token, initiator=SOMEBODY, now=now, changes=changes)
+
+
+def close(schedule: Schedule, *, now: datetime = NOW) -> None:
+    schedule.close(initiator=SOMEBODY, now=now)
+
+
+def pause(schedule: Schedule, *, now: datetime = NOW) -> None:
+    schedule.pause(initiator=SOMEBODY, now=now)
+
+
+def resume(schedule: Schedule, *, now: datetime = NOW, discard: bool = False) -> None:
+    schedule.resume(initiator=SOMEBODY, now=now, discard=discard)
+
+
+def record(operation: str) -> Activity:
+    """The one record of this kind of change."""
+    return Activity.objects.get(operation=operation)
+
+
+def details(operation: str) -> dict[str, Any]:
+    kept = record(operation).details
+    assert kept is not None
+    return dict(kept)
+
+
+class TestDefine:
+    def test_a_new_schedule_runs_and_knows_its_next_time(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        assert (schedule.status, schedule.token) == ("running", 1)
+        assert (schedule.processed_until, schedule.next_run_at) == (NOW, minutes(60))
+        assert schedule.catch_up_seconds == 86_400
+
+    def test_it_may_begin_paused(self) -> None:
+        assert (make_schedule(paused=True).status, make_schedule(paused=True).paused_at) == ("paused", NOW)
+
+    def test_one_without_times_runs_by_hand_only(self) -> None:
+        assert make_schedule(spec={}).next_run_at is None
+
+    def test_who_made_it_and_what_it_was_is_on_record(self) -> None:
+        schedule = make_schedule(step("a"), name="Nightly", spec=HOURLY)
+        made = record("create")
+        assert (made.status, made.target_type, made.target_id) == ("complete", "schedule", str(schedule.pk))
+        assert (made.target_name, made.initiator_name, made.finished_at) == ("Nightly", "ada", NOW)
+        assert details("create")["spec"] == HOURLY
+        assert [s["name"] for s in details("create")["steps"]] == ["a"]
+
+    @pytest.mark.parametrize(
+        ("fields", "wrong"),
+        [
+            ({"name": "  "}, {"name"}),
+            ({"spec": {"cron": ["61 * * * *"]}}, {"spec"}),
+            ({"spec": {"at": ["2020-01-01T00:00:00Z"]}}, {"spec"}),
+            ({"overlap": "buffer_most"}, {"overlap"}),
+            ({"catch_up_seconds": -1}, {"catch_up_seconds"}),
+            ({"name": "", "spec": {"cron": ["x"]}, "steps": [{"name": "", "step_type": "python"}]}, "all"),
+        ],
+    )
+    def test_nothing_is_saved_if_anything_is_wrong(self, fields: dict[str, Any], wrong: Any) -> None:
+        before = everything()
+        with pytest.raises(ValidationError) as error:
+            Schedule.objects.define(
+                **({"name": "x", "spec": {}, "steps": [step()]} | fields), initiator=SOMEBODY, now=NOW
+            )
+        assert set(error.value.message_dict) == ({"name", "spec", "steps"} if wrong == "all" else wrong)
+        assert everything() == before
+
+    def test_names_are_unique_whatever_their_case(self) -> None:
+        make_schedule(name="Nightly")
+        with pytest.raises(ValidationError):
+            make_schedule(name="NIGHTLY ")
+
+
+class TestEdit:
+    def test_it_changes_the_definition_moves_the_token_and_leaves_a_record(self) -> None:
+        schedule = make_schedule(step("a"), name="Old", spec=HOURLY)
+        schedule.edit(
+            token=1, initiator=SOMEBODY, now=minutes(1), changes={"name": "New"}, steps=[step("b"), step("c")]
+        )
+        schedule = fresh(schedule)
+        assert (schedule.name, schedule.token) == ("New", 2)
+        assert [s.name for s in schedule.steps.all()] == ["b", "c"]
+        before, after = details("edit")["before"], details("edit")["after"]
+        assert (before["name"], after["name"]) == ("Old", "New")
+        assert [s["name"] for s in after["steps"]] == ["b", "c"]
+
+    def test_a_stale_token_changes_nothing_and_tells_the_current_one(self) -> None:
+        schedule = make_schedule()
+        edit(schedule, description="first")
+        before = everything()
+        with pytest.raises(Conflict) as error:
+            schedule.edit(token=1, initiator=SOMEBODY, now=NOW, changes={"description": "second"})
+        assert error.value.token == 2
+        assert everything() == before
+
+    def test_it_is_decided_on_the_newest_state_not_on_the_one_in_hand(self) -> None:
+        schedule = make_schedule()
+        stale = fresh(schedule)
+        edit(schedule, description="theirs")
+        pause(stale)
+        assert (fresh(schedule).description, fresh(schedule).status) == ("theirs", "paused")
+
+    def test_what_is_wrong_changes_nothing(self) -> None:
+        schedule = make_schedule(spec=EVERY_MINUTE)
+        before = everything()
+        with pytest.raises(ValidationError):
+            edit(fresh(schedule), now=minutes(5), spec={"cron": ["nonsense"]})
+        assert everything() == before
+
+    def test_the_old_spec_is_generated_up_to_now_first(self) -> None:
+        schedule = make_schedule(spec=EVERY_MINUTE)
+        edit(schedule, now=minutes(3.5), spec={"cron": ["*/10 * * * *"]})
+        times = list(schedule.occurrences.order_by("nominal_at").values_list("nominal_at", flat=True))
+        assert times == [minutes(1), minutes(2), minutes(3)]
+        assert schedule.occurrences.pending().count() == 3
+        assert fresh(schedule).processed_until == minutes(3.5)
+        assert fresh(schedule).next_run_at == minutes(10)
+
+    def test_a_time_that_both_specs_have_is_one_occurrence(self) -> None:
+        schedule = make_schedule(spec=EVERY_MINUTE)
+        edit(schedule, now=minutes(2), spec={"cron": ["*/2 * * * *"]})
+        generate(minutes(4))
+        times = list(schedule.occurrences.order_by("nominal_at").values_list("nominal_at", flat=True))
+        assert times == [minutes(1), minutes(2), minutes(4)]
+
+    def test_without_a_new_spec_the_cursor_stays(self) -> None:
+        schedule = make_schedule(spec=EVERY_MINUTE)
+        edit(schedule, now=minutes(5), description="x", spec=EVERY_MINUTE)
+        assert fresh(schedule).processed_until == NOW
+        assert not schedule.occurrences.exists()
+
+    def test_one_that_is_far_behind_asks_to_try_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(schedule_module, "TIMES_PER_PASS", 5)
+        schedule = make_schedule(spec=EVERY_MINUTE)
+        before = everything()
+        with pytest.raises(Refused, match="catching up"):
+            edit(fresh(schedule), now=minutes(5 * schedule_module.EDIT_PASSES + 1), spec=HOURLY)
+        assert everything() == before
+
+    def test_what_is_pending_queued_or_running_stays_as_it_was(self) -> None:
+        schedule = make_schedule(step("a"), step("b", 1), spec=EVERY_MINUTE)
+        generate(minutes(1))
+        trigger(schedule, initiator=SOMEBODY, now=minutes(1))
+        execution = Execution.objects.get()
+        before = everything()
+        schedule.edit(
+            token=schedule.token,
+            initiator=SOMEBODY,
+            now=minutes(1),
+            changes={"spec": HOURLY, "overlap": "allow_all"},
+            steps=[step("other")],
+        )
+        after = everything()
+        for kept in ("Occurrence", "Execution", "WorkerTask"):
+            assert after[kept] == before[kept]
+        assert queue(execution) == {"a": "queued", "b": "waiting"}
+
+    def test_a_new_spec_repairs_a_broken_one(self) -> None:
+        schedule = make_schedule(spec=EVERY_MINUTE)
+        Schedule.objects.update(spec={"cron": ["broken"]})
+        generate(minutes(1))
+        assert fresh(schedule).spec_error
+        edit(fresh(schedule), now=minutes(2), spec=HOURLY)
+        assert (fresh(schedule).spec_error, fresh(schedule).next_run_at) == ("", minutes(60))
+
+    def test_a_new_spec_repairs_a_broken_one_that_nobody_has_noticed_yet(self) -> None:
+        schedule = make_schedule(spec=EVERY_MINUTE)
+        Schedule.objects.update(spec={"cron": ["broken"]})
+        edit(fresh(schedule), now=minutes(2), spec=HOURLY)
+        assert (fresh(schedule).spec_error, fresh(schedule).next_run_at) == ("", minutes(60))
+
+
+class TestPause:
+    def test_it_is_paused_with_a_note_and_leaves_a_record(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        schedule.pause(initiator=SOMEBODY, now=minutes(1), note="audit", until=minutes(90), token=1)
+        schedule = fresh(schedule)
+        assert (schedule.status, schedule.token, schedule.pause_note) == ("paused", 2, "audit")
+        assert (schedule.paused_at, schedule.paused_until) == (minutes(1), minutes(90))
+        assert schedule.next_run_at == minutes(60)
+        assert (record("pause").message, record("pause").initiator_name) == ("audit", "ada")
+
+    def test_a_pause_that_ends_in_the_past_is_refused(self) -> None:
+        schedule = make_schedule()
+        with pytest.raises(ValidationError):
+            schedule.pause(initiator=SOMEBODY, now=NOW, until=NOW)
+        assert fresh(schedule).status == "running"
+
+    def test_pausing_again_changes_note_and_end(self) -> None:
+        schedule = make_schedule()
+        schedule.pause(initiator=SOMEBODY, now=NOW, note="short", until=minutes(5))
+        schedule.pause(initiator=SOMEBODY, now=NOW, note="for good")
+        assert (fresh(schedule).pause_note, fresh(schedule).paused_until) == ("for good", None)
+
+    def test_occurrences_are_recorded_and_stay_pending(self) -> None:
+        schedule = make_schedule(spec=EVERY_MINUTE)
+        pause(schedule)
+        generate(minutes(3))
+        invoke(minutes(3))
+        assert fates(schedule) == [("pending", "")] * 3
+        assert not Execution.objects.exists()
+
+    def test_running_executions_go_on(self) -> None:
+        schedule = make_schedule(step("a"), step("b", 1))
+        trigger(schedule, initiator=SOMEBODY, now=NOW)
+        pause(schedule)
+        assert run_until_idle() == ["a", "b"]
+        assert Execution.objects.get().status == Execution.Status.COMPLETED
+
+    def test_manual_runs_work(self) -> None:
+        schedule = make_schedule()
+        pause(schedule)
+        assert trigger(schedule, initiator=SOMEBODY, now=NOW).status == Occurrence.Status.STARTED
+
+
+class TestResume:
+    def test_it_runs_again_and_leaves_a_record(self) -> None:
+        schedule = make_schedule()
+        schedule.pause(initiator=SOMEBODY, now=NOW, note="audit", until=minutes(9))
+        schedule.resume(initiator=SOMEBODY, now=minutes(1), token=2)
+        schedule = fresh(schedule)
+        assert (schedule.status, schedule.token, schedule.pause_note) == ("running", 3, "")
+        assert (schedule.paused_at, schedule.paused_until) == (None, None)
+        assert record("resume").initiator_name == "ada"
+
+    def test_one_that_is_not_paused_cannot_be_resumed(self) -> None:
+        schedule = make_schedule()
+        before = everything()
+        with pytest.raises(Refused, match="not paused"):
+            resume(schedule)
+        assert everything() == before
+
+    def test_what_piled_up_settles_by_window_and_overlap_policy(self) -> None:
+        schedule = make_schedule(spec=EVERY_MINUTE, catch_up_seconds=150)
+        pause(schedule)
+        generate(minutes(4))
+        resume(schedule, now=minutes(4))
+        invoke(minutes(4))
+        assert [status for status, _ in fates(schedule)] == ["missed", "started", "skipped", "skipped"]
+
+    def test_or_it_is_discarded_up_to_now(self) -> None:
+        schedule = make_schedule(spec=EVERY_MINUTE)
+        pause(schedule)
+        generate(minutes(2))
+        resume(schedule, now=minutes(4), discard=True)
+        invoke(minutes(4))
+        assert fates(schedule) == [("skipped", "discarded")] * 4
+        assert fresh(schedule).next_run_at == minutes(5)
+        assert not Execution.objects.exists()
+
+    def test_what_is_discarded_is_counted_as_skipped(self) -> None:
+        schedule = make_schedule(spec=EVERY_MINUTE)
+        pause(schedule)
+        resume(schedule, now=minutes(4), discard=True)
+        assert fresh(schedule).skipped_count == 4
+
+
+class TestClose:
+    def test_it_is_final_and_leaves_a_record(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        schedule.close(initiator=SOMEBODY, now=minutes(1), token=1)
+        schedule = fresh(schedule)
+        assert (schedule.status, schedule.next_run_at, schedule.token) == ("closed", None, 2)
+        assert record("close").initiator_name == "ada"
+
+    def test_what_is_pending_is_cancelled_up_to_now(self) -> None:
+        schedule = make_schedule(spec=EVERY_MINUTE)
+        pause(schedule)
+        generate(minutes(2))
+        close(schedule, now=minutes(3))
+        assert fates(schedule) == [("cancelled", "closed")] * 3
+        generate(minutes(10))
+        invoke(minutes(10))
+        assert len(fates(schedule)) == 3
+
+    def test_running_executions_go_on_and_are_accounted(self) -> None:
+        schedule = make_schedule(step("a"), step("b", 1, "fail"))
+        trigger(schedule, initiator=SOMEBODY, now=NOW)
+        close(schedule)
+        assert run_until_idle() == ["a", "b"]
+        invoke(NOW)
+        assert (fresh(schedule).last_outcome, fresh(schedule).failed_count) == ("failed", 1)
+
+    def test_its_history_and_name_stay_and_the_name_is_free_again(self) -> None:
+        schedule = make_schedule(name="Nightly")
+        trigger(schedule, initiator=SOMEBODY, now=NOW)
+        close(schedule)
+        assert fresh(schedule).name == "Nightly"
+        assert Execution.objects.get().schedule == schedule
+        assert make_schedule(name="nightly").pk != schedule.pk
+
+    def test_one_with_a_broken_spec_can_be_closed(self) -> None:
+        schedule = make_schedule(spec=EVERY_MINUTE)
+        Schedule.objects.update(spec={"cron": ["broken"]})
+        close(fresh(schedule), now=minutes(2))
+        assert fresh(schedule).status == "closed"
+
+    @pytest.mark.parametrize(
+        "verb",
+        [
+            lambda schedule: edit(schedule, name="x"),
+            pause,
+            resume,
+            close,
+            lambda schedule: trigger(schedule, initiator=SOMEBODY, now=NOW),
+        ],
+        ids=["edit", "pause", "resume", "close", "trigger"],
+    )
+    def test_nothing_moves_a_closed_schedule(self, verb: Callable[[Schedule], object]) -> None:
+        schedule = make_schedule()
+        close(schedule)
+        before = everything()
+        with pytest.raises(Refused, match="closed"):
+            verb(schedule)
+        assert everything() == before
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume", "close"])
+def test_every_verb_refuses_a_stale_token(verb: str) -> None:
+    schedule = make_schedule()
+    pause(schedule)
+    before = everything()
+    with pytest.raises(Conflict):
+        getattr(schedule, verb)(initiator=SOMEBODY, now=NOW, token=1)
+    assert everything() == before
+
+
+def test_cursors_counters_and_runs_never_move_the_token() -> None:
+    schedule = make_schedule(step("a", 0, "fail"), spec=EVERY_MINUTE)
+    generate(minutes(3))
+    invoke(minutes(3))
+    run_until_idle(now=minutes(3))
+    invoke(minutes(3))
+    trigger(schedule, initiator=SOMEBODY, now=minutes(4))
+    schedule = fresh(schedule)
+    assert (schedule.token, schedule.started_count, schedule.failed_count) == (1, 2, 1)

@@ -1,0 +1,64 @@
+"""One bad schedule, step or row never stops the others: three bad schedules among fifty good ones."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from activities import clock
+from activities.models import Activity
+from execution.models import Execution, WorkerTask
+from schedules.models import Schedule
+from tests.base import attempts, fates, fresh, make_schedule, step
+from tests.loops import running_scheduler, running_worker
+from tests.refusing import database_that_refuses
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.serial]
+GOOD = 50
+
+
+def last_outcomes(schedules: list[Schedule]) -> list[str]:
+    rows = Schedule.objects.filter(pk__in=[schedule.pk for schedule in schedules])
+    return list(rows.values_list("last_outcome", flat=True))
+
+
+def test_three_bad_schedules_are_shown_as_such_while_fifty_others_run() -> None:
+    now = clock.now()
+    spec = {"at": [(now + timedelta(seconds=2)).isoformat()]}
+    good = [make_schedule(step("a"), step("b", 1), spec=spec, now=now) for _ in range(GOOD // 2)]
+    broken = make_schedule(name="Broken spec", spec=spec, now=now)
+    Schedule.objects.filter(pk=broken.pk).update(spec={"cron": ["every now and then"]})
+    unknown = make_schedule(
+        step("lost", 0, "no_such_function", max_retries=3),
+        step("next", 1),
+        name="Lost step",
+        spec=spec,
+        now=now,
+    )
+    refused = make_schedule(
+        step("poison", 0, "result", kwargs={"value": "poison"}), name="Bad result", spec=spec, now=now
+    )
+    good += [make_schedule(step("a"), step("b", 1), spec=spec, now=now) for _ in range(GOOD // 2)]
+
+    with database_that_refuses(), running_scheduler(), running_worker():
+        wait_until(lambda: last_outcomes(good) == ["completed"] * GOOD, seconds=60)
+        wait_until(lambda: last_outcomes([unknown, refused]) == ["failed", "failed"])
+
+    assert "every now and then" in fresh(broken).spec_error
+    assert fresh(broken).spec_in_words.startswith("Broken: cron: 5 fields expected")
+    assert fates(broken) == []
+
+    lost = Execution.objects.get(schedule=unknown)
+    assert "cannot import 'tests.work.no_such_function'" in lost.error
+    (activity,) = attempts(lost, "lost")
+    assert activity.status == Activity.Status.FAILED_WITH_ERROR
+
+    bad = Execution.objects.get(schedule=refused)
+    assert "The database refused the outcome: this row is refused" in bad.error
+    assert attempts(bad, "poison")[0].result is None
+
+    assert not WorkerTask.objects.exists()
+    assert not Activity.objects.open().exists()
+    assert Execution.objects.filter(status="completed").count() == GOOD

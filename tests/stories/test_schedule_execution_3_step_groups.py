@@ -1,0 +1,110 @@
+"""Step group queuing: steps with the same StepIndex form a parallel group and execute concurrently."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+
+from activities.models import Activity
+from execution.invoker import trigger
+from execution.models import Execution, WorkerTask
+from schedules.models import Step
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    attempts,
+    claim,
+    fresh,
+    make_schedule,
+    make_worker,
+    run_until_idle,
+    start,
+    step,
+)
+from tests.loops import work_until_idle
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_one_step_at_an_index_is_sequential() -> None:
+    start(step("first", 0), step("second", 1))
+    assert [task.name for task in claim(make_worker())] == ["first"]
+
+
+def test_many_steps_at_an_index_are_parallel() -> None:
+    start(step("AD", 0), step("LDAP", 0), step("HR", 0), step("later", 1))
+    assert [task.name for task in claim(make_worker())] == ["AD", "LDAP", "HR"]
+
+
+def test_parallel_steps_really_run_side_by_side() -> None:
+    """Each waits for the other to begin: one after the other, the first would never end."""
+    execution = start(
+        step("AD", 0, "meet", kwargs={"other": "LDAP"}), step("LDAP", 0, "meet", kwargs={"other": "AD"})
+    )
+    work_until_idle()
+    assert fresh(execution).status == "completed"
+
+
+def test_each_step_becomes_a_task_with_what_the_step_says() -> None:
+    execution = start(
+        step(
+            "Export",
+            0,
+            "result",
+            kwargs={"value": 7},
+            continue_on_failure=True,
+            timeout_seconds=90,
+            max_retries=2,
+            retry_seconds=5,
+            on_crash="fail",
+            pool="ldap",
+        )
+    )
+    task = WorkerTask.objects.get()
+    assert (task.execution, task.name, task.step_index, task.pool) == (execution, "Export", 0, "ldap")
+    said: dict[str, Any] = {
+        "step_type": "python",
+        "continue_on_failure": True,
+        "timeout_seconds": 90,
+        "max_retries": 2,
+        "retry_seconds": 5,
+        "on_crash": "fail",
+    }
+    assert {name: task.step[name] for name in said} == said
+    assert task.step["config"]["kwargs"] == {"value": 7}
+
+
+def test_each_task_has_an_activity_with_the_initiator_triad() -> None:
+    start(step("a"), step("b", 1))
+    for task in WorkerTask.objects.all():
+        activity = task.activity
+        assert activity.status == Activity.Status.PENDING
+        assert (activity.initiator_type, activity.initiator_id, activity.initiator_name) == (
+            "user",
+            "7",
+            "ada",
+        )
+        assert (activity.target_type, activity.target_name) == ("python", task.name)
+        assert activity.task_key == task.key
+
+
+@pytest.mark.parametrize("kind", ["powershell", "sql", "run_profile"])
+def test_a_kind_of_step_that_does_not_exist_here_cannot_be_defined(kind: str) -> None:
+    with pytest.raises(ValidationError, match="no step type"):
+        make_schedule(step() | {"step_type": kind})
+
+
+@pytest.mark.parametrize("kind", ["powershell", "sql", "run_profile"])
+def test_one_that_is_not_implemented_any_more_is_never_skipped_silently(kind: str) -> None:
+    """The seed logs a warning and skips it: the execution would look as if all had been done."""
+    schedule = make_schedule(step("a"), step("b", 1))
+    Step.objects.filter(name="a").update(step_type=kind)
+    execution = Execution.objects.get(occurrence=trigger(schedule, initiator=SOMEBODY, now=NOW))
+    run_until_idle()
+    assert fresh(execution).status == "failed"
+    (activity,) = attempts(execution, "a")
+    assert activity.status == Activity.Status.FAILED_WITH_ERROR
+    assert kind in activity.error
+    assert "cannot run on worker" in activity.error

@@ -1,0 +1,92 @@
+"""Housekeeping in idle time: at most once a minute; the history at most once in six hours."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from activities import clock
+from activities.models import Activity
+from execution import housekeeping, worker
+from execution.housekeeping import keep_house
+from execution.invoker import invoke
+from execution.models import Execution
+from tests.base import NOW, run_until_idle, start, step
+from tests.loops import running_worker
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def history() -> int:
+    return Execution.objects.count()
+
+
+def make_history(at: datetime) -> None:
+    start(step("a", 0, "talk"), now=at)
+    run_until_idle(now=at)
+    invoke(at)
+
+
+class TestEvery60Seconds:
+    @pytest.fixture
+    def turns(self, monkeypatch: pytest.MonkeyPatch) -> list[datetime]:
+        """When the chores had their turn; a minute is a tenth of a second here."""
+        monkeypatch.setattr(worker, "HOUSEKEEPING_SECONDS", 0.1)
+        monkeypatch.setattr(worker, "STARVED_SECONDS", 0.3)
+        told: list[datetime] = []
+
+        def once(now: datetime) -> int:
+            told.append(now)
+            return 0
+
+        monkeypatch.setattr(housekeeping, "duties", [housekeeping.Duty("count", timedelta(0), once)])
+        return told
+
+    @pytest.mark.serial
+    def test_an_idle_worker_keeps_house_again_and_again(self, turns: list[datetime], settings: Any) -> None:
+        settings.JIM_POLL_SECONDS = 0.05
+        with running_worker():
+            wait_until(lambda: len(turns) >= 3, seconds=10)
+        assert all(later - earlier >= timedelta(seconds=0.1) for earlier, later in pairwise(turns))
+
+    @pytest.mark.serial
+    def test_a_busy_worker_is_not_starved_of_it_for_ever(self, turns: list[datetime], settings: Any) -> None:
+        settings.JIM_GRACE_SECONDS = 0
+        start(step("long", 0, "wait_for_ever"), now=clock.now())
+        with running_worker():
+            wait_until(lambda: Activity.objects.filter(status="in_progress", target_name="long").exists())
+            turns.clear()
+            wait_until(lambda: turns, seconds=10)
+
+    def test_a_minute_is_a_minute_and_busy_workers_wait_ten_at_most(self) -> None:
+        assert (worker.HOUSEKEEPING_SECONDS, worker.STARVED_SECONDS) == (60, 600)
+
+
+class TestHistoryCleanup:
+    def test_expired_history_is_deleted_after_90_days(self) -> None:
+        make_history(NOW)
+        keep_house(NOW + timedelta(days=89))
+        assert history() == 1
+        keep_house(NOW + timedelta(days=91))
+        assert history() == 0
+        assert not Activity.objects.filter(operation=Activity.RUN).exists()
+
+    def test_less_than_6_hours_after_the_last_cleanup_it_is_skipped(self) -> None:
+        make_history(NOW)
+        late = NOW + timedelta(days=89, hours=20)
+        keep_house(late)
+        keep_house(late + timedelta(hours=5))
+        assert history() == 1
+        keep_house(late + timedelta(hours=6))
+        assert history() == 0
+
+    def test_it_is_done_once_for_all_workers(self) -> None:
+        make_history(NOW)
+        keep_house(NOW + timedelta(days=91))
+        make_history(NOW)
+        keep_house(NOW + timedelta(days=91))
+        assert history() == 1
