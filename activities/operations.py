@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -37,7 +38,7 @@ class Done:
     url: str = ""
 
 
-class Operation(Generic[M]):
+class Operation(ABC, Generic[M]):
     name: ClassVar[str]
     label: ClassVar[str]
     permission: ClassVar[str]
@@ -45,9 +46,9 @@ class Operation(Generic[M]):
     form: type[forms.Form] = forms.Form
     is_final: ClassVar[bool] = False
 
+    @abstractmethod
     def perform(self, target: M, *, answers: dict[str, Any], initiator: Initiator, now: datetime) -> Done:
         """May raise Declined, or ValidationError about the answers."""
-        raise NotImplementedError
 
     def applies(self, target: M) -> bool:
         """Whether its button is shown; `perform` decides anew."""

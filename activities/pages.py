@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
@@ -57,11 +58,11 @@ class JimAdmin(ModelAdmin[M]):
         raise Http404(f"There is no {opts.verbose_name} {object_id}.")
 
 
-class KnownValues(admin.SimpleListFilter):
+class KnownValues(ABC, admin.SimpleListFilter):
     """Filters a column by values that are known without asking a table of millions for them."""
 
-    def values(self) -> Iterable[str]:
-        raise NotImplementedError
+    @abstractmethod
+    def values(self) -> Iterable[str]: ...
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [(value, value.replace("_", " ")) for value in sorted(self.values())]

@@ -299,7 +299,7 @@ class Child:
         self._poll.unregister(self._status)
 
     def _read_channel(self, ctx: Context) -> None:
-        raise NotImplementedError
+        """A program has none; only Python children speak over a channel of their own."""
 
     def _read_stream(self, ctx: Context, fd: int) -> bool:
         """Whether there may be more to read at once."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -83,8 +84,8 @@ class ScheduleOperation(Operation[Schedule]):
         except (Refused, Conflict) as refused:
             raise Declined(str(refused)) from refused
 
-    def change(self, schedule: Schedule, answers: dict[str, Any], by: Initiator, now: datetime) -> Done:
-        raise NotImplementedError
+    @abstractmethod
+    def change(self, schedule: Schedule, answers: dict[str, Any], by: Initiator, now: datetime) -> Done: ...
 
     def applies(self, schedule: Schedule) -> bool:
         return schedule.status != Schedule.Status.CLOSED

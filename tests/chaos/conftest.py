@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fleet import Fleet
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    return tmp_path / "ledger"
+
+
+@pytest.fixture
+def family(tmp_path: Path, settings: Any) -> Callable[..., dict[str, Any]]:
+    """A step that runs a program with children; `pids` beside the ledger tells who they are."""
+    settings.JIM_EXECUTABLE_FOLDERS = [PROGRAMS]
+
+    def build(name: str, index: int = 0, *, kind: str = "") -> dict[str, Any]:
+        config = {"argv": [str(PROGRAMS / "family"), str(tmp_path), kind]}
+        return {"name": name, "index": index, "step_type": "executable", "config": config, "max_retries": 0}
+
+    return build
+
+
+@pytest.fixture
+def make_fleet(tmp_path: Path) -> Callable[..., Fleet]:
+    def build(**env: str) -> Fleet:
+        return Fleet(tmp_path, JIM_EXECUTABLE_FOLDERS=str(PROGRAMS), **env)
+
+    return build

@@ -1,0 +1,146 @@
+"""Schedulers and workers are killed and frozen at random while schedules run; in the end it all adds up."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from django.db import connection
+
+from activities import clock
+from execution.models import Execution, Worker
+from tests.base import SOMEBODY, make_schedule, step
+from tests.fleet import Fleet, Member, come_to_rest, deadlocks, tell
+from tests.invariants import Numbers, violations
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
+
+SEED = 20261116
+LEASE_SECONDS = 3.0
+FROZEN_SECONDS = LEASE_SECONDS * 2
+DEEDS = {
+    "kill a worker": 22,
+    "kill a scheduler": 8,
+    "freeze a worker": 4,
+    "freeze a scheduler": 2,
+    "cancel": 6,
+}
+EXECUTIONS = 200
+MEANT_TO_FAIL = "RuntimeError: attempt 1 was meant to fail"
+
+
+def test_nothing_is_lost_and_nothing_happens_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger = tmp_path / "ledger"
+    define_load(ledger)
+    before = deadlocks()
+    with Fleet(tmp_path, JIM_LEASE_SECONDS=str(LEASE_SECONDS)) as fleet:
+        chaos = Chaos(fleet)
+        chaos.reign()
+        wait_until(lambda: Execution.objects.count() >= EXECUTIONS, seconds=60)
+        come_to_rest(seconds=90)
+        fleet.stop()
+    numbers = Numbers.load()
+    tell(f"chaos on {connection.vendor}: {dict(chaos.done)} in {chaos.seconds:.0f} s; {numbers}", capsys)
+    assert violations(ledger) == []
+    assert chaos.done == DEEDS
+    assert set(numbers.executions) <= {"completed", "failed", "cancelled"}
+    assert set(numbers.reruns) <= {"worker lost", "worker lost its lease", MEANT_TO_FAIL}
+    assert numbers.reruns["worker lost"] > 0
+    lost_too_often = Execution.objects.filter(status="failed", error__contains="crash loop")
+    assert lost_too_often.count() == numbers.executions.get("failed", 0)
+    assert not Worker.objects.alive().exists()
+    assert deadlocks() == before
+
+
+def define_load(ledger: Path) -> None:
+    """Two hundred executions a minute that may overlap, and some that never may; three groups each."""
+    now = clock.now()
+    for number in range(20):
+        plan = steps(ledger, 0.2, isolation="thread" if number % 4 else "process")
+        make_schedule(*plan, now=now, spec={"every": ["6s"]}, overlap="allow_all")
+    for _ in range(4):
+        make_schedule(*steps(ledger, 0.3), now=now, spec={"every": ["2s"]})
+
+
+def steps(ledger: Path, seconds: float, isolation: str = "thread") -> list[dict[str, object]]:
+    kwargs = {"ledger": str(ledger), "seconds": seconds}
+    pool = "children" if isolation == "process" else "default"
+    return [
+        step("a", 0, "note", kwargs=kwargs),
+        step("b", 0, "note", kwargs=kwargs, isolation=isolation, pool=pool),
+        step("c", 1, "note_and_fail", kwargs={"ledger": str(ledger)}, max_retries=1, retry_seconds=1),
+        step("d", 1, "note", kwargs=kwargs | {"deaf": True}),
+        step("e", 2, "note", kwargs=kwargs),
+    ]
+
+
+class Chaos:
+    """Replaces what it kills. What it does, and to whom, is the same in every run; when it hits is not."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.random = random.Random(SEED)
+        self.done: Counter[str] = Counter()
+        self.seconds = 0.0
+        self.thawing: threading.Timer | None = None
+        self.schedulers = [fleet.start_scheduler() for _ in range(2)]
+        # Only one of them has children: a nursery is one more process that takes its time to start.
+        self.workers = [self.start_worker(pools) for pools in ("default", "default", "default,children")]
+
+    def reign(self) -> None:
+        began = time.monotonic()
+        deeds = [deed for deed, times in DEEDS.items() for _ in range(times)]
+        self.random.shuffle(deeds)
+        for deed in deeds:
+            time.sleep(self.random.uniform(0.5, 2.0))
+            assert [member.said for member in self.fleet.members if member.has_crashed] == []
+            self.do(deed)
+            self.done[deed] += 1
+        if self.thawing is not None:
+            self.thawing.join()
+        self.seconds = time.monotonic() - began
+
+    def do(self, deed: str) -> None:
+        match deed:
+            case "kill a worker":
+                victim = self.victim(self.workers)
+                victim.kill()
+                self.workers[self.workers.index(victim)] = self.start_worker(victim.arguments[-1])
+            case "kill a scheduler":
+                victim = self.victim(self.schedulers)
+                victim.kill()
+                self.schedulers[self.schedulers.index(victim)] = self.fleet.start_scheduler()
+            case "freeze a worker":
+                self.freeze(self.victim(self.workers))
+            case "freeze a scheduler":
+                self.freeze(self.victim(self.schedulers))
+            case "cancel":
+                wait_until(lambda: Execution.objects.in_progress().exists())
+                execution = self.random.choice(Execution.objects.in_progress().order_by("pk"))
+                execution.cancel(initiator=SOMEBODY, now=clock.now())
+
+    def victim(self, members: list[Member]) -> Member:
+        """One that works: killing what still loads its code, or cannot move, would prove nothing."""
+        wait_until(lambda: self.working(members), seconds=60)
+        return self.random.choice(self.working(members))
+
+    def working(self, members: list[Member]) -> list[Member]:
+        return [member for member in members if member.is_ready and not member.is_frozen]
+
+    def freeze(self, member: Member) -> None:
+        """One at a time. By a thread of its own, as it may hold the lock that everybody here waits for."""
+        if self.thawing is not None:
+            self.thawing.join()
+        member.freeze()
+        self.thawing = threading.Timer(FROZEN_SECONDS, member.thaw)
+        self.thawing.start()
+
+    def start_worker(self, pools: str) -> Member:
+        return self.fleet.start_worker("--threads", "8", "--processes", "2", "--pools", pools)

@@ -1,0 +1,204 @@
+"""Schedulers and workers as processes of their own, to be killed, frozen and replaced."""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import signal
+import sqlite3
+import sys
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Self
+
+import pytest
+from django.db import OperationalError, connection, transaction
+
+from activities import clock
+from execution.models import Execution, Worker, WorkerTask
+from schedules.models import Occurrence, Schedule
+from tests.base import SOMEBODY
+from tests.processes import Command
+from tests.waiting import wait_until
+
+BOOT_SECONDS = 60
+
+
+class Member(Command):
+    def __init__(self, *arguments: str, **env: str) -> None:
+        super().__init__(*arguments, **env)
+        self.arguments = arguments
+        self.pid = self.process.pid
+
+    def wait_until_ready(self) -> Self:
+        wait_until(lambda: self.is_ready or self.has_ended, seconds=BOOT_SECONDS)
+        assert self.is_ready, self.said
+        return self
+
+    @property
+    def is_ready(self) -> bool:
+        return " is ready" in self.said
+
+    @property
+    def is_frozen(self) -> bool:
+        return state(self.pid) == "T"
+
+    @property
+    def has_ended(self) -> bool:
+        return self.process.poll() is not None
+
+    @property
+    def has_crashed(self) -> bool:
+        """Whether it ended by itself, and not well."""
+        return self.process.poll() not in (None, 0, -signal.SIGKILL)
+
+    @property
+    def worker(self) -> Worker:
+        """Its present row: there is a new one after each burial."""
+        return Worker.objects.get(pk=re.findall(r"worker (\S+) is ready", self.said)[-1])
+
+    def freeze(self) -> None:
+        """Returns when it has really stopped: a signal is not carried out at once."""
+        self.process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: self.is_frozen or self.has_ended)
+
+    def freeze_empty_handed(self) -> None:
+        """Freezes a worker between two transactions.
+
+        Whoever freezes with a lock in its hand holds up its own tasks; on SQLite everybody.
+        """
+        self.freeze()
+        while not self._is_empty_handed():
+            self.thaw()
+            self.freeze()
+
+    def thaw(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def _is_empty_handed(self) -> bool:
+        mine = WorkerTask.objects.filter(worker=self.worker.pk)
+        try:
+            if connection.vendor == "sqlite":
+                with closing(sqlite3.connect(connection.settings_dict["NAME"], timeout=1)) as other:
+                    other.execute("BEGIN IMMEDIATE")
+                return True
+            with transaction.atomic():
+                list(Execution.objects.filter(tasks__in=mine).select_for_update(of=("self",), nowait=True))
+                rows = mine.select_related("activity").select_for_update(of=("self", "activity"), nowait=True)
+                return bool(rows)
+        except (OperationalError, sqlite3.OperationalError):
+            return False
+
+
+class Fleet:
+    """What one test starts, on its database, in a data folder of its own; none of it outlives the block."""
+
+    def __init__(self, folder: Path, **env: str) -> None:
+        self.folder = folder / "data"
+        self.env = {"JIM_DATA_DIR": str(self.folder), **env}
+        self.members: list[Member] = []
+        self.stack = ExitStack()
+
+    def start_worker(self, *arguments: str) -> Member:
+        return self._start("runworker", *arguments)
+
+    def start_scheduler(self) -> Member:
+        return self._start("runscheduler")
+
+    def worker(self, *arguments: str) -> Member:
+        return self.start_worker(*arguments).wait_until_ready()
+
+    def scheduler(self) -> Member:
+        return self.start_scheduler().wait_until_ready()
+
+    def stop(self) -> None:
+        """Drains all that still runs; nobody may end with an error."""
+        members = [member for member in self.members if not member.has_ended]
+        for member in members:
+            member.process.send_signal(signal.SIGTERM)
+        assert [member.process.wait(60) for member in members] == [0] * len(members)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stack.close()
+        wait_until(lambda: not any(is_held(path) for path in self.folder.glob("workers/*")))
+
+    def _start(self, *arguments: str) -> Member:
+        self.members.append(self.stack.enter_context(Member(*arguments, **self.env)))
+        return self.members[-1]
+
+
+def come_to_rest(*, seconds: float) -> None:
+    """Takes all schedules off the clock, as a person would, and waits for what they have begun."""
+    for schedule in Schedule.objects.exclude(spec={}):
+        schedule.edit(token=schedule.token, initiator=SOMEBODY, now=clock.now(), changes={"spec": {}})
+    wait_until(is_at_rest, seconds=seconds)
+
+
+def is_at_rest() -> bool:
+    """Nothing is due, nothing runs, everything is accounted."""
+    return not (
+        Execution.objects.in_progress().exists()
+        or Execution.objects.unaccounted().exists()
+        or Occurrence.objects.pending().exists()
+        or WorkerTask.objects.exists()
+    )
+
+
+def deadlocks() -> int:
+    """How many PostgreSQL has broken in this database so far; SQLite knows none."""
+    if connection.vendor == "sqlite":
+        return 0
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+        (count,) = cursor.fetchone()
+        return int(count)
+
+
+def tell(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Shown even if all is well: numbers that a person wants to see beside the verdict."""
+    with capsys.disabled():
+        sys.stdout.write(f"\n{text}\n")
+
+
+def is_held(lifeline: Path) -> bool:
+    try:
+        with lifeline.open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def living(pids: list[int]) -> list[int]:
+    return [pid for pid in pids if state(pid) not in "ZX"]
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below this one."""
+    parents = {int(path.name): _stat(int(path.name))[1] for path in Path("/proc").glob("[0-9]*")}
+    found = [pid]
+    for ancestor in found:
+        found += [child for child, parent in parents.items() if parent == str(ancestor)]
+    return found[1:]
+
+
+def state(pid: int) -> str:
+    return _stat(pid)[0]
+
+
+def _stat(pid: int) -> list[str]:
+    """Its state, its parent and more."""
+    try:
+        # The name in parentheses may itself contain spaces and parentheses.
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return ["X", "0"]

@@ -1,0 +1,50 @@
+"""PostgreSQL only: whoever holds one row does not hold up the others. SQLite has one lock for everybody."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from activities.models import Activity
+from execution import recovery
+from execution.models import Execution, Worker, WorkerTask
+from tests.base import NOW, SOMEBODY, claim, make_worker, run_until_idle, start, step, step_statuses
+from tests.invariants import violations
+from tests.races.meeting import at_once, queue_up
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_recovery_waits_for_nobody() -> None:
+    """A worker that froze in the middle of a write holds up what it wrote, and nothing else."""
+    held, free = start(step("a")), start(step("b"))
+    worker = make_worker()
+    claim(worker)
+    Worker.objects.filter(pk=worker.pk).bury(now=NOW)
+    for rows in (
+        Execution.objects.filter(pk=held.pk),
+        WorkerTask.objects.filter(execution=held),
+        Activity.objects.filter(parent=held.activity_id),
+    ):
+        queue_up(lambda: recovery.recover(NOW), behind=rows)
+        assert step_statuses(held) == {"a": ["in_progress"]}
+    assert step_statuses(free) == {"b": ["failed_with_error", "pending"]}
+    recovery.recover(NOW)
+    run_until_idle()
+    assert violations() == []
+
+
+def test_terminate_and_release_lock_in_the_same_order() -> None:
+    """Whichever is first: rows that are locked one by one are locked by id."""
+    for _ in range(5):
+        execution = start(*(step(f"step {number}") for number in range(20)))
+        worker = make_worker()
+        tasks = claim(worker)
+        was_terminated, released = at_once(
+            partial(execution.terminate, initiator=SOMEBODY, now=NOW),
+            partial(WorkerTask.objects.release, tasks[::-1], worker_id=worker.pk),
+        )
+        assert was_terminated
+        assert released in (set(), {task.pk for task in tasks})
+    assert violations() == []
