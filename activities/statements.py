@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from django.db import InterfaceError, OperationalError, connection, models
+from django.db import InterfaceError, InternalError, OperationalError, connection, models
 
 # Away, locked, victim of a deadlock: errors that say nothing about the data. The same may work later.
-AWAY = (OperationalError, InterfaceError)
+# InternalError is what a session is told that PostgreSQL ended because it idled in a transaction.
+AWAY = (OperationalError, InterfaceError, InternalError)
 VARIABLES_PER_STATEMENT = 20_000
 
 

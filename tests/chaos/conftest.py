@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from tests.fleet import Fleet
+from tests.settings import TEST_DB
 
+collect_ignore = [] if TEST_DB == "postgres" else ["test_frozen_in_transaction.py"]
 PROGRAMS = Path(__file__).parent / "programs"
 
 

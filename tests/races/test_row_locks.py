@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 
+import psycopg
 import pytest
+from django.db import connection, transaction
 
 from activities.models import Activity
+from activities.statements import AWAY
 from execution import recovery
 from execution.models import Execution, Worker, WorkerTask
 from tests.base import NOW, SOMEBODY, claim, make_worker, run_until_idle, start, step, step_statuses
+from tests.conftest import database_url
 from tests.invariants import violations
 from tests.races.meeting import at_once, queue_up
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -48,3 +53,24 @@ def test_terminate_and_release_lock_in_the_same_order() -> None:
         assert was_terminated
         assert released in (set(), {task.pk for task in tasks})
     assert violations() == []
+
+
+def test_a_transaction_that_idled_too_long_is_one_to_repeat() -> None:
+    """PostgreSQL ends the session; nobody may take that for an error in the data."""
+
+    def dawdle() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SET idle_in_transaction_session_timeout = '50ms'")
+        ours = connection.connection.info.backend_pid
+        with transaction.atomic():
+            Execution.objects.exists()
+            wait_until(lambda: not is_connected(ours))
+
+    (error,) = at_once(dawdle)
+    assert isinstance(error, AWAY)
+
+
+def is_connected(backend: int) -> bool:
+    with psycopg.connect(database_url(), autocommit=True) as other:
+        found = other.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", [backend])
+        return found.fetchone() is not None
