@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
 
-from django.db import DatabaseError, OperationalError, connection, transaction
+from django.db import DatabaseError, connection, transaction
 from django.db.models import F
 
 from activities.models import Activity, Initiator
@@ -100,10 +101,11 @@ def _invoke_some(ids: Sequence[int], *, now: datetime, wait: bool = False) -> No
     """One batch; if the database refuses it, its schedules one by one, so that a bad one stops nobody."""
     try:
         _invoke_batch(ids, now=now, wait=wait)
-    except OperationalError as error:
+    except AWAY as error:
         # Locked, or the database went away: the next tick repeats it.
         logger.info("schedules %s are left to the next tick: %s", list(ids), error)
-        wake("jim_schedules")
+        with suppress(*AWAY):
+            wake("jim_schedules")
     except DatabaseError as error:
         logger.exception("a batch of %d schedules was refused", len(ids))
         if len(ids) > 1:

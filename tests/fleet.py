@@ -119,6 +119,8 @@ class Fleet:
         """Drains all that still runs; nobody may end with an error."""
         members = [member for member in self.members if not member.has_ended]
         for member in members:
+            # One that still loads its code cannot drain yet: the signal would just end it.
+            member.wait_until_ready()
             member.process.send_signal(signal.SIGTERM)
         assert [member.process.wait(60) for member in members] == [0] * len(members)
 

@@ -1,0 +1,79 @@
+"""PostgreSQL only: a worker that freezes with locks in its hands loses them before its lease."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from django.db import connection, transaction
+
+from activities import clock
+from activities.models import Activity
+from tests.base import start, step, step_statuses
+from tests.fleet import Fleet, Member, is_at_rest
+from tests.invariants import violations
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_while_it_writes_what_a_step_says(ledger: Path, make_fleet: Callable[..., Fleet]) -> None:
+    """Others take over, and what it was writing is never written."""
+    with make_fleet(JIM_LEASE_SECONDS="2") as fleet:
+        fleet.scheduler()
+        member = fleet.worker()
+        before = member.worker
+        talking = {"ledger": str(ledger), "seconds": 3}
+        execution = start(step("talk", 0, "note_and_talk", kwargs=talking), now=clock.now())
+        attempt = Activity.objects.get(parent=execution.activity_id)
+        wait_until(attempt.output.exists)
+        with freezing(member, attempt):
+            pass
+        said = attempt.output.count()
+        wait_until(lambda: step_statuses(execution) == {"talk": ["failed_with_error", "pending"]})
+        member.thaw()
+        wait_until(is_at_rest)
+        assert (member.worker.pk != before.pk, member.worker.pid) == (True, member.pid)
+        fleet.stop()
+    assert step_statuses(execution) == {"talk": ["failed_with_error", "complete"]}
+    assert attempt.output.count() == said
+    assert violations(ledger) == []
+
+
+def test_while_it_claims(ledger: Path, make_fleet: Callable[..., Fleet]) -> None:
+    """Its claim is undone, and it claims again."""
+    with make_fleet(JIM_LEASE_SECONDS="2") as fleet:
+        execution = start(step("work", 0, "note", kwargs={"ledger": str(ledger)}), now=clock.now())
+        with freezing(fleet.start_worker(), Activity.objects.get(parent=execution.activity_id)) as member:
+            member.wait_until_ready()
+        wait_until(lambda: not sessions("state LIKE 'idle in transaction%'"))
+        member.thaw()
+        wait_until(is_at_rest)
+        fleet.stop()
+    assert step_statuses(execution) == {"work": ["complete"]}
+    assert violations(ledger) == []
+
+
+@contextmanager
+def freezing(member: Member, activity: Activity) -> Iterator[Member]:
+    """It comes upon a row that somebody holds, in the middle of a transaction, and there it is frozen."""
+    with transaction.atomic():
+        list(Activity.objects.filter(pk=activity.pk).lock())
+        yield member
+        wait_until(lambda: sessions("wait_event_type = 'Lock'"))
+        member.freeze()
+    wait_until(lambda: sessions("state = 'idle in transaction'"))
+
+
+def sessions(condition: str) -> int:
+    """How many others are connected to this database and in this state."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_stat_clear_snapshot()")
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+            f"AND pid <> pg_backend_pid() AND {condition}"
+        )
+        (count,) = cursor.fetchone()
+        return int(count)
