@@ -164,9 +164,7 @@ def _settle(schedules: Sequence[Schedule], due: Sequence[Occurrence], now: datet
     executions = Execution.objects.start(starts, now=now) if starts else []
     started = {execution.occurrence_id: execution.pk for execution in executions}
     settled = [_row(fate, started, impossible, now) for fate in fates]
-    update_each(
-        Occurrence, ("status", "reason", "blocked_by", "settled_at"), settled, where="t.status = 'pending'"
-    )
+    Occurrence.objects.settle_each(settled)
     _count(schedules, [(by_pk[row[0]], row[1]) for row in settled], now)
 
 

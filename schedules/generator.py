@@ -23,7 +23,7 @@ def fill(now: datetime) -> None:
     while schedules := list(Schedule.objects.open().unfilled()[:SCHEDULES_PER_PASS]):
         for schedule in schedules:
             try:
-                schedule._restart_cursor(now)
+                schedule.restart_cursor(now)
             except Exception as error:
                 schedule.processed_until = now
                 schedule.mark_broken(error)

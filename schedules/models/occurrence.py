@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,7 @@ from django.db import models
 from django.db.models import Q
 
 from activities.models import Initiator
+from activities.statements import update_each
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -32,6 +34,12 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
     def settle(self, status: str, *, reason: str, now: datetime) -> int:
         return self.filter(status=Occurrence.Status.PENDING).update(
             status=status, reason=reason, settled_at=now
+        )
+
+    def settle_each(self, fates: Sequence[tuple[int, str, str, int | None, datetime]]) -> set[int]:
+        """Each its own: (id, status, reason, blocked_by, settled_at)."""
+        return update_each(
+            Occurrence, ("status", "reason", "blocked_by", "settled_at"), fates, where="t.status = 'pending'"
         )
 
     def prune(self, *, before: datetime, limit: int) -> int:

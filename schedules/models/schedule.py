@@ -69,7 +69,7 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         schedule.check_definition(steps, now=now, spec_changed=True)
         if paused:
             schedule.status, schedule.paused_at = Schedule.Status.PAUSED, now
-        schedule._restart_cursor(now)
+        schedule.restart_cursor(now)
         with transaction.atomic():
             schedule.save(force_insert=True)
             schedule._replace_steps(steps)
@@ -188,7 +188,7 @@ class Schedule(models.Model):
             spec_changed = self.spec != before["spec"]
             self.check_definition(after_steps, now=now, spec_changed=spec_changed)
             if spec_changed or self.spec_error:
-                self._restart_cursor(now)
+                self.restart_cursor(now)
             if steps is not None:
                 self._replace_steps(steps)
             self._save_moved()
@@ -307,7 +307,7 @@ class Schedule(models.Model):
         self.save()
         wake("jim_schedules")
 
-    def _restart_cursor(self, now: datetime) -> None:
+    def restart_cursor(self, now: datetime) -> None:
         self.processed_until, self.next_run_at, self.spec_error = now, self.compiled_spec.next(now), ""
 
     def _generate_until(self, now: datetime) -> None:
