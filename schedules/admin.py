@@ -3,20 +3,23 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from zoneinfo import ZoneInfo
 
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import IntegrityError
-from django.db.models import Q, QuerySet
+from django.db.models import Model, Q, QuerySet
 from django.forms import BaseInlineFormSet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
+from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
+from django.utils.text import Truncator
+from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 import activities.admin
 from activities import clock
@@ -28,7 +31,9 @@ from activities.words import NOTHING, badge, exact, moment, on_the_clock, span
 from . import permissions, registry
 from .cron import LAST
 from .forms import ScheduleForm, StepForm, StepFormSet, Unsaved
-from .models import MAX_STEPS, Conflict, Occurrence, Refused, Schedule, Step
+from .models import MAX_STEPS, Conflict, Occurrence, Refused, Schedule, Secret, Step
+from .secret_form import SecretForm
+from .vault import VaultError
 from .wording import SpecError
 from .zones import time_zones
 
@@ -37,11 +42,12 @@ if TYPE_CHECKING:
 else:
     StackedInline = admin.StackedInline
 
+M = TypeVar("M", bound=Model)
 RUNS_SHOWN = 5
 EXECUTIONS_SHOWN = 5
 
-activities.admin.operations |= {"create", "edit", "pause", "resume", "close"}
-activities.admin.target_types.append(lambda: ["schedule", *registry.step_types])
+activities.admin.operations |= {"create", "edit", "pause", "resume", "close", "delete", "rotate"}
+activities.admin.target_types.append(lambda: ["schedule", "secret", *registry.step_types])
 
 
 class PauseForm(forms.Form):
@@ -208,8 +214,43 @@ class StepInline(StackedInline):
         return self.has_change_permission(request, obj)
 
 
+class VerbsAdmin(OperationsAdmin[M]):
+    """Forms that are saved by a verb of their model, which may still refuse what the form let through."""
+
+    def get_form(self, request: HttpRequest, obj: M | None = None, *args: Any, **kwargs: Any) -> Any:
+        form: Any = super().get_form(request, obj, *args, **kwargs)
+        form.unsaved = _unsaved(request)  # a class of this request's own
+        return form
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: Any = None,
+    ) -> HttpResponse:
+        try:
+            return super().changeform_view(request, object_id, form_url, extra_context)
+        except Unsaved as unsaved:
+            # Rolled back. The same page again, with all that was typed and the reason where it belongs.
+            setattr(request, "unsaved", unsaved)  # noqa: B010 Django's class does not know it
+            return super().changeform_view(request, object_id, form_url, extra_context)
+
+    def construct_change_message(
+        self, request: HttpRequest, form: Any, formsets: Any, add: bool = False
+    ) -> Any:
+        return []
+
+    def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
+        """Its activities are its history."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        query = urlencode({"target_type": str(self.opts.model_name), "target_id": object_id})
+        return HttpResponseRedirect(f"{reverse('admin:activities_activity_changelist')}?{query}")
+
+
 @admin.register(Schedule)
-class ScheduleAdmin(OperationsAdmin[Schedule]):
+class ScheduleAdmin(VerbsAdmin[Schedule]):
     form = ScheduleForm
     inlines = (StepInline,)
     operations: ClassVar = [Pause(), Resume(), Close()]
@@ -237,25 +278,6 @@ class ScheduleAdmin(OperationsAdmin[Schedule]):
         fields = ("name", "description", "spec_in_words", "overlap", "catch_up_seconds")
         return ((None, {"fields": fields}),)
 
-    def get_form(self, request: HttpRequest, obj: Schedule | None = None, *args: Any, **kwargs: Any) -> Any:
-        form: Any = super().get_form(request, obj, *args, **kwargs)
-        form.unsaved = _unsaved(request)  # a class of this request's own
-        return form
-
-    def changeform_view(
-        self,
-        request: HttpRequest,
-        object_id: str | None = None,
-        form_url: str = "",
-        extra_context: Any = None,
-    ) -> HttpResponse:
-        try:
-            return super().changeform_view(request, object_id, form_url, extra_context)
-        except Unsaved as unsaved:
-            # Rolled back. The same page again, with all that was typed and the reason where it belongs.
-            setattr(request, "unsaved", unsaved)  # noqa: B010 Django's class does not know it
-            return super().changeform_view(request, object_id, form_url, extra_context)
-
     def save_model(self, request: HttpRequest, obj: Schedule, form: Any, change: bool) -> None:
         """`save_related` saves schedule and steps as one."""
 
@@ -276,20 +298,8 @@ class ScheduleAdmin(OperationsAdmin[Schedule]):
         except IntegrityError as error:
             raise Unsaved({"name": ["Somebody else took this name just now: choose another one."]}) from error
 
-    def construct_change_message(
-        self, request: HttpRequest, form: Any, formsets: Any, add: bool = False
-    ) -> Any:
-        return []
-
     def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
         return HttpResponseRedirect(self.operation_url(Close.name, [object_id]))
-
-    def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
-        """Its activities are its history."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        query = urlencode({"target_type": "schedule", "target_id": object_id})
-        return HttpResponseRedirect(f"{reverse('admin:activities_activity_changelist')}?{query}")
 
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
@@ -379,6 +389,78 @@ class OccurrenceAdmin(RecordAdmin[Occurrence]):
         return f"{occurrence.initiator_name} ({occurrence.initiator_type.replace('_', ' ')})"
 
 
+class Delete(Operation[Secret]):
+    name, label, is_final = "delete", "Delete", True
+    permission = "schedules.delete_secret"
+    question = "Its value is gone for good; the record of who set and changed it stays. Delete this?"
+
+    def perform(
+        self, target: Secret, *, answers: dict[str, Any], initiator: Initiator, now: datetime
+    ) -> Done:
+        name = str(target)
+        try:
+            target.remove(initiator=initiator, now=now)
+        except Refused as refused:
+            raise Declined(str(refused)) from refused
+        return Done(f"“{name}” is deleted.", reverse("admin:schedules_secret_changelist"))
+
+
+@admin.register(Secret)
+class SecretAdmin(VerbsAdmin[Secret]):
+    """Names for everybody who may see them, values for nobody."""
+
+    form = SecretForm
+    operations: ClassVar = [Delete()]
+    change_form_template = "admin/schedules/secret/change_form.html"
+    list_display = ("name", "changed", "about")
+    search_fields = ("name", "description")
+    ordering = ("name",)
+    sortable_by = ("name", "changed")
+
+    def get_fields(self, request: HttpRequest, obj: Secret | None = None) -> Any:
+        if obj is None:
+            return ("name", "description", "value")
+        return ("description", "value") if self.has_change_permission(request, obj) else ("description",)
+
+    @method_decorator([sensitive_post_parameters(), sensitive_variables()])
+    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        return super().changeform_view(request, *args, **kwargs)
+
+    def save_model(self, request: HttpRequest, obj: Secret, form: Any, change: bool) -> None:
+        given = {"value": form.cleaned_data["value"], "description": form.cleaned_data["description"]}
+        by, now = _initiator(request), clock.now()
+        try:
+            if change:
+                obj.edit(**given, initiator=by, now=now)
+            else:
+                obj.pk = Secret.objects.define(obj.name, **given, initiator=by, now=now).pk
+        except (Refused, VaultError) as refused:
+            raise Unsaved({"": [str(refused)]}) from refused
+        except IntegrityError as error:
+            raise Unsaved({"name": ["Somebody else took this name just now: choose another one."]}) from error
+
+    def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
+        return HttpResponseRedirect(self.operation_url(Delete.name, [object_id]))
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        if secret := context.get("original"):
+            context["trouble"] = _trouble(secret)
+            context["used_by"] = (
+                secret.used_by() if request.user.has_perm("schedules.view_schedule") else None
+            )
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    @admin.display(description="description")
+    def about(self, secret: Secret) -> str:
+        return Truncator(secret.description).chars(80)
+
+    @admin.display(description="value set", ordering="changed_at")
+    def changed(self, secret: Secret) -> SafeString:
+        return moment(secret.changed_at, now=clock.now())
+
+
 def _can_change(request: HttpRequest, schedule: Schedule | None) -> bool:
     is_open = schedule is None or schedule.status != Schedule.Status.CLOSED
     return is_open and request.user.has_perm("schedules.change_schedule")
@@ -433,6 +515,15 @@ def _conflict_words(schedule: Schedule) -> SafeString:
         "and make your change there.",
         reverse("admin:schedules_schedule_change", args=[schedule.pk]),
     )
+
+
+def _trouble(secret: Secret) -> str:
+    """Why steps that refer to it would fail here."""
+    try:
+        Secret.objects.reveal([secret.name])
+    except VaultError as error:
+        return str(error)
+    return ""
 
 
 def _state(schedule: Schedule) -> SafeString:

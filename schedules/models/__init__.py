@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from .occurrence import Occurrence
 from .schedule import BUFFER_LIMIT, Conflict, Refused, Schedule, ScheduleQuerySet
+from .secret import Secret
 from .step import MAX_STEPS, Step
 
 __all__ = [
@@ -12,5 +13,6 @@ __all__ = [
     "Refused",
     "Schedule",
     "ScheduleQuerySet",
+    "Secret",
     "Step",
 ]

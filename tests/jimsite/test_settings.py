@@ -5,6 +5,7 @@ import runpy
 import stat
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,8 @@ def test_defaults(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert loaded["DEBUG"] is False
     assert loaded["ALLOWED_HOSTS"] == ["127.0.0.1", "localhost", "[::1]"]
     assert loaded["JIM_EXECUTABLE_FOLDERS"] == [settings.BASE_DIR / "scripts", tmp_path / "scripts"]
+    assert loaded["JIM_SQL_FOLDERS"] == [tmp_path / "sql"]
+    assert loaded["JIM_SQL_CONNECTIONS"] == {}
     assert loaded["DATABASES"]["default"]["NAME"] == str(tmp_path / "jim.sqlite3")
 
 
@@ -136,4 +139,76 @@ def test_the_secret_key_is_made_once_and_kept_private(
 def test_an_emptied_secret_key_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "secret_key").touch()
     with pytest.raises(ImproperlyConfigured, match="is empty"):
+        load(monkeypatch, {"JIM_DATA_DIR": str(tmp_path)})
+
+
+def test_sql_connections(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    given = '{"hr": "postgres://ada:p%40ss@db.example/hr?sslmode=require", "a.b-c_1": "sqlite:////srv/a%20b"}'
+    loaded = load(monkeypatch, {"JIM_DATA_DIR": str(tmp_path), "JIM_SQL_CONNECTIONS": given})
+    hr, local = loaded["JIM_SQL_CONNECTIONS"]["hr"], loaded["JIM_SQL_CONNECTIONS"]["a.b-c_1"]
+    whole = {"user": "ada", "password": "p@ss", "host": "db.example", "dbname": "hr", "sslmode": "require"}
+    assert (hr.engine, hr.options) == ("postgresql", whole)
+    assert (local.engine, local.options) == ("sqlite", {"file": "/srv/a b"})
+    assert "p@ss" not in repr(loaded["JIM_SQL_CONNECTIONS"])
+
+
+def test_sql_connections_from_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "sql_connections.json").write_text('{"local": "sqlite:////srv/local"}')
+    loaded = load(monkeypatch, {"JIM_DATA_DIR": str(tmp_path)})
+    assert list(loaded["JIM_SQL_CONNECTIONS"]) == ["local"]
+    other = load(monkeypatch, {"JIM_DATA_DIR": str(tmp_path), "JIM_SQL_CONNECTIONS": "{}"})
+    assert other["JIM_SQL_CONNECTIONS"] == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("hunter2", "must be a JSON object of names and URLs"),
+        ('["postgresql://ada:hunter2@db/hr"]', "must be a JSON object of names and URLs"),
+        ('{"postgresql://ada:hunter2@db/hr": "hr"}', "names have letters, digits, dots, - and _"),
+        ('{"": "postgresql://ada:hunter2@db/hr"}', "names have letters, digits, dots, - and _"),
+        (
+            '{"hr": 7}',
+            "the URL of hr must look like postgresql://user:password@host:port/name or sqlite:////",
+        ),
+        ('{"hr": "db/hr"}', "the URL of hr must look like"),
+        ('{"hr": "mysql://ada:hunter2@db/hr"}', "the URL of hr must look like"),
+        ('{"hr": "postgresql:ada:hunter2@db/hr"}', "the URL of hr must look like"),
+        ('{"hr": "postgresql://ada:hunter2@db"}', "the URL of hr names no database"),
+        ('{"hr": "postgresql://ada:hunter2%zz@db/hr"}', "the URL of hr must look like"),
+        ('{"hr": "postgresql://ada:hunter2@db/hr?nonsense=1"}', "the URL of hr must look like"),
+        ('{"hr": "postgresql://ada:hunter2@[db/hr"}', "the URL of hr must look like"),
+        ('{"hr": "sqlite:///hunter2"}', "the URL of hr must name a file by its absolute path, with four"),
+        ('{"hr": "sqlite://"}', "the URL of hr must name a file by its absolute path"),
+        ('{"hr": "sqlite://:memory:"}', "the URL of hr must name a file by its absolute path"),
+        ('{"hr": "sqlite:////srv/hunter2?mode=ro"}', "the URL of hr must name a file by its absolute path"),
+        ('{"hr": "sqlite:////srv/%00hunter2"}', "the URL of hr must name a file by its absolute path"),
+    ],
+)
+@pytest.mark.parametrize("place", ["variable", "file"])
+def test_bad_sql_connections_are_refused_without_being_repeated(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str, given: str, words: str
+) -> None:
+    file = tmp_path / "sql_connections.json"
+    variables = {"JIM_DATA_DIR": str(tmp_path)}
+    if place == "file":
+        file.write_text(given)
+    else:
+        variables["JIM_SQL_CONNECTIONS"] = given
+    with pytest.raises(ImproperlyConfigured) as refused:
+        load(monkeypatch, variables)
+    message = str(refused.value)
+    assert message.startswith(str(file) if place == "file" else "JIM_SQL_CONNECTIONS")
+    assert words in message
+    assert "hunter2" not in "".join(traceback.format_exception(refused.value))
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(("content", "why"), [(b"\xff\xfe", "it is not UTF-8"), (None, "Is a directory")])
+def test_a_file_of_sql_connections_that_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes | None, why: str
+) -> None:
+    file = tmp_path / "sql_connections.json"
+    file.mkdir() if content is None else file.write_bytes(content)
+    with pytest.raises(ImproperlyConfigured, match=f"sql_connections.json cannot be read: {why}."):
         load(monkeypatch, {"JIM_DATA_DIR": str(tmp_path)})

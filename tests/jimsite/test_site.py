@@ -11,9 +11,9 @@ from django.urls import reverse
 
 from activities.models import Activity
 from execution.models import Worker, WorkerTask
-from schedules.models import Occurrence, Schedule
+from schedules.models import Occurrence, Schedule, Secret
 from tests.admin_pages import page, sign_in
-from tests.base import claim, everything, make_schedule, make_worker, start, step
+from tests.base import NOW, SOMEBODY, claim, everything, make_schedule, make_worker, start, step
 
 pytestmark = pytest.mark.django_db
 # What a viewer gets; what is not named here is a page that nobody thought about.
@@ -29,6 +29,12 @@ VIEWER = {
     "schedules_occurrence_change": 200,
     "schedules_occurrence_history": 404,
     "schedules_occurrence_delete": 403,
+    "schedules_secret_changelist": 403,
+    "schedules_secret_add": 403,
+    "schedules_secret_change": 403,
+    "schedules_secret_history": 403,
+    "schedules_secret_delete": 302,
+    "schedules_secret_do": 404,
     "execution_execution_changelist": 200,
     "execution_execution_add": 403,
     "execution_execution_change": 200,
@@ -60,12 +66,14 @@ def rows() -> dict[str, object]:
     execution = start(step("a"), step("b", 1))
     claim(make_worker())
     make_schedule()
+    secret = Secret.objects.put("token", "a value", initiator=SOMEBODY, now=NOW)
     return {
         "schedule": execution.schedule_id,
         "execution": execution.pk,
         "occurrence": Occurrence.objects.get().pk,
         "workertask": WorkerTask.objects.order_by("pk")[0].pk,
         "worker": Worker.objects.get().pk,
+        "secret": secret.pk,
         "activity": Activity.objects.order_by("pk")[0].pk,
     }
 

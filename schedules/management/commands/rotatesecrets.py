@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import OperationalError, connection
+
+from activities import clock
+from activities.models import Initiator
+from schedules import vault
+from schedules.models import Secret
+from schedules.vault import Keys, Undecryptable, VaultError
+
+BY = Initiator.system("rotatesecrets")
+
+
+class Command(BaseCommand):
+    help = (
+        "Encrypt all secrets with a new key and drop the old ones; with JIM_SECRETS_KEYS, encrypt them with "
+        "the first of its keys. JIM may go on running. It can be interrupted and started again at any time."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+        parser.add_argument("--keep-old", action="store_true", help="leave the old keys in the file")
+        parser.add_argument(
+            "--skip-lost",
+            action="store_true",
+            help="go on although some secrets cannot be decrypted: they will need new values",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            _require_migrated()
+            if not Secret.objects.exists():
+                self.stdout.write("There are no secrets: nothing to do.")
+            elif options["dry_run"]:
+                self._announce(vault.current(), keep_old=options["keep_old"])
+            else:
+                self._rotate(keep_old=options["keep_old"], skip_lost=options["skip_lost"])
+        except Undecryptable as error:
+            hint = "With --skip-lost, the others are rotated without them."
+            raise CommandError(f"{error} {hint}") from None
+        except VaultError as error:
+            raise CommandError(str(error), returncode=2) from None
+        except OperationalError as error:
+            words = " ".join(str(error).split())
+            raise CommandError(f"The database cannot be used: {words}", returncode=2) from None
+
+    def _rotate(self, *, keep_old: bool, skip_lost: bool) -> None:
+        for told in Secret.objects.rotate(
+            initiator=BY, now=clock.now(), keep_old=keep_old, skip_lost=skip_lost
+        ):
+            self.stdout.write(told)
+        if lost := Secret.objects.survey().lost:
+            self.stdout.write(f"Without a key, so that they need new values: {', '.join(lost)}.")
+        self.stdout.write(_afterwards(vault.current()))
+
+    def _announce(self, keys: Keys, *, keep_old: bool) -> None:
+        survey = Secret.objects.survey()
+        if settings.JIM_SECRETS_KEYS:
+            self.stdout.write(f"Would encrypt {survey.older:,} secrets with the first key of {keys.source}.")
+        else:
+            count = survey.newest + survey.older
+            old = f"keep the {len(keys.texts)}" if keep_old else f"drop the {len(keys.texts)}"
+            self.stdout.write(
+                f"Would make a new key, encrypt {count:,} secrets with it, and {old} in {keys.source}."
+            )
+        if survey.lost:
+            raise Undecryptable(survey.lost, keys)
+
+
+def _afterwards(keys: Keys) -> str:
+    if not settings.JIM_SECRETS_KEYS:
+        return f"Copy {keys.source} to every other host that has a data folder of its own, and back it up."
+    if len(keys.texts) == 1:
+        return "JIM_SECRETS_KEYS holds no other key than that."
+    return (
+        f"Of the {len(keys.texts)} keys in JIM_SECRETS_KEYS, only the first one is needed now. Before you "
+        "remove the others, restart every process of JIM that was started without the first one, and repeat "
+        "this command: such a process may have used an old key meanwhile."
+    )
+
+
+def _require_migrated() -> None:
+    if Secret._meta.db_table not in connection.introspection.table_names():
+        raise CommandError("The database has no secrets yet: run “manage.py migrate” first.", returncode=2)

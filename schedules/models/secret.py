@@ -1,0 +1,300 @@
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import NamedTuple
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.validators import RegexValidator
+from django.db import IntegrityError, connection, models, transaction
+from django.db.models import Q
+from django.db.models.functions import Cast, Lower
+from django.views.decorators.debug import sensitive_variables
+
+from activities.models import Activity, Initiator
+from activities.text import clean_text
+from schedules import vault
+from schedules.vault import Keys, Undecryptable
+
+from .schedule import Refused, Schedule
+from .step import Step
+
+SHORTEST = 4
+LONGEST_BYTES = 64 * 1024
+BATCH = 100
+SCHEDULES_NAMED = 5
+
+
+class Survey(NamedTuple):
+    """How many secrets the newest key decrypts, how many only an older one, and the names of the others."""
+
+    newest: int
+    older: int
+    lost: list[str]
+
+
+class SecretQuerySet(models.QuerySet["Secret"]):
+    def names(self) -> set[str]:
+        return set(self.values_list("name", flat=True))
+
+    @sensitive_variables()
+    def reveal(self, names: Iterable[str]) -> dict[str, str]:
+        """The values of those that exist, by name. Undecryptable if no key of this host fits one of them."""
+        values, locked = self._open(set(names))
+        if locked:
+            # A rotation may have ended between the look at the rows and the look at the keys.
+            opened, locked = self._open(locked)
+            values |= opened
+        if locked:
+            raise Undecryptable(locked, vault.current())
+        return values
+
+    @sensitive_variables()
+    def put(
+        self, name: str, value: str, *, initiator: Initiator, now: datetime, description: str | None = None
+    ) -> Secret:
+        """Gives the secret this value, whether it exists or not."""
+        check_value(value)
+        same_name = self.filter(name=clean_text(name))
+        with transaction.atomic():
+            secret = same_name.first()
+            if secret is None:
+                try:
+                    return self.define(
+                        name, value, initiator=initiator, now=now, description=description or ""
+                    )
+                except (IntegrityError, ValidationError):
+                    # Somebody else defines it this very moment, or the name is wrong.
+                    secret = same_name.first()
+                    if secret is None:
+                        raise
+            secret.edit(value=value, initiator=initiator, now=now, description=description)
+            return secret
+
+    @sensitive_variables()
+    def define(
+        self, name: str, value: str, *, initiator: Initiator, now: datetime, description: str = ""
+    ) -> Secret:
+        """A new secret; ValidationError by field if anything is wrong."""
+        secret = Secret(name=name, description=description, created_at=now, changed_at=now)
+        secret.full_clean(exclude=["token"])
+        check_value(value)
+        with transaction.atomic():
+            secret.token = _keys_to_write_with().encrypt(value)
+            secret.save(force_insert=True)
+            details = {"name": secret.name, "description": secret.description}
+            Activity.objects.record("create", secret, initiator=initiator, now=now, details=details)
+        return secret
+
+    def rotate(
+        self, *, initiator: Initiator, now: datetime, keep_old: bool = False, skip_lost: bool = False
+    ) -> Iterator[str]:
+        """Encrypts everything with the newest key, a new one if the keys are in the file; tells of each step.
+
+        After any of them it may be killed and started again: a key goes only when nothing needs it any more.
+        """
+        if (lost := self.survey().lost) and not skip_lost:
+            raise Undecryptable(lost, vault.current())
+        if settings.JIM_SECRETS_KEYS:
+            yield from self._renew(initiator=initiator, now=now)
+            return
+        with _nobody_writing():
+            keys = vault.add_key()
+        yield f"A new key is the first one in {keys.source}."
+        yield from self._renew(initiator=initiator, now=now)
+        if keep_old:
+            return
+        while (dropped := self._drop_old(keys)) is None:
+            yield from self._renew(initiator=initiator, now=now)
+        yield f"{dropped} older {'key was' if dropped == 1 else 'keys were'} dropped."
+
+    def survey(self) -> Survey:
+        keys, newest, older, lost = vault.current(), 0, 0, []
+        for name, token in self.order_by("name").values_list("name", "token").iterator():
+            if keys.newest.decrypt(token) is not None:
+                newest += 1
+            elif keys.decrypt(token) is not None:
+                older += 1
+            else:
+                lost.append(name)
+        return Survey(newest, older, lost)
+
+    def lock(self) -> SecretQuerySet:
+        return self.select_for_update(of=("self",), no_key=True)
+
+    def _open(self, names: set[str]) -> tuple[dict[str, str], set[str]]:
+        """The values, and the names that no key fits."""
+        wanted = [clean_text(name) for name in names]
+        tokens = dict(self.filter(name__in=wanted).values_list("name", "token")) if wanted else {}
+        if not tokens:
+            return {}, set()
+        keys = vault.current()
+        values = {name: keys.decrypt(token) for name, token in tokens.items()}
+        opened = {name: value for name, value in values.items() if value is not None}
+        return opened, values.keys() - opened.keys()
+
+    def _renew(self, *, initiator: Initiator, now: datetime) -> Iterator[str]:
+        done, total, last = 0, self.count(), 0
+        while ids := list(self.filter(pk__gt=last).order_by("pk").values_list("pk", flat=True)[:BATCH]):
+            done, last = done + len(ids), ids[-1]
+            with transaction.atomic():
+                keys = _keys_to_write_with()
+                for secret in self.filter(pk__in=ids).order_by("pk"):
+                    secret._renew(keys, initiator=initiator, now=now)
+            yield f"{done:,} of {max(done, total):,} secrets are done."
+
+    def _drop_old(self, keys: Keys) -> int | None:
+        """None if something still needs them."""
+        with _nobody_writing():
+            return None if self.survey().older else vault.drop_old(keys)
+
+
+class Secret(models.Model):
+    """A value that steps refer to by name. It is encrypted, and nobody is ever shown it."""
+
+    name = models.CharField(
+        max_length=64,
+        validators=[
+            RegexValidator(
+                r"\A[a-z0-9_-]{1,64}\Z",
+                "A name is made of up to 64 lower-case letters, digits, - and _, such as smtp_password.",
+            )
+        ],
+    )
+    description = models.TextField(max_length=1000, blank=True)
+    token = models.TextField(editable=False)
+    created_at = models.DateTimeField(editable=False)
+    changed_at = models.DateTimeField(editable=False)
+
+    objects = SecretQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["name"],
+                name="secret_name_once",
+                violation_error_code="unique",
+                violation_error_message="There is a secret with this name already: choose another name.",
+            ),
+            models.CheckConstraint(condition=Q(name=Lower("name")), name="secret_name_lower_case"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @sensitive_variables()
+    def edit(
+        self, *, initiator: Initiator, now: datetime, value: str = "", description: str | None = None
+    ) -> None:
+        """Without a value, the stored one stays; likewise the description."""
+        with transaction.atomic():
+            self._take()
+            changed = self._describe(description) + self._replace(value, now=now)
+            if changed:
+                self.save()
+                message = f"new {' and '.join(changed)}"
+                Activity.objects.record("edit", self, initiator=initiator, now=now, message=message)
+
+    def remove(self, *, initiator: Initiator, now: datetime) -> None:
+        """Refused while a schedule that is not closed refers to it."""
+        with transaction.atomic():
+            self._take()
+            if users := self.used_by():
+                raise Refused(f"“{self}” is used by {_listed(users)}: change or close what uses it first.")
+            Activity.objects.record("delete", self, initiator=initiator, now=now)
+            self.delete()
+
+    def used_by(self) -> list[Schedule]:
+        """The open schedules with a step that refers to it."""
+        steps = (
+            Step.objects.exclude(schedule__status=Schedule.Status.CLOSED)
+            .annotate(text=Cast("config", models.TextField()))
+            .filter(text__contains="secrets")
+            .filter(text__contains=self.name)
+            .select_related("schedule")
+            .order_by("schedule__name")
+        )
+        return list({step.schedule_id: step.schedule for step in steps if self._is_named_in(step)}.values())
+
+    def clean(self) -> None:
+        self.description = clean_text(self.description.strip())
+
+    def _is_named_in(self, step: Step) -> bool:
+        return any(ref.kind == "secret" and ref.name == self.name for _, ref in step.references())
+
+    def _take(self) -> None:
+        """Locks the row and reads it anew."""
+        fresh = Secret.objects.lock().filter(pk=self.pk).first()
+        if fresh is None:
+            raise Refused(f"“{self}” was deleted meanwhile.")
+        self.__dict__.update(
+            {field.attname: getattr(fresh, field.attname) for field in self._meta.concrete_fields}
+        )
+
+    def _describe(self, description: str | None) -> list[str]:
+        before = self.description
+        if description is not None:
+            self.description = description
+            self.full_clean(exclude=["token"])
+        return ["description"] if self.description != before else []
+
+    def _replace(self, value: str, *, now: datetime) -> list[str]:
+        if not value:
+            return []
+        check_value(value)
+        self.token, self.changed_at = _keys_to_write_with().encrypt(value), now
+        return ["value"]
+
+    @sensitive_variables()
+    def _renew(self, keys: Keys, *, initiator: Initiator, now: datetime) -> None:
+        """Only if it is still what was decrypted: somebody may be changing it."""
+        value = keys.decrypt(self.token) if keys.newest.decrypt(self.token) is None else None
+        if value is None:
+            return
+        unchanged = Secret.objects.filter(pk=self.pk, token=self.token)
+        if unchanged.update(token=keys.encrypt(value)):
+            Activity.objects.record("rotate", self, initiator=initiator, now=now)
+
+
+def check_value(value: str) -> None:
+    """ValidationError, which never repeats it."""
+    if clean_text(value) != value:
+        complaint = "It contains NUL or half a surrogate pair: remove these characters."
+    elif len(value.strip()) < SHORTEST:
+        complaint = (
+            f"A value has at least {SHORTEST} characters: a shorter one could not be masked in output."
+        )
+    elif (size := len(value.encode())) > LONGEST_BYTES:
+        complaint = f"The value is {size:,} bytes long: at most {LONGEST_BYTES:,} are kept."
+    else:
+        return
+    raise ValidationError({"value": complaint})
+
+
+def _keys_to_write_with() -> Keys:
+    """Inside a transaction: until it ends, no rotation drops one of them."""
+    _lock_table("ROW EXCLUSIVE")
+    return vault.for_writing(may_make_one=not Secret.objects.exists())
+
+
+@contextmanager
+def _nobody_writing() -> Iterator[None]:
+    """What was encrypted before is stored by now; who encrypts afterwards finds the keys as we leave them."""
+    with transaction.atomic():
+        _lock_table("SHARE ROW EXCLUSIVE")
+        yield
+
+
+def _lock_table(mode: str) -> None:
+    """On SQLite, the transaction itself is the lock: each of them begins with it."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute(f"LOCK TABLE {Secret._meta.db_table} IN {mode} MODE")
+
+
+def _listed(schedules: Sequence[Schedule]) -> str:
+    named = [f"“{schedule}”" for schedule in schedules[:SCHEDULES_NAMED]]
+    rest = len(schedules) - len(named)
+    return ", ".join(named) + (f" and {rest:,} more" if rest else "")

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+
+from .forms import Unsaved
+from .models import Secret
+from .models.secret import LONGEST_BYTES, SHORTEST, check_value
+
+if TYPE_CHECKING:
+    SecretModelForm = forms.ModelForm[Secret]
+else:
+    SecretModelForm = forms.ModelForm
+
+
+class Concealed(forms.Textarea):
+    """Takes what is typed and gives nothing back, not even to a form that is shown again."""
+
+    def __init__(self) -> None:
+        # Spelling checkers of browsers send what they check to their makers.
+        quiet = {"autocomplete": "off", "autocapitalize": "none", "autocorrect": "off", "spellcheck": "false"}
+        super().__init__(attrs={"rows": 4, "class": "vLargeTextField code concealed", **quiet})
+
+    def format_value(self, value: Any) -> None:
+        return None
+
+
+class SecretForm(SecretModelForm):
+    value = forms.CharField(
+        strip=False,
+        widget=Concealed,
+        help_text=f"From {SHORTEST} characters to {LONGEST_BYTES // 1024} KiB; several lines are allowed, "
+        "such as those of a private key. It is encrypted, and nobody will be shown it again.",
+    )
+
+    unsaved = Unsaved({})
+
+    class Meta:
+        model = Secret
+        fields = ("name", "description")
+        widgets = {
+            "name": forms.TextInput(attrs={"class": "vTextField code", "spellcheck": "false"}),
+            "description": forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
+        }
+        help_texts = {"name": "Lower-case letters, digits, - and _. Steps refer to it by this name."}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.instance.pk and "value" in self.fields:
+            field = self.fields["value"]
+            field.required, field.label = False, "New value"
+            field.help_text = f"Leave it empty to keep the one that is stored. {field.help_text}"
+
+    def full_clean(self) -> None:
+        super().full_clean()
+        if self.is_bound and self.errors and self.cleaned_data.get("value"):
+            self.add_error("value", "Please type it again: what you typed is not sent back to you.")
+
+    def clean_value(self) -> str:
+        """A text area sends line ends as Windows does, and people paste one too many after a password."""
+        value: str = self.cleaned_data["value"].replace("\r\n", "\n")
+        if "\n" not in value.rstrip("\n"):
+            value = value.rstrip("\n")
+        if value or not self.instance.pk:
+            try:
+                check_value(value)
+            except ValidationError as error:
+                raise ValidationError(error.message_dict["value"]) from None
+        return value
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or self.cleaned_data
+        for name, texts in self.unsaved.fields.items():
+            self.add_error(name if name in self.fields else None, texts)
+        return cleaned

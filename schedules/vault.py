@@ -1,0 +1,168 @@
+"""The keys of the secrets: those in JIM_SECRETS_KEYS, else in a file that is made with the first secret."""
+
+from __future__ import annotations
+
+import base64
+import socket
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from django.conf import settings
+
+from activities import private_files
+
+if TYPE_CHECKING:
+    from cryptography.fernet import MultiFernet
+
+FILE = "secrets_keys"
+KEY_IN_WORDS = "a Fernet key, which is 44 characters of URL-safe base64"
+
+
+class VaultError(Exception):
+    """Secrets cannot be used on this host; says why and what to do."""
+
+
+class Undecryptable(VaultError):
+    def __init__(self, names: Collection[str], keys: Keys) -> None:
+        self.names = frozenset(names)
+        told = ", ".join(f"“{name}”" for name in sorted(names))
+        what, them = ("The secrets", "each of them") if len(names) > 1 else ("The secret", "it")
+        misfit = (
+            f"none of the keys in {keys.source} fits. Put back the one that encrypted {them}, from a backup "
+            f"or from a host that has it, or give {them} a new value."
+        )
+        why = misfit if keys.texts else _no_key(keys)
+        super().__init__(f"{what} {told} cannot be decrypted on {socket.gethostname()}: {why}")
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The newest first, which encrypts; all of them decrypt."""
+
+    texts: tuple[str, ...] = field(repr=False)
+    source: str
+
+    def encrypt(self, value: str) -> str:
+        return self._fernet.encrypt(value.encode()).decode()
+
+    def decrypt(self, token: str) -> str | None:
+        """None if no key fits."""
+        from cryptography.fernet import InvalidToken
+
+        try:
+            return self._fernet.decrypt(token.encode()).decode() if self.texts else None
+        except InvalidToken:
+            return None
+
+    @cached_property
+    def newest(self) -> Keys:
+        return Keys(self.texts[:1], self.source)
+
+    @cached_property
+    def _fernet(self) -> MultiFernet:
+        # Imported here: without secrets, a worker does without the memory that it takes.
+        from cryptography.fernet import Fernet, MultiFernet
+
+        return MultiFernet([Fernet(text) for text in self.texts])
+
+
+def current() -> Keys:
+    """Read anew whenever the file has changed: what a rotation has encrypted, an older copy cannot read."""
+    if settings.JIM_SECRETS_KEYS:
+        return _given(tuple(settings.JIM_SECRETS_KEYS))
+    path = _path()
+    try:
+        stat = path.stat()
+        return _read(path, (stat.st_ino, stat.st_mtime_ns, stat.st_size))
+    except FileNotFoundError:
+        return Keys((), str(path))
+    except OSError as error:
+        raise VaultError(f"The keys of the secrets in {path} cannot be read: {error.strerror}.") from None
+
+
+def for_writing(*, may_make_one: bool) -> Keys:
+    """Never without a key: the first one is made, unless there was one that is missing here."""
+    keys = current()
+    if keys.texts:
+        return keys
+    if not may_make_one:
+        raise VaultError(f"On {socket.gethostname()}, nothing can be encrypted: {_no_key(keys)}")
+    _save(lambda path: private_files.create_once(path, _content(_new_key())))
+    return current()
+
+
+def add_key() -> Keys:
+    """A new key in front of those in the file."""
+    texts = (_new_key(), *current().texts)
+    _save(lambda path: private_files.replace(path, _content(*texts)))
+    return current()
+
+
+def drop_old(keys: Keys) -> int:
+    """All but the first of these, unless another rotation has put its own in front; returns how many went."""
+    found = current()
+    if found.newest != keys.newest:
+        return 0
+    _save(lambda path: private_files.replace(path, _content(*found.newest.texts)))
+    return len(found.texts) - 1
+
+
+def is_key(text: str) -> bool:
+    try:
+        return len(base64.b64decode(text, altchars=b"-_", validate=True)) == 32
+    except ValueError:
+        return False
+
+
+def _no_key(keys: Keys) -> str:
+    return (
+        f"there is no {keys.source}. Copy it from a backup or from a host that has it, or set "
+        "JIM_SECRETS_KEYS. If the keys are lost for good, “manage.py rotatesecrets --skip-lost” makes a new "
+        "one; then every secret needs a new value."
+    )
+
+
+def _path() -> Path:
+    return Path(settings.JIM_DATA_DIR, FILE)
+
+
+@lru_cache(maxsize=1)
+def _given(texts: tuple[str, ...]) -> Keys:
+    return Keys(texts, "JIM_SECRETS_KEYS")
+
+
+@lru_cache(maxsize=1)
+def _read(path: Path, stamp: tuple[int, ...]) -> Keys:
+    lines = path.read_text(encoding="ascii", errors="replace").split("\n")
+    texts = {number: line.strip() for number, line in enumerate(lines, 1) if line.strip()}
+    if not texts:
+        raise VaultError(f"{path} is empty: restore it from a backup, or remove it to have a new key made.")
+    for number, text in texts.items():
+        if not is_key(text):
+            raise VaultError(f"Line {number} of {path} is not {KEY_IN_WORDS}: restore it from a backup.")
+    return Keys(tuple(texts.values()), str(path))
+
+
+def _save(write: Callable[[Path], None]) -> None:
+    path = _path()
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write(path)
+    except OSError as error:
+        raise VaultError(
+            f"The keys of the secrets cannot be kept in {path}: {error.strerror}. Make the folder "
+            "writable for JIM, or set JIM_SECRETS_KEYS."
+        ) from None
+
+
+def _content(*texts: str) -> str:
+    return "".join(f"{text}\n" for text in texts)
+
+
+def _new_key() -> str:
+    from cryptography.fernet import Fernet
+
+    return Fernet.generate_key().decode()

@@ -1,0 +1,705 @@
+"""The store of secrets: what goes in, who gets it out, and what becomes of the keys."""
+
+from __future__ import annotations
+
+import json
+import logging
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.fernet import Fernet
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured, ValidationError
+from django.core.management import CommandError, call_command
+from django.db import IntegrityError, connection, transaction
+from pytest_django import DjangoAssertNumQueries
+
+from activities import private_files
+from activities.models import Activity
+from jimsite import environment
+from schedules import vault
+from schedules.models import Refused, Schedule, Secret, Step
+from schedules.models import secret as secret_module
+from schedules.vault import Undecryptable, VaultError
+from tests.base import NOW, SOMEBODY, fresh, make_schedule, seconds, step
+from tests.conftest import subprocess_env
+from tests.races.meeting import at_once, queue_up
+
+pytestmark = pytest.mark.django_db
+
+CANARY = "canary-9f3b7c21"
+LATER = NOW + seconds(60)
+PRIVATE_KEY = "-----BEGIN PRIVATE KEY-----\nMIIEvQ\n-----END PRIVATE KEY-----\n"
+
+
+@pytest.fixture(autouse=True)
+def key_file(settings: Any, tmp_path: Path) -> Path:
+    """A data folder without any key."""
+    settings.JIM_DATA_DIR, settings.JIM_SECRETS_KEYS = tmp_path / "data", []
+    return tmp_path / "data" / "secrets_keys"
+
+
+def put(name: str = "token", value: str = CANARY, **rest: Any) -> Secret:
+    return Secret.objects.put(name, value, initiator=SOMEBODY, now=NOW, **rest)
+
+
+def value_of(name: str = "token") -> str | None:
+    return Secret.objects.reveal([name]).get(name)
+
+
+def keys_in(path: Path) -> list[str]:
+    return path.read_text().split()
+
+
+def rotate(**options: Any) -> list[str]:
+    return list(Secret.objects.rotate(initiator=SOMEBODY, now=LATER, **options))
+
+
+def stored() -> str:
+    """All that the database holds of all its tables."""
+    with connection.cursor() as cursor:
+        rows = []
+        for table in connection.introspection.table_names():
+            cursor.execute(f"SELECT * FROM {connection.ops.quote_name(table)}")
+            rows += cursor.fetchall()
+    return repr(rows)
+
+
+def refer_to(name: str, schedule: Schedule | None = None, config: Any = None) -> Schedule:
+    """A schedule with a step that refers to this secret."""
+    schedule = schedule or make_schedule(step())
+    config = config or {"headers": {"Authorization": f"Bearer {{{{ secrets.{name} }}}}"}}
+    Step.objects.filter(schedule=schedule).update(config=config)
+    return schedule
+
+
+class TestValues:
+    def test_they_come_back_by_name(self, django_assert_num_queries: DjangoAssertNumQueries) -> None:
+        put("one", "first")
+        put("two", PRIVATE_KEY)
+        put("three", "zażółć 🔑")
+        assert Secret.objects.names() == {"one", "two", "three"}
+        with django_assert_num_queries(1):
+            revealed = Secret.objects.reveal(["one", "two", "three", "four"])
+        assert revealed == {"one": "first", "two": PRIVATE_KEY, "three": "zażółć 🔑"}
+        with django_assert_num_queries(0):
+            assert Secret.objects.reveal([]) == {}
+        assert Secret.objects.reveal(["ONE", "a\0", "\ud800"]) == {}
+
+    def test_a_second_value_replaces_the_first(self) -> None:
+        first = put(description="Of the mail server")
+        second = Secret.objects.put("token", "another one", initiator=SOMEBODY, now=LATER)
+        assert (value_of(), Secret.objects.count()) == ("another one", 1)
+        assert (second.pk, second.description) == (first.pk, "Of the mail server")
+        assert (second.created_at, second.changed_at) == (NOW, LATER)
+
+    def test_they_are_nowhere_to_be_read(
+        self, caplog: pytest.LogCaptureFixture, settings: Any, key_file: Path
+    ) -> None:
+        settings.DEBUG = connection.force_debug_cursor = True
+        try:
+            with caplog.at_level(logging.DEBUG, logger="django.db.backends"):
+                secret = put()
+                secret.edit(value=f"{CANARY}-2", initiator=SOMEBODY, now=LATER)
+                rotate()
+                assert value_of() == f"{CANARY}-2"
+                secret.remove(initiator=SOMEBODY, now=LATER)
+        finally:
+            connection.force_debug_cursor = False
+        assert any("schedules_secret" in record.getMessage() for record in caplog.records)
+        told = [stored(), caplog.text, repr(secret), str(secret), repr(vars(secret)), repr(vault.current())]
+        assert CANARY not in "".join(told)
+        assert not any(key in "".join(told) for key in keys_in(key_file))
+
+    @pytest.mark.parametrize(
+        ("value", "words"),
+        [
+            ("", "at least 4 characters"),
+            ("abc", "at least 4 characters"),
+            ("   \n \n", "at least 4 characters"),
+            ("a\0bcd", "NUL or half a surrogate pair"),
+            ("abc\ud800", "NUL or half a surrogate pair"),
+            ("x" * 65_537, "65,537 bytes long: at most 65,536"),
+            ("ż" * 32_769, "65,538 bytes long: at most 65,536"),
+        ],
+        ids=["empty", "short", "blank", "NUL", "surrogate", "long", "long in UTF-8"],
+    )
+    def test_what_is_refused(self, value: str, words: str) -> None:
+        put("old")
+        for name in ("old", "new"):
+            with pytest.raises(ValidationError) as refused:
+                put(name, value)
+            assert words in refused.value.message_dict["value"][0]
+        assert Secret.objects.names() == {"old"}
+        assert (value_of("old"), Activity.objects.count()) == (CANARY, 1)
+
+    @pytest.mark.parametrize("value", ["abcd", "x" * 65_536, "a\tb\nc\r\nd", "  with spaces  "])
+    def test_what_is_kept_as_it_is(self, value: str) -> None:
+        put(value=value)
+        assert value_of() == value
+
+
+class TestNames:
+    @pytest.mark.parametrize("name", ["a", "smtp_password", "api-key-2", "0", "x" * 64])
+    def test_good(self, name: str) -> None:
+        assert put(name).name == name
+
+    @pytest.mark.parametrize(
+        "name",
+        ["", "A", "Token", "a b", "a.b", "ä", "a\n", " a", "x" * 65, "{{ a }}", "a/b", "a\0", "a\ud800"],
+    )
+    def test_bad(self, name: str) -> None:
+        with pytest.raises(ValidationError) as refused:
+            put(name)
+        assert list(refused.value.message_dict) == ["name"]
+
+    def test_one_of_each_whatever_its_case(self) -> None:
+        put()
+        with pytest.raises(ValidationError, match="There is a secret with this name already"):
+            Secret.objects.define("token", "other", initiator=SOMEBODY, now=NOW)
+        for name in ("token", "TOKEN"):
+            with pytest.raises(IntegrityError), transaction.atomic():
+                Secret.objects.create(name=name, token="x", created_at=NOW, changed_at=NOW)
+
+
+class TestRecord:
+    def test_every_change_is_an_activity(self) -> None:
+        secret = put(description="For mails")
+        secret.edit(value="new value", initiator=SOMEBODY, now=LATER)
+        secret.edit(description="For all mails", initiator=SOMEBODY, now=LATER)
+        secret.edit(value="newer", description="For some", initiator=SOMEBODY, now=LATER)
+        rotate()
+        pk = secret.pk
+        secret.remove(initiator=SOMEBODY, now=LATER)
+        told = Activity.objects.order_by("pk").values_list("operation", "message", "initiator_name")
+        assert list(told) == [
+            ("create", "", "ada"),
+            ("edit", "new value", "ada"),
+            ("edit", "new description", "ada"),
+            ("edit", "new description and value", "ada"),
+            ("rotate", "", "ada"),
+            ("delete", "", "ada"),
+        ]
+        kept = Activity.objects.values_list("target_type", "target_id", "target_name").distinct()
+        assert list(kept) == [("secret", str(pk), "token")]
+
+    def test_what_changes_nothing_leaves_no_trace(self) -> None:
+        secret = put(description="As it is")
+        secret.edit(description="As it is", initiator=SOMEBODY, now=LATER)
+        secret.edit(initiator=SOMEBODY, now=LATER)
+        assert Activity.objects.filter(operation="edit").count() == 0
+        assert (fresh(secret).changed_at, value_of()) == (NOW, CANARY)
+
+    def test_what_is_gone_cannot_be_changed(self) -> None:
+        secret, same = put(), Secret.objects.get()
+        secret.remove(initiator=SOMEBODY, now=NOW)
+        for verb in (same.remove, same.edit):
+            with pytest.raises(Refused, match="“token” was deleted meanwhile"):
+                verb(initiator=SOMEBODY, now=NOW)
+
+
+class TestRemoval:
+    def test_is_refused_while_schedules_refer_to_it(
+        self, django_assert_max_num_queries: DjangoAssertNumQueries
+    ) -> None:
+        secret = put()
+        users = [refer_to("token", make_schedule(name=f"User {number}")) for number in range(7)]
+        for number in range(20):
+            make_schedule(step(), name=f"Other {number}")
+        assert secret.used_by() == users
+        with (
+            django_assert_max_num_queries(5),
+            pytest.raises(Refused, match=r"is used by “User 0”, .*, “User 4” and 2 more"),
+        ):
+            secret.remove(initiator=SOMEBODY, now=NOW)
+        assert value_of() == CANARY
+
+    @pytest.mark.parametrize(
+        "config",
+        [
+            {"url": "{{secrets.token}}"},
+            {"a": [{"b": ["x", "{{  secrets.token  }}"]}]},
+            {"a": '{{ secrets."token" }}'},
+            {"a": "{{ secrets.other }} and {{ secrets.token }}"},
+        ],
+        ids=json.dumps,
+    )
+    def test_any_way_to_refer_to_it_counts(self, config: Any) -> None:
+        secret, user = put(), refer_to("token", config=config)
+        assert secret.used_by() == [user]
+
+    @pytest.mark.parametrize(
+        "config",
+        [
+            {"url": "secrets.token"},
+            {"url": "{{ secrets.token_2 }}"},
+            {"url": "{{ secrets.my-token }}"},
+            {"url": '{{ steps."secrets".result.token }}'},
+            {"url": "{{{{ secrets.token }}}}"},
+            {"url": "{{ secrets.token"},
+            {"url": "token", "secrets": "x"},
+        ],
+        ids=json.dumps,
+    )
+    def test_what_only_looks_like_it_does_not(self, config: Any) -> None:
+        secret = put()
+        refer_to("token", config=config)
+        assert secret.used_by() == []
+        secret.remove(initiator=SOMEBODY, now=NOW)
+        assert Secret.objects.names() == set()
+
+    def test_closed_schedules_do_not_count(self) -> None:
+        secret, user = put(), refer_to("token")
+        user.close(initiator=SOMEBODY, now=NOW)
+        assert secret.used_by() == []
+
+
+class TestKeys:
+    def test_the_file_is_made_with_the_first_secret_for_its_owner_alone(self, key_file: Path) -> None:
+        assert Secret.objects.reveal(["token"]) == {}
+        assert not key_file.exists()
+        put()
+        assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
+        assert stat.S_IMODE(key_file.parent.stat().st_mode) == 0o700
+        assert [path.name for path in key_file.parent.iterdir()] == ["secrets_keys"]
+        (key,) = keys_in(key_file)
+        put("second")
+        assert keys_in(key_file) == [key]
+        assert Fernet(key).decrypt(Secret.objects.get(name="token").token) == CANARY.encode()
+
+    def test_the_environment_comes_before_the_file(self, settings: Any, key_file: Path) -> None:
+        old, new = (Fernet.generate_key().decode() for _ in range(2))
+        settings.JIM_SECRETS_KEYS = [old]
+        put()
+        settings.JIM_SECRETS_KEYS = [new, old]
+        put("second")
+        assert Secret.objects.reveal(["token", "second"]) == {"token": CANARY, "second": CANARY}
+        settings.JIM_SECRETS_KEYS = [new]
+        assert value_of("second") == CANARY
+        with pytest.raises(Undecryptable, match="none of the keys in JIM_SECRETS_KEYS fits"):
+            value_of()
+        assert not key_file.exists()
+
+    def test_a_lost_key_is_told_by_name_with_the_way_out(self, key_file: Path) -> None:
+        for name in ("one", "two"):
+            put(name)
+        key_file.write_text(Fernet.generate_key().decode())
+        put("three")
+        assert value_of("three") == CANARY
+        with pytest.raises(Undecryptable) as lost:
+            Secret.objects.reveal(["one", "two", "three", "four"])
+        assert lost.value.names == {"one", "two"}
+        assert "“one”, “two” cannot be decrypted" in str(lost.value)
+        assert f"none of the keys in {key_file} fits" in str(lost.value)
+        assert "or give each of them a new value" in str(lost.value)
+        put("one", "as new")
+        assert value_of("one") == "as new"
+
+    def test_a_host_without_the_keys_of_the_others_makes_none_of_its_own(self, key_file: Path) -> None:
+        secret = put()
+        key_file.unlink()
+        for change in (
+            put,
+            lambda: put("second"),
+            lambda: secret.edit(value="new value", initiator=SOMEBODY, now=NOW),
+        ):
+            with pytest.raises(
+                VaultError, match=rf"nothing can be encrypted: there is no {key_file}\. Copy it from"
+            ):
+                change()
+        with pytest.raises(Undecryptable, match=f"there is no {key_file}"):
+            value_of()
+        assert not key_file.exists()
+
+    @pytest.mark.parametrize(
+        ("content", "words"),
+        [
+            ("", "is empty: restore it from a backup"),
+            ("\n \n", "is empty"),
+            ("{good}\n{bad}\n", "Line 2 of {path} is not a Fernet key"),
+            ("{bad}", "Line 1 of {path} is not a Fernet key"),
+            ("{good}{good}", "Line 1 of {path} is not a Fernet key"),
+            ("{good} {good}", "Line 1 of {path} is not a Fernet key"),
+            ("\xff\xfe", "Line 1 of {path} is not a Fernet key"),
+        ],
+        ids=["empty", "blank", "second", "first", "joined", "one line", "binary"],
+    )
+    def test_a_broken_file_is_told_without_the_key(self, key_file: Path, content: str, words: str) -> None:
+        put()
+        good, bad = keys_in(key_file)[0], "k" * 43
+        key_file.write_text(content.format(good=good, bad=bad), encoding="latin-1")
+        for use in (value_of, put, rotate):
+            with pytest.raises(VaultError) as broken:
+                use()
+            assert words.format(path=key_file) in str(broken.value)
+            assert good not in str(broken.value)
+            assert bad not in str(broken.value)
+
+    @pytest.mark.parametrize(
+        ("given", "words"),
+        [
+            ("{bad}", "JIM_SECRETS_KEYS: key 1 of 1 is not a Fernet key, which is 44 characters"),
+            ("{good}, {bad},{good}", "key 2 of 3 is not a Fernet key"),
+            ("{good}{good}", "key 1 of 1 is not a Fernet key"),
+            ("ключ", "key 1 of 1 is not a Fernet key"),
+        ],
+    )
+    def test_a_bad_key_in_the_environment_is_refused_without_repeating_it(
+        self, monkeypatch: pytest.MonkeyPatch, given: str, words: str
+    ) -> None:
+        good, bad = Fernet.generate_key().decode(), "k" * 43
+        monkeypatch.setenv("JIM_SECRETS_KEYS", given.format(good=good, bad=bad))
+        with pytest.raises(ImproperlyConfigured) as refused:
+            environment.secrets_keys("JIM_SECRETS_KEYS")
+        assert words in str(refused.value)
+        assert not any(text in str(refused.value) for text in (good, bad, "ключ"))
+        monkeypatch.setenv("JIM_SECRETS_KEYS", f" {good} ,{good},")
+        assert environment.secrets_keys("JIM_SECRETS_KEYS") == [good, good]
+
+    @pytest.mark.serial
+    def test_without_secrets_a_worker_never_loads_the_library(self) -> None:
+        code = (
+            "import django, sys; django.setup(); import execution.scheduler, execution.worker; "
+            "from schedules.models import Secret; Secret.objects.reveal([]); "
+            "print([name for name in sys.modules if name.startswith('cryptography')])"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env=subprocess_env(),
+            cwd=settings.BASE_DIR,
+            capture_output=True,
+            text=True,
+        )
+        assert (done.stdout, done.stderr) == ("[]\n", "")
+
+    @pytest.mark.parametrize(
+        ("folder", "words"),
+        [
+            (
+                "/proc/jim",
+                "cannot be kept in /proc/jim/secrets_keys: No such file or directory. Make the folder",
+            ),
+            ("/dev/null/jim", "in /dev/null/jim/secrets_keys cannot be read: Not a directory."),
+        ],
+    )
+    def test_a_folder_that_takes_no_file_is_told(self, settings: Any, folder: str, words: str) -> None:
+        settings.JIM_DATA_DIR = folder
+        with pytest.raises(VaultError, match=words):
+            put()
+
+    def test_blank_lines_and_spaces_do_not_matter(self, key_file: Path) -> None:
+        put()
+        key_file.write_text(f"\n  {keys_in(key_file)[0]}  \r\n\n")
+        assert value_of() == CANARY
+
+    def test_a_changed_file_is_read_again(self, key_file: Path) -> None:
+        """By a process that has used the old one."""
+        put()
+        assert value_of() == CANARY
+        old, new = keys_in(key_file)[0], Fernet.generate_key().decode()
+        private_files.replace(key_file, f"{new}\n{old}\n")
+        put("second")
+        assert Fernet(new).decrypt(Secret.objects.get(name="second").token) == CANARY.encode()
+
+
+class TestRotation:
+    def test_a_new_key_takes_over(self, key_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(secret_module, "BATCH", 2)
+        names = [f"secret-{number}" for number in range(5)]
+        for name in names:
+            put(name, f"value of {name}")
+        (old,) = keys_in(key_file)
+        assert rotate() == [
+            f"A new key is the first one in {key_file}.",
+            "2 of 5 secrets are done.",
+            "4 of 5 secrets are done.",
+            "5 of 5 secrets are done.",
+            "1 older key was dropped.",
+        ]
+        (new,) = keys_in(key_file)
+        assert new != old
+        assert Secret.objects.reveal(names) == {name: f"value of {name}" for name in names}
+        assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
+        assert [path.name for path in key_file.parent.iterdir()] == ["secrets_keys"]
+        assert set(Secret.objects.values_list("changed_at", flat=True)) == {NOW}
+
+    def test_old_keys_can_be_kept(self, key_file: Path) -> None:
+        put()
+        (old,) = keys_in(key_file)
+        rotate(keep_old=True)
+        new, kept = keys_in(key_file)
+        assert (kept, Secret.objects.survey()) == (old, (1, 0, []))
+        assert Fernet(new).decrypt(Secret.objects.get().token) == CANARY.encode()
+
+    def test_killed_after_any_step_it_has_lost_nothing(
+        self, key_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(secret_module, "BATCH", 1)
+        values = {f"secret-{number}": f"value {number}" for number in range(3)}
+        for name, value in values.items():
+            put(name, value)
+        steps = len(rotate())
+        assert steps == 5
+        for done in range(steps + 1):
+            list(islice(Secret.objects.rotate(initiator=SOMEBODY, now=LATER), done))
+            assert Secret.objects.reveal(values) == values, f"killed after {done} steps"
+        rotate()
+        assert Secret.objects.reveal(values) == values
+        assert len(keys_in(key_file)) == 1
+
+    @pytest.mark.parametrize("place", ["_write", "_sync_folder", "replace"])
+    @pytest.mark.parametrize("when", ["before", "after"])
+    @pytest.mark.parametrize("turn", [1, 2], ids=["adding the new key", "dropping the old"])
+    def test_killed_while_it_writes_the_file_it_has_lost_nothing(
+        self, key_file: Path, monkeypatch: pytest.MonkeyPatch, place: str, when: str, turn: int
+    ) -> None:
+        put()
+        with monkeypatch.context() as patch:
+            patch.setattr(private_files, place, killing(getattr(private_files, place), when=when, turn=turn))
+            patch.setattr(Path, "unlink", lambda self, missing_ok=False: None)  # the dead do not tidy up
+            with pytest.raises(Killed):
+                rotate()
+        assert value_of() == CANARY
+        assert rotate()[-1].endswith("dropped.")
+        assert value_of() == CANARY
+        assert len(keys_in(key_file)) == 1
+        assert [path.name for path in key_file.parent.iterdir()] == ["secrets_keys"]
+
+    @pytest.mark.django_db(transaction=True)
+    @pytest.mark.parametrize("turn", [1, 2, 3])
+    def test_killed_within_a_batch_it_has_lost_nothing(
+        self, key_file: Path, monkeypatch: pytest.MonkeyPatch, turn: int
+    ) -> None:
+        values = {f"secret-{number}": f"value {number}" for number in range(3)}
+        for name, value in values.items():
+            put(name, value)
+        with monkeypatch.context() as patch:
+            patch.setattr(Secret, "_renew", killing(Secret._renew, when="after", turn=turn))
+            with pytest.raises(Killed):
+                rotate()
+        assert Secret.objects.survey() == (0, 3, [])
+        assert Activity.objects.filter(operation="rotate").count() == 0
+        rotate()
+        assert Secret.objects.reveal(values) == values
+
+    def test_a_rotation_that_begins_meanwhile_is_not_cut_short(self, key_file: Path) -> None:
+        """The first one ends last: it must not drop the second one's key, nor what it needs."""
+        put()
+        first = Secret.objects.rotate(initiator=SOMEBODY, now=LATER)
+        next(first)
+        second = Secret.objects.rotate(initiator=SOMEBODY, now=LATER)
+        next(second)
+        newest = keys_in(key_file)[0]
+        assert list(first)[-1] == "0 older keys were dropped."
+        assert keys_in(key_file)[0] == newest
+        assert value_of() == CANARY
+        assert list(second)[-1] == "2 older keys were dropped."
+        assert (keys_in(key_file), value_of()) == ([newest], CANARY)
+
+    def test_no_key_goes_while_a_secret_needs_it(self, key_file: Path) -> None:
+        """Such as one that was restored from a backup after its turn."""
+        backup = put("restored", "old value")
+        Secret.objects.all().delete()
+        put()
+        rotation = Secret.objects.rotate(initiator=SOMEBODY, now=LATER)
+        assert next(rotation).startswith("A new key")
+        assert next(rotation) == "1 of 1 secrets are done."
+        backup.save(force_insert=True)
+        assert list(rotation) == ["2 of 2 secrets are done.", "1 older key was dropped."]
+        assert value_of("restored") == "old value"
+
+    def test_a_value_that_comes_meanwhile_is_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        put()
+        encrypt = vault.Keys.encrypt
+
+        def after_somebody_else(keys: vault.Keys, value: str) -> str:
+            monkeypatch.setattr(vault.Keys, "encrypt", encrypt)
+            put(value="just typed")
+            return encrypt(keys, value)
+
+        monkeypatch.setattr(vault.Keys, "encrypt", after_somebody_else)
+        rotate()
+        assert value_of() == "just typed"
+        assert not Activity.objects.filter(operation="rotate").exists()
+
+    def test_a_rotation_that_ends_between_two_looks_is_not_noticed(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The row was read before it, the keys after it: the old one is gone."""
+        put()
+        current, looks = vault.current, iter(range(100))
+
+        def rotated_at_first() -> vault.Keys:
+            if next(looks) == 0:
+                monkeypatch.setattr(vault, "current", current)
+                rotate()
+            return current()
+
+        monkeypatch.setattr(vault, "current", rotated_at_first)
+        assert value_of() == CANARY
+
+    @pytest.mark.django_db(transaction=True)
+    def test_it_waits_for_those_who_have_used_the_old_key(self, key_file: Path) -> None:
+        """A value that is encrypted but not committed yet is seen by nobody."""
+        put()
+        (old,) = keys_in(key_file)
+        (told,) = queue_up(rotate, behind=lambda: put("second", "in time"))
+        assert told[-1] == "1 older key was dropped."
+        assert old not in keys_in(key_file)
+        assert Secret.objects.reveal(["token", "second"]) == {"token": CANARY, "second": "in time"}
+
+    @pytest.mark.django_db(transaction=True)
+    def test_many_at_once_with_writers_and_readers(self, key_file: Path) -> None:
+        put()
+
+        def write(number: int) -> Callable[[], Any]:
+            return lambda: [put(f"secret-{number}", f"value {turn}") for turn in range(5)][-1].name
+
+        def read() -> set[str | None]:
+            return {value_of() for _ in range(20)}
+
+        *names, first, second, values = at_once(*(write(number) for number in range(4)), rotate, rotate, read)
+        assert values == {CANARY}
+        assert first[-1].endswith("dropped.")
+        assert second[-1].endswith("dropped.")
+        assert Secret.objects.reveal(names) == dict.fromkeys(names, "value 4")
+        rotate()
+        assert len(keys_in(key_file)) == 1
+        assert Secret.objects.survey() == (5, 0, [])
+
+    @pytest.mark.django_db(transaction=True)
+    def test_the_same_name_at_once_is_one_secret(self) -> None:
+        put("warm", "a key exists")
+        values = [f"value {number}" for number in range(6)]
+        secrets = at_once(*(lambda value=value: put(value=value) for value in values))
+        assert {secret.pk for secret in secrets} == {Secret.objects.get(name="token").pk}
+        assert value_of() in values
+
+    @pytest.mark.django_db(transaction=True)
+    def test_first_secrets_at_once_share_one_key(self, key_file: Path) -> None:
+        names = [f"secret-{number}" for number in range(6)]
+        at_once(*(lambda name=name: put(name) for name in names))
+        assert Secret.objects.reveal(names) == dict.fromkeys(names, CANARY)
+        assert len(keys_in(key_file)) == 1
+
+
+class TestCommand:
+    def test_it_tells_what_it_does(self, key_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        put()
+        call_command("rotatesecrets")
+        assert capsys.readouterr().out.splitlines() == [
+            f"A new key is the first one in {key_file}.",
+            "1 of 1 secrets are done.",
+            "1 older key was dropped.",
+            f"Copy {key_file} to every other host that has a data folder of its own, and back it up.",
+        ]
+        assert Activity.objects.get(operation="rotate").initiator_name == "rotatesecrets"
+
+    def test_without_secrets_it_makes_no_key(
+        self, key_file: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        call_command("rotatesecrets")
+        assert capsys.readouterr().out == "There are no secrets: nothing to do.\n"
+        assert not key_file.exists()
+
+    def test_a_dry_run_changes_nothing(self, key_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        put()
+        before, tokens = key_file.read_text(), list(Secret.objects.values())
+        call_command("rotatesecrets", dry_run=True)
+        call_command("rotatesecrets", dry_run=True, keep_old=True)
+        assert capsys.readouterr().out.splitlines() == [
+            f"Would make a new key, encrypt 1 secrets with it, and drop the 1 in {key_file}.",
+            f"Would make a new key, encrypt 1 secrets with it, and keep the 1 in {key_file}.",
+        ]
+        assert (key_file.read_text(), list(Secret.objects.values())) == (before, tokens)
+
+    def test_with_keys_in_the_environment_it_says_which_can_go(
+        self, settings: Any, capsys: pytest.CaptureFixture[str], key_file: Path
+    ) -> None:
+        old, new = (Fernet.generate_key().decode() for _ in range(2))
+        settings.JIM_SECRETS_KEYS = [old]
+        put()
+        settings.JIM_SECRETS_KEYS = [new, old]
+        call_command("rotatesecrets", dry_run=True)
+        assert "Would encrypt 1 secrets with the first key of JIM_SECRETS_KEYS." in capsys.readouterr().out
+        call_command("rotatesecrets")
+        told = capsys.readouterr().out
+        assert "Of the 2 keys in JIM_SECRETS_KEYS, only the first one is needed now." in told
+        assert old not in told
+        assert new not in told
+        settings.JIM_SECRETS_KEYS = [new]
+        assert value_of() == CANARY
+        call_command("rotatesecrets")
+        assert "JIM_SECRETS_KEYS holds no other key than that." in capsys.readouterr().out
+        assert not key_file.exists()
+
+    def test_what_cannot_be_decrypted_stops_it_unless_it_is_told_otherwise(
+        self, key_file: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        put("lost")
+        key_file.unlink()
+        with pytest.raises(CommandError, match=r"“lost” cannot be decrypted .* With --skip-lost, the others"):
+            call_command("rotatesecrets")
+        with pytest.raises(CommandError, match="“lost” cannot be decrypted"):
+            call_command("rotatesecrets", dry_run=True)
+        assert not key_file.exists()
+        call_command("rotatesecrets", skip_lost=True)
+        assert "Without a key, so that they need new values: lost." in capsys.readouterr().out
+        put("lost", "found again")
+        assert value_of("lost") == "found again"
+
+    def test_a_broken_file_is_one_line(self, key_file: Path) -> None:
+        put()
+        key_file.write_text("")
+        with pytest.raises(CommandError) as broken:
+            call_command("rotatesecrets")
+        assert str(broken.value).startswith(f"{key_file} is empty")
+        assert broken.value.returncode == 2
+
+    @pytest.mark.serial
+    @pytest.mark.parametrize(
+        ("environment", "words"),
+        [
+            ({"DATABASE_URL": ""}, "run “manage.py migrate” first"),
+            ({"DATABASE_URL": "postgresql://x@/x?host=/no/where"}, "The database cannot be used"),
+            ({"JIM_SECRETS_KEYS": "typo"}, "JIM_SECRETS_KEYS: key 1 of 1 is not a Fernet key"),
+        ],
+    )
+    def test_what_is_in_its_way_is_one_line(
+        self, tmp_path: Path, environment: dict[str, str], words: str
+    ) -> None:
+        done = subprocess.run(
+            [sys.executable, "manage.py", "rotatesecrets"],
+            cwd=settings.BASE_DIR,
+            env=subprocess_env(JIM_DATA_DIR=str(tmp_path), **environment),
+            capture_output=True,
+            text=True,
+        )
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert words in done.stderr
+
+
+class Killed(BaseException):
+    """Nothing after it happens, as after kill -9."""
+
+
+def killing(call: Callable[..., Any], *, when: str, turn: int) -> Callable[..., Any]:
+    """The same call, which kills whoever makes it for the n-th time."""
+    calls = iter(range(1, 1_000))
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        is_last = next(calls) == turn
+        if is_last and when == "before":
+            raise Killed
+        result = call(*args, **kwargs)
+        if is_last:
+            raise Killed
+        return result
+
+    return wrapped
