@@ -5,6 +5,8 @@ from typing import Any
 
 import structlog
 
+from execution.masking import conceal
+
 
 def logging_config(*, json: bool, level: str) -> dict[str, Any]:
     """For a person by default (in colour on a terminal), for a machine as one JSON object per line."""
@@ -25,6 +27,7 @@ def logging_config(*, json: bool, level: str) -> dict[str, Any]:
                 "processors": [
                     structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                     *(_for_machines() if json else _for_people()),
+                    _without_secrets,
                 ],
             },
         },
@@ -34,8 +37,15 @@ def logging_config(*, json: bool, level: str) -> dict[str, Any]:
         "loggers": {
             "django": {"handlers": [], "level": level, "propagate": True},
             "django.server": {"handlers": [], "propagate": True},
+            # They write addresses and headers, which may hold secrets.
+            "httpx2": {"level": "WARNING"},
+            "httpcore2": {"level": "WARNING"},
         },
     }
+
+
+def _without_secrets(logger: object, method: str, line: str) -> str:
+    return conceal(line)
 
 
 def _for_machines() -> list[Any]:

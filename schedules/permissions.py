@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .placeholders import found
 from .registry import step_types
 
 RUN = "schedules.run_schedule"
@@ -13,10 +14,12 @@ DEFINE_CODE = "schedules.define_code"
 
 
 def new_code(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The names of the steps in `after` that run code and were not in `before` exactly so."""
-    return [step["name"] for step in after if step not in before and _runs_code(step["step_type"])]
+    """Names of the steps in `after` that run code or use a secret, and were not in `before` exactly so."""
+    return [step["name"] for step in after if step not in before and _needs_permission(step)]
 
 
-def _runs_code(step_type: str) -> bool:
-    kind = step_types.get(step_type)
-    return kind is None or kind.needs_code_permission
+def _needs_permission(step: Mapping[str, Any]) -> bool:
+    """Whoever decides where a secret goes may as well read it."""
+    kind = step_types.get(step["step_type"])
+    is_code = kind is None or kind.needs_code_permission
+    return is_code or any(ref.kind == "secret" for ref in found(step["config"]))

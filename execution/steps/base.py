@@ -11,7 +11,7 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -22,11 +22,14 @@ from django.utils import timezone
 
 from activities.text import clean_json, clean_text
 from execution.alarms import alarms
+from execution.masking import Mask, MaskedSink, active
 from execution.steps.fields import Field, shown
 from schedules import registry
+from schedules.placeholders import PlaceholderError
 from schedules.registry import ConfigError
 
 if TYPE_CHECKING:
+    from execution.binding import Binding
     from execution.nursery import Nursery
 
 logger = logging.getLogger(__name__)
@@ -38,22 +41,30 @@ ItemOutcome = Literal["ok", "warning", "failed", "skipped"]
 RESULT_BYTES = 256 * 1024
 ERROR_CHARS = 8_000
 TRACEBACK_CHARS = 64_000
+# Kept beyond these until secrets have been masked: half a one at the end would not be known for one.
+SPARE_CHARS = 64_000
 OWN_FILES = (str(Path(__file__).parent), str(Path(__file__).parents[1] / "child.py"))
 
 
 @dataclass(frozen=True)
 class Work:
-    """What the worker knows of one attempt. All of it is JSON, so that it can be sent to a child."""
+    """What the worker knows of one attempt. All of it is JSON, so that it can be sent to a child.
+
+    `refs` is what the placeholders of the config refer to, None if it has none.
+    """
 
     key: str
     attempt: int
     name: str
     step_type: str
-    config: dict[str, Any]
+    config: dict[str, Any] = field(repr=False)
     timeout_seconds: float | None = None
     execution_id: int | None = None
     schedule_name: str = ""
     nominal_at: str | None = None
+    refs: list[str] | None = None
+    time_zone: str = "UTC"
+    begun_at: str | None = None
 
 
 class Sink(Protocol):
@@ -79,6 +90,7 @@ class Outcome:
     items_failed: int = 0
     interrupted: Reason | None = None
     can_retry: bool = False
+    again_at: datetime | None = None
 
 
 def perform(
@@ -87,29 +99,62 @@ def perform(
     *,
     nursery: Nursery,
     context: Context | None = None,
+    binding: Binding | None = None,
     clock: Callable[[], datetime] = timezone.now,
 ) -> Outcome:
     """Runs the attempt in this thread. Never raises: whatever happens is an outcome."""
-    ctx = context or Context(work, sink)
+    ctx = context or Context(work, sink, binding)
     ctx.nursery, ctx.clock = nursery, clock
     alarm = None
     if work.timeout_seconds is not None:
         alarm = alarms.after(work.timeout_seconds, lambda: ctx.interrupt("timeout"))
     try:
-        return conclude(ctx, lambda: _run(ctx))
+        outcome = conclude(ctx, lambda: _run(ctx)) if ctx.mask is None else _conclude_masked(ctx, ctx.mask)
     finally:
         if alarm is not None:
             alarms.cancel(alarm)
+    return _cut(outcome) if outcome.error or outcome.message else outcome
+
+
+def _conclude_masked(ctx: Context, mask: Mask) -> Outcome:
+    with active(mask):
+        outcome = conclude(ctx, lambda: _run(ctx))
+    ctx.finish_output()
+    return replace(
+        outcome,
+        message=mask.text(outcome.message),
+        error=mask.text(outcome.error),
+        traceback=mask.text(outcome.traceback),
+        result=mask.json(outcome.result),
+    )
+
+
+def _cut(outcome: Outcome) -> Outcome:
+    return replace(
+        outcome,
+        message=outcome.message[:ERROR_CHARS],
+        error=outcome.error[:ERROR_CHARS],
+        traceback=outcome.traceback[-TRACEBACK_CHARS:],
+    )
 
 
 def _run(ctx: Context) -> object:
     ctx.check()
     try:
         step_type = get(ctx.work.step_type)
-        ctx.config = step_type.clean(ctx.work.config)
-    except (UnknownStepType, ConfigError) as error:
+        ctx.config = step_type.clean(ctx.work.config if ctx.work.refs is None else _filled(ctx, step_type))
+    except (UnknownStepType, ConfigError, PlaceholderError) as error:
         raise CannotRun(f"cannot run on worker {socket.gethostname()}: {error}") from None
     return step_type.run(ctx)
+
+
+def _filled(ctx: Context, step_type: StepType) -> dict[str, Any]:
+    binding = ctx.binding
+    if binding is None:
+        raise PlaceholderError("nobody has looked up the values of its placeholders")
+    if binding.problem:
+        raise StepFailed(binding.problem, can_retry=binding.can_retry)
+    return step_type.fill(ctx.work.config, binding.values)
 
 
 def conclude(ctx: Context, run: Callable[[], object]) -> Outcome:
@@ -176,8 +221,10 @@ def _interrupted(ctx: Context, error: BaseException | None) -> Outcome:
 
 def _failed(ctx: Context, error: BaseException) -> Outcome:
     match error:
+        case Later():
+            return _outcome(ctx, "pending", message=_spared(str(error)), again_at=error.at)
         case Skipped():
-            return _outcome(ctx, "skipped", message=clean_text(str(error))[:ERROR_CHARS])
+            return _outcome(ctx, "skipped", message=_spared(str(error)))
         case CannotRun():
             told, can_retry = str(error), False
         case StepFailed():
@@ -187,7 +234,7 @@ def _failed(ctx: Context, error: BaseException) -> Outcome:
     return _outcome(
         ctx,
         "failed_with_error",
-        error=clean_text(told)[:ERROR_CHARS],
+        error=_spared(told),
         traceback=_trace(error),
         can_retry=can_retry,
     )
@@ -220,7 +267,11 @@ def _trace(error: BaseException) -> str:
         error = error.__cause__
     told = traceback.TracebackException.from_exception(error)
     told.stack[:] = [frame for frame in told.stack if not frame.filename.startswith(OWN_FILES)]
-    return clean_text("".join(told.format()))[-TRACEBACK_CHARS:] if told.stack else ""
+    return clean_text("".join(told.format()))[-TRACEBACK_CHARS - SPARE_CHARS :] if told.stack else ""
+
+
+def _spared(text: str) -> str:
+    return clean_text(text)[: ERROR_CHARS + SPARE_CHARS]
 
 
 class CannotRun(Exception):
@@ -239,6 +290,17 @@ class Interrupted(BaseException):
     """Raised inside a step that is being cancelled, timed out or drained."""
 
 
+class Later(BaseException):
+    """The attempt goes on at a later time and needs no seat until then: `run` is called again.
+
+    It finds when it first began in `Context.begun_at`.
+    """
+
+    def __init__(self, at: datetime, message: str) -> None:
+        super().__init__(message)
+        self.at = at
+
+
 class Skipped(BaseException):
     """Raised by `Context.skip`."""
 
@@ -246,16 +308,18 @@ class Skipped(BaseException):
 class Context:
     """What a running step gets, the same in a thread of the worker and in a child process."""
 
-    def __init__(self, work: Work, sink: Sink) -> None:
+    def __init__(self, work: Work, sink: Sink, binding: Binding | None = None) -> None:
         self.work = work
         self.config = work.config
+        self.binding = binding
+        self.mask = Mask.of(binding.secrets) if binding is not None and binding.secrets else None
         self.nursery: Nursery | None = None
         self.clock: Callable[[], datetime] = timezone.now
         self.reason: Reason | None = None
         self.interrupted_at: float | None = None
         self.saw_interrupt = False
         self.items_total = self.items_failed = self.items_warned = 0
-        self._sink = sink
+        self._sink = sink if self.mask is None else MaskedSink(sink, self.mask)
         self._callbacks: list[Callable[[], object]] = []
         # Both are safe in a signal handler, which may run in the middle of any call of the same thread.
         self._lock = threading.RLock()
@@ -272,6 +336,12 @@ class Context:
     @cached_property
     def nominal_at(self) -> datetime | None:
         return datetime.fromisoformat(self.work.nominal_at) if self.work.nominal_at else None
+
+    @property
+    def begun_at(self) -> datetime:
+        """When the attempt first ran; before that run, if it put itself off with `Later`."""
+        begun = self.work.begun_at
+        return self.executed_at if begun is None else datetime.fromisoformat(begun)
 
     def write(self, text: object) -> None:
         self.output("log", str(text).splitlines())
@@ -290,6 +360,14 @@ class Context:
             self.items_failed += outcome == "failed"
             self.items_warned += outcome == "warning"
         self._sink.item(clean_text(str(name)), outcome, clean_text(str(message)))
+
+    def masked(self, text: str) -> str:
+        """For a step type that shows only a part of a text: half a secret would not be known for one."""
+        return text if self.mask is None else self.mask.text(text)
+
+    def finish_output(self) -> None:
+        if isinstance(self._sink, MaskedSink):
+            self._sink.finish()
 
     def skip(self, reason: object) -> NoReturn:
         raise Skipped(str(reason))
@@ -363,24 +441,35 @@ class StepType(ABC):
 
     def clean(self, config: object) -> dict[str, Any]:
         """The canonical config; ConfigError if there is none."""
-        if not isinstance(config, Mapping):
+        if not isinstance(config, dict):
             raise ConfigError({"config": f"must be an object of settings, not {shown(config)}"})
         values, errors = {}, {}
-        for field in self.fields:
+        for setting in self.fields:
             try:
-                values[field.name] = field.clean(config.get(field.name))
+                values[setting.name] = setting.clean(config.get(setting.name))
             except ValueError as error:
-                errors[field.name] = str(error)
+                errors[setting.name] = str(error)
         for name in config.keys() - values.keys() - errors.keys():
-            known = ", ".join(field.name for field in self.fields)
+            known = ", ".join(setting.name for setting in self.fields)
             errors[str(name)] = f"is not a setting of {self.name} steps; they have {known}"
         if errors := errors or self.check(values):
             raise ConfigError(errors)
         return values
 
     def check(self, values: dict[str, Any]) -> dict[str, str]:
-        """What is wrong beyond the form of the single fields, by field."""
+        """What is wrong beyond the form of the single fields, by field.
+
+        What still has placeholders (`has_placeholders`) is not judged here: it is checked again once filled.
+        """
         return {}
+
+    def fill(self, config: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+        """The config with its placeholders filled, by field; not checked yet."""
+        settings = {setting.name: setting for setting in self.fields}
+        return {
+            name: settings[name].fill(value, values) if name in settings else value
+            for name, value in config.items()
+        }
 
 
 class UnknownStepType(KeyError):

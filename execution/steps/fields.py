@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from activities.text import clean_json
+from activities.text import clean_json, clean_text
+from execution.masking import conceal
+from schedules.placeholders import as_filled, fill, found, is_placeholder, references, written
 
 Kind = Literal["text", "textarea", "list", "mapping", "choice", "bool", "number"]
 TYPES: dict[Kind, tuple[type, ...]] = {
@@ -23,7 +26,12 @@ TYPES: dict[Kind, tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class Field:
-    """One setting of a step type: what a form draws, and what `StepType.clean` checks."""
+    """One setting of a step type: what a form draws, and what `StepType.clean` checks.
+
+    `fixed`: it decides which code runs, so it is taken as it is written and has no placeholders. `secrets` is
+    False where others could read the value, as in a process list. `text_only`: what fills a placeholder among
+    its entries is written as text.
+    """
 
     name: str
     label: str
@@ -32,15 +40,34 @@ class Field:
     help: str = ""
     choices: tuple[tuple[str, str], ...] = ()
     default: Any = None
+    fixed: bool = False
+    secrets: bool = True
+    text_only: bool = False
 
     def clean(self, value: object) -> Any:
         if not value and not isinstance(value, (bool, int, float)):
             if self.required:
                 raise ValueError(f"is required: {self.help}" if self.help else "is required")
             return self._empty() if self.default is None else self.default
-        if not self._fits(value):
+        if not self._fits(value) and not self._will_fit(value):
             raise ValueError(f"must be {self._wanted()}, not {shown(value)}")
-        return _storable(value.strip() if self.kind == "text" and isinstance(value, str) else value)
+        if "{{" in _stored(value):
+            value = self._with_placeholders(value)
+        return value.strip() if self.kind == "text" and isinstance(value, str) else value
+
+    def fill(self, value: object, values: Mapping[str, Any]) -> Any:
+        """The value with its placeholders filled, in the form that `clean` wants."""
+        if not self._is_open:
+            return value
+        filled = fill(value, values)
+        if self.kind in ("text", "textarea"):
+            return as_filled(written(filled))
+        match filled:
+            case list() if self.text_only:
+                return [as_filled(written(each)) for each in filled]
+            case dict() if self.text_only:
+                return {name: as_filled(written(each)) for name, each in filled.items()}
+        return filled
 
     def _fits(self, value: object) -> bool:
         if not isinstance(value, TYPES[self.kind]):
@@ -49,8 +76,27 @@ class Field:
             return not isinstance(value, bool) and math.isfinite(value)  # type: ignore[arg-type]
         return self.kind != "choice" or value in dict(self.choices)
 
+    def _will_fit(self, value: object) -> bool:
+        """A placeholder may stand for a value of any kind, and is checked again when it is filled."""
+        return self._is_open and isinstance(value, str) and is_placeholder(value)
+
+    def _with_placeholders(self, value: object) -> Any:
+        if self._is_open:
+            if any(each.kind == "secret" for each in references(value)) and not self.secrets:
+                raise ValueError("may not hold a secret: it would show in the process list; pass it in env")
+            return value
+        for each in found(value):
+            raise ValueError(
+                f"takes no placeholders, as it decides what runs: write a value for {{{{ {each.text} }}}}"
+            )
+        return as_filled(value)
+
+    @property
+    def _is_open(self) -> bool:
+        return not self.fixed and self.kind != "choice"
+
     def _empty(self) -> object:
-        return {"text": "", "textarea": "", "list": [], "mapping": {}, "bool": False}.get(self.kind)
+        return None if self.kind in ("choice", "number") else TYPES[self.kind][0]()
 
     def _wanted(self) -> str:
         return {
@@ -62,18 +108,19 @@ class Field:
         }.get(self.kind, "text")
 
 
-def _storable(value: Any) -> Any:
+def _stored(value: Any) -> str:
+    """The value as it will be stored; ValueError if it cannot be."""
     try:
-        is_clean = clean_json(value) == value
-        if not isinstance(value, str):
-            json.dumps(value, allow_nan=False)
+        is_clean = (clean_text(value) if isinstance(value, str) else clean_json(value)) == value
+        text = value if isinstance(value, str) else json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"cannot be stored as JSON: {error}") from None
     if not is_clean:
         raise ValueError("contains NUL or half a surrogate pair; remove these characters")
-    return value
+    return text
 
 
 def shown(value: object) -> str:
-    shown = repr(value)
+    # Before it is cut: half a secret would not be known for one.
+    shown = conceal(repr(value))
     return shown if len(shown) <= 60 else f"{shown[:60]}…"

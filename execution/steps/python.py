@@ -23,6 +23,7 @@ class PythonStep(StepType):
             "function",
             "Function",
             required=True,
+            fixed=True,
             help="its dotted path, such as package.module.function; a parameter named ctx gets the context",
         ),
         Field("args", "Arguments", kind="list"),
@@ -44,7 +45,7 @@ class PythonStep(StepType):
         errors = {}
         if not is_dotted_path(values["function"]):
             errors["function"] = "must be a dotted path such as package.module.function"
-        if "ctx" in values["kwargs"]:
+        if isinstance(values["kwargs"], dict) and "ctx" in values["kwargs"]:
             errors["kwargs"] = "ctx is passed by JIM itself; give the argument another name"
         return errors
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ValidationError
@@ -9,11 +9,14 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
 from schedules import registry
+from schedules.placeholders import Reference, found, has_placeholders, hint
 
 if TYPE_CHECKING:
     from .schedule import Schedule
 
 MAX_STEPS = 500
+# What a job that belongs to no schedule knows of its run.
+VALUES_OF_ANY_JOB = ("attempt", "idempotency_key")
 
 
 class Step(models.Model):
@@ -68,21 +71,37 @@ class Step(models.Model):
         return {name: getattr(self, name) for name in self.FIELDS}
 
     def clean(self) -> None:
+        self.clean_frame()
+        try:
+            self.config = registry.step_types[self.step_type].clean(self.config)
+        except registry.ConfigError as error:
+            raise config_invalid(error) from error
+
+    def clean_frame(self) -> None:
+        """All but the config."""
         self.name = unicodedata.normalize("NFC", self.name.strip())
         check_plain_text(self.name, "name")
         check_plain_text(self.pool, "pool")
-        kind = registry.step_types.get(self.step_type)
-        if kind is None:
+        if self.step_type not in registry.step_types:
             known = ", ".join(sorted(registry.step_types))
             raise ValidationError(
                 {"step_type": f"There is no step type “{self.step_type}”; there are: {known}."}
             )
-        try:
-            self.config = kind.clean(self.config)
-        except registry.ConfigError as error:
-            raise ValidationError(
-                {"config": [f"{field}: {text}" for field, text in error.errors.items()]}
-            ) from error
+
+    def check_alone(self) -> None:
+        """As a job of its own: without a schedule there are no earlier steps and no nominal time."""
+        if complaints := _reference_complaints({"": self}, is_plan=False):
+            raise ValidationError({"config": complaints})
+
+    def references(self) -> list[tuple[str, Reference]]:
+        """What its placeholders refer to, each with the field of the config that it stands in."""
+        if not isinstance(self.config, dict) or not has_placeholders(self.config):
+            return []
+        return [(field, ref) for field, value in self.config.items() for ref in dict.fromkeys(found(value))]
+
+
+def config_invalid(error: registry.ConfigError) -> ValidationError:
+    return ValidationError({"config": [f"{field}: {text}" for field, text in error.errors.items()]})
 
 
 def check_steps(steps: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -92,6 +111,7 @@ def check_steps(steps: Sequence[Mapping[str, Any]]) -> list[str]:
     if len(steps) > MAX_STEPS:
         return [f"{len(steps)} steps are too many: at most {MAX_STEPS}."]
     complaints: list[str] = []
+    plan: dict[str, Step] = {}
     names: set[str] = set()
     for number, data in enumerate(steps, 1):
         unknown = set(data) - set(Step.FIELDS)
@@ -110,7 +130,53 @@ def check_steps(steps: Sequence[Mapping[str, Any]]) -> list[str]:
         if step.name.casefold() in names:
             complaints.append(f"{label}: name: another step has this name already.")
         names.add(step.name.casefold())
-    return complaints
+        plan[f"{label}: config: "] = step
+    return complaints + _reference_complaints(plan)
+
+
+def _reference_complaints(steps: Mapping[str, Step], *, is_plan: bool = True) -> list[str]:
+    """Placeholders that would find nothing when their step runs; the keys are how complaints begin."""
+    wanted = [(start, step, *each) for start, step in steps.items() for each in step.references()]
+    plan = {step.name: step for step in steps.values()} if is_plan else {}
+    secrets = _secret_names(ref for *_, ref in wanted)
+    return [
+        f"{start}{field}: {{{{ {ref.text} }}}}: {why}"
+        for start, step, field, ref in wanted
+        if (why := _why_no_value(ref, step, plan, secrets))
+    ]
+
+
+def _why_no_value(ref: Reference, step: Step, plan: Mapping[str, Step], secrets: Collection[str]) -> str:
+    match ref.kind:
+        case "step" if plan:
+            return _why_no_result(ref.name, step, plan)
+        case "step":
+            return "a single job has no earlier steps"
+        case "secret" if ref.name not in secrets:
+            return f"there is no secret “{ref.name}”; {hint(ref.name, secrets, 'define it first')}"
+        case "value" if not plan and ref.name not in VALUES_OF_ANY_JOB:
+            return f"a single job has only {' and '.join(VALUES_OF_ANY_JOB)}"
+    return ""
+
+
+def _why_no_result(name: str, step: Step, plan: Mapping[str, Step]) -> str:
+    if name == step.name:
+        return "a step cannot use its own result"
+    if name not in plan:
+        return f"there is no step “{name}”; {hint(name, plan)}"
+    own: object = step.index
+    other: object = plan[name].index
+    if not (isinstance(own, int) and isinstance(other, int)):
+        return ""  # which has its own complaint
+    if other == own:
+        return f"“{name}” has the same index, {own}, so they run side by side; give “{name}” a lower one"
+    return f"“{name}” runs later: its index {other} is not lower than {own}" if other > own else ""
+
+
+def _secret_names(refs: Iterable[Reference]) -> Collection[str]:
+    from .secret import Secret  # it looks for steps that refer to it, so it imports them
+
+    return Secret.objects.names() if any(ref.kind == "secret" for ref in refs) else ()
 
 
 def check_plain_text(text: str, field: str) -> None:

@@ -1,0 +1,184 @@
+"""What the placeholders of a step stand for: noted when a plan is made, looked up before the step runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from activities.models import Activity
+from schedules.models import Schedule, Secret
+from schedules.placeholders import PlaceholderError, Reference, found, has_placeholders, look_up, reference
+from schedules.vault import Undecryptable, VaultError
+from schedules.wording import SpecError
+
+if TYPE_CHECKING:
+    from execution.models.attempt import Held
+
+WITH_RESULT = (Activity.Status.COMPLETE, Activity.Status.COMPLETE_WITH_WARNING)
+
+
+@dataclass(frozen=True)
+class Binding:
+    """The values for one attempt, by the text of their reference; or the problem with them."""
+
+    values: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    problem: str = ""
+    can_retry: bool = False
+
+
+class Unbound(Exception):
+    """Why a placeholder has no value."""
+
+    def __init__(self, message: str, *, can_retry: bool = False) -> None:
+        super().__init__(message)
+        self.can_retry = can_retry
+
+
+def note(lines: Sequence[dict[str, Any]], *, schedule: Schedule | None, now: datetime) -> None:
+    """Adds to the lines of a new plan what their placeholders need; to those without any, nothing."""
+    for line in lines:
+        if has_placeholders(line["config"]):
+            refs = dict.fromkeys(found(line["config"]))
+            known = _known(line, schedule, now)
+            names = {ref.name for ref in refs if ref.kind == "step"}
+            line["refs"] = [ref.text for ref in refs]
+            line["values"] = {ref.text: known[ref.text] for ref in refs if ref.text in known}
+            line["keys"] = {other["name"]: other["key"] for other in lines if other["name"] in names}
+
+
+def bind(tasks: Sequence[Held]) -> dict[int, Binding]:
+    """Of those with placeholders, by their id. Two statements for all of them, or fewer.
+
+    Raises only if the database is away: whatever is wrong with one of them is its own problem.
+    """
+    wanted = {task.pk: _Wanted.of(task) for task in tasks if task.step.get("refs") is not None}
+    if not wanted:
+        return {}
+    results = _results({key for each in wanted.values() for key in each.keys.values()})
+    secrets = _secrets({ref.name for each in wanted.values() for ref in each.refs if ref.kind == "secret"})
+    return {pk: each.bound(results, secrets) for pk, each in wanted.items()}
+
+
+@dataclass
+class _Wanted:
+    """What one attempt asks for; a damaged line of a plan asks for nothing and says so."""
+
+    values: dict[str, Any]
+    refs: list[Reference] = field(default_factory=list)
+    keys: dict[str, UUID] = field(default_factory=dict)
+    damage: str = ""
+
+    @classmethod
+    def of(cls, task: Held) -> _Wanted:
+        values = {"attempt": task.attempt, "execution": task.execution_id}
+        try:
+            line = task.step
+            keys = {name: UUID(key) for name, key in line.get("keys", {}).items()}
+            return cls(values | line.get("values", {}), [reference(text) for text in line["refs"]], keys)
+        except (AttributeError, TypeError, ValueError) as error:
+            return cls({}, damage=f"the placeholders in its plan cannot be read: {error}")
+
+    def bound(self, results: Mapping[UUID, _Ended], secrets: Mapping[str, str | VaultError]) -> Binding:
+        if self.damage:
+            return Binding(problem=self.damage)
+        values, hidden = dict(self.values), set()
+        try:
+            for ref in self.refs:
+                if ref.kind == "step":
+                    values[ref.text] = self._result(ref, results)
+                elif ref.kind == "secret":
+                    values[ref.text] = _secret(ref, secrets)
+                    hidden.add(values[ref.text])
+        except Unbound as error:
+            return Binding(problem=f"{{{{ {ref.text} }}}}: {error}", can_retry=error.can_retry)
+        return Binding(values, tuple(sorted(hidden)))
+
+    def _result(self, ref: Reference, results: Mapping[UUID, _Ended]) -> Any:
+        key = self.keys.get(ref.name)
+        ended = results.get(key) if key is not None else None
+        if ended is None:
+            raise Unbound(f"there is no record of step “{ref.name}”")
+        if ended.status not in WITH_RESULT:
+            raise Unbound(f"step “{ref.name}” {_ending(ended.status)}, so it has no result")
+        if ended.result is None:
+            raise Unbound(f"step “{ref.name}” returned no result")
+        try:
+            return look_up(ended.result, ref.path)
+        except PlaceholderError as error:
+            raise Unbound(str(error)) from None
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """How the last attempt of an earlier step ended."""
+
+    status: str
+    result: object
+
+
+def _results(keys: Collection[UUID]) -> dict[UUID, _Ended]:
+    if not keys:
+        return {}
+    rows = Activity.objects.filter(task_key__in=keys).order_by("attempt")
+    last = rows.values_list("task_key", "status", "result")
+    return {key: _Ended(status, result) for key, status, result in last if key}
+
+
+def _secrets(names: Collection[str]) -> dict[str, str | VaultError]:
+    """By name, the value or why this host has none."""
+    if not names:
+        return {}
+    try:
+        return dict(Secret.objects.reveal(names))
+    except Undecryptable as error:
+        return dict.fromkeys(error.names, error) | _secrets(set(names) - error.names)
+    except VaultError as error:
+        return dict.fromkeys(names, error)
+
+
+def _secret(ref: Reference, secrets: Mapping[str, str | VaultError]) -> str:
+    value = secrets.get(ref.name)
+    if value is None:
+        raise Unbound(f"there is no secret “{ref.name}” any more; define it again, or change the step")
+    if isinstance(value, VaultError):
+        # Another worker, or this one once it has the key, can.
+        raise Unbound(str(value), can_retry=True)
+    return value
+
+
+def _known(line: Mapping[str, Any], schedule: Schedule | None, now: datetime) -> dict[str, Any]:
+    """What is known when the plan is made; times are on the clock of the schedule."""
+    if schedule is None:
+        return {"idempotency_key": line["key"]}
+    zone = _zone(schedule)
+    nominal = datetime.fromisoformat(line["nominal_at"]).astimezone(zone)
+    return {
+        "idempotency_key": line["key"],
+        "schedule": line["schedule"],
+        "nominal_time": nominal.isoformat(timespec="seconds"),
+        "nominal_date": nominal.date().isoformat(),
+        "started_time": now.astimezone(zone).isoformat(timespec="seconds"),
+    }
+
+
+def _zone(schedule: Schedule) -> ZoneInfo:
+    try:
+        return ZoneInfo(schedule.compiled_spec.time_zone)
+    except SpecError:
+        return ZoneInfo("UTC")  # a schedule whose spec is broken can still be run by hand
+
+
+def _ending(status: str) -> str:
+    match status:
+        case Activity.Status.SKIPPED:
+            return "was skipped"
+        case Activity.Status.CANCELLED:
+            return "was cancelled"
+        case Activity.Status.PENDING | Activity.Status.IN_PROGRESS:
+            return "has not ended"
+    return "failed"

@@ -1,0 +1,279 @@
+"""`{{ … }}` in the config of a step: results of earlier steps, secrets, and values of the run."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
+from itertools import islice
+from typing import Any, Literal
+
+VALUES = (
+    "nominal_time",
+    "nominal_date",
+    "started_time",
+    "schedule",
+    "execution",
+    "attempt",
+    "idempotency_key",
+)
+LITERAL = "a {{ that is no placeholder is written {{{{"
+
+_QUOTED = r""""(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'"""
+_PART = rf"{_QUOTED}|[\w-]+"
+_PIECE = re.compile(rf"""(\{{{{4}})|\{{\{{((?:[^{{}}"']|{_QUOTED})*+)\}}\}}""", re.DOTALL)
+_PATH = re.compile(rf"(?:{_PART})(?:\.(?:{_PART}))*", re.DOTALL)
+_EACH_PART = re.compile(_PART, re.DOTALL)
+_PLAIN = re.compile(r"[\w-]+")
+_INDEX = re.compile(r"[0-9]{1,9}")
+
+
+class PlaceholderError(ValueError):
+    """The message says what is wrong and how to write it."""
+
+
+class Filled(str):
+    """Text whose braces are only braces: what was to be filled has been."""
+
+    __slots__ = ()
+
+    def strip(self, chars: str | None = None, /) -> Filled:
+        return Filled(super().strip(chars))
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What one placeholder stands for; `text` is the same however it was spaced and quoted."""
+
+    kind: Literal["step", "secret", "value"]
+    name: str
+    path: tuple[str, ...]
+    text: str
+
+
+def has_placeholders(value: object) -> bool:
+    """Whether any text inside is still to be filled, or holds an escaped `{{`."""
+    inside = [value]
+    for each in inside:  # which grows on the way, and is several times as quick as recursion
+        if isinstance(each, str):
+            if "{{" in each and not isinstance(each, Filled):
+                return True
+        elif isinstance(each, dict):
+            inside += each
+            inside += each.values()
+        elif isinstance(each, list | tuple):
+            inside += each
+    return False
+
+
+def references(value: object) -> list[Reference]:
+    """Each one once, in the order of the text. PlaceholderError if one cannot be read."""
+    if not has_placeholders(value):
+        return []
+    return list(dict.fromkeys(_references(value)))
+
+
+def fill(value: Any, values: Mapping[str, Any]) -> Any:
+    """Puts the values in, by the text of their reference.
+
+    A text that is one whole placeholder takes the value as it is. Inside longer text, text stays text, null
+    leaves nothing, and the rest is written as JSON. What was put in is not read for placeholders again.
+    """
+    if isinstance(value, str):
+        return _fill_text(value, values) if has_placeholders(value) else value
+    if isinstance(value, dict):
+        return {key: fill(each, values) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [fill(each, values) for each in value]
+    return value
+
+
+def written(value: object) -> str:
+    """As it stands inside other text."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def as_filled(value: Any) -> Any:
+    """The same value, in which no braces mean anything any more."""
+    if not has_placeholders(value):
+        return value
+    if isinstance(value, str):
+        return Filled(value)
+    if isinstance(value, dict):
+        return {as_filled(key): as_filled(each) for key, each in value.items()}
+    return [as_filled(each) for each in value]
+
+
+def is_placeholder(text: str) -> bool:
+    """Whether the text is one whole placeholder, right or wrong."""
+    piece = None if isinstance(text, Filled) else _PIECE.fullmatch(text)
+    return piece is not None and piece[2] is not None
+
+
+def found(value: object) -> Iterator[Reference]:
+    """Those that can be read, wherever they stand; what cannot be read is passed over."""
+    inside = [value] if has_placeholders(value) else []
+    for each in inside:
+        if isinstance(each, str):
+            bodies = [piece[2] for piece in _PIECE.finditer(each) if piece[2] is not None]
+            yield from (ref for body in bodies if (ref := _readable(body)))
+        elif isinstance(each, dict):
+            inside += [*each, *each.values()]
+        elif isinstance(each, list | tuple):
+            inside += each
+
+
+@lru_cache(maxsize=4096)
+def reference(body: str) -> Reference:
+    """What stands between the braces, read."""
+    body = body.strip()
+    if not _PATH.fullmatch(body):
+        raise PlaceholderError(
+            f"{_shown(f'{{{{ {body} }}}}')} is not a placeholder: write names joined by dots, and in quotes "
+            f'those with other characters than letters, digits, - and _, as in steps."Import HR".result; '
+            f"{LITERAL}"
+        )
+    root, *parts = [_unquoted(part) for part in _EACH_PART.findall(body)]
+    match root:
+        case "steps":
+            return _step(parts)
+        case "secrets":
+            if len(parts) != 1:
+                raise PlaceholderError(f"“{_path(root, *parts)}” must be secrets. and the name of one secret")
+            return Reference("secret", _name(parts[0]), (), _path(root, _name(parts[0])))
+        case _ if root not in VALUES:
+            raise PlaceholderError(f"there is no value “{root}”; {hint(root, ('steps', 'secrets', *VALUES))}")
+        case _ if parts:
+            raise PlaceholderError(f"“{_path(root, *parts)}”: nothing can follow {root}")
+    return Reference("value", root, (), root)
+
+
+def look_up(result: object, path: tuple[str, ...]) -> Any:
+    """What lies at the path. PlaceholderError with what there is instead."""
+    at = result
+    for depth, part in enumerate(path):
+        if isinstance(at, dict) and part in at:
+            at = at[part]
+        elif isinstance(at, list) and _INDEX.fullmatch(part) and int(part) < len(at):
+            at = at[int(part)]
+        else:
+            raise PlaceholderError(_nothing(at, _path(*path[: depth + 1])))
+    return at
+
+
+def hint(name: str, known: Collection[str], otherwise: str = "") -> str:
+    """For a name that is not known: the one that was probably meant, else another hint."""
+    folded = {each.casefold(): each for each in known}
+    for close in get_close_matches(name.casefold(), folded, n=1):
+        return f"did you mean {folded[close]}?"
+    return otherwise or f"there are: {_some(known)}"
+
+
+def _readable(body: str) -> Reference | None:
+    try:
+        return reference(body)
+    except PlaceholderError:
+        return None
+
+
+def _references(value: object) -> Iterator[Reference]:
+    if isinstance(value, str):
+        if has_placeholders(value):
+            yield from (piece for piece in _pieces(value) if isinstance(piece, Reference))
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            if has_placeholders(key):
+                raise PlaceholderError(f"{_shown(str(key))} is a name: placeholders work in values only")
+            yield from _references(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _references(each)
+
+
+def _fill_text(text: str, values: Mapping[str, Any]) -> Any:
+    match list(_pieces(text)):
+        case [Reference() as whole]:
+            return as_filled(_value_of(whole, values))
+        case pieces:
+            texts = (
+                written(_value_of(each, values)) if isinstance(each, Reference) else each for each in pieces
+            )
+            return as_filled("".join(texts))
+
+
+def _value_of(one: Reference, values: Mapping[str, Any]) -> Any:
+    try:
+        return values[one.text]
+    except KeyError:
+        raise PlaceholderError(f"{{{{ {one.text} }}}} has no value here") from None
+
+
+def _pieces(text: str) -> Iterator[str | Reference]:
+    """The text between the placeholders, and the placeholders."""
+    end = 0
+    for piece in _PIECE.finditer(text):
+        if before := text[end : piece.start()]:
+            yield _without_braces(before)
+        yield "{{" if piece[2] is None else reference(piece[2])
+        end = piece.end()
+    if rest := text[end:]:
+        yield _without_braces(rest)
+
+
+def _without_braces(text: str) -> str:
+    start = text.find("{{")
+    if start >= 0:
+        raise PlaceholderError(f"{_shown(text[start:])} is not closed, or not a placeholder; {LITERAL}")
+    return text
+
+
+def _step(parts: list[str]) -> Reference:
+    if len(parts) < 2 or parts[1] != "result":
+        name = parts[0] if parts else "NAME"
+        raise PlaceholderError(
+            f"“{_path('steps', *parts)}” must name a step and its result: {_path('steps', name, 'result')}"
+        )
+    name, path = _name(parts[0]), tuple(parts[2:])
+    return Reference("step", name, path, _path("steps", name, "result", *path))
+
+
+def _name(part: str) -> str:
+    """As the names of steps are stored."""
+    return unicodedata.normalize("NFC", part.strip())
+
+
+def _unquoted(part: str) -> str:
+    return re.sub(r"\\(.)", r"\1", part[1:-1], flags=re.DOTALL) if part[0] in "\"'" else part
+
+
+def _path(*parts: str) -> str:
+    return ".".join(part if _PLAIN.fullmatch(part) else _quoted(part) for part in parts)
+
+
+def _quoted(part: str) -> str:
+    escaped = part.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _nothing(at: object, missing: str) -> str:
+    match at:
+        case dict():
+            return f"it has no {missing}; there is {_some(at) or 'nothing'}"
+        case list():
+            return f"it has no {missing}; the list has {len(at)} entries, counted from 0"
+    return f"it has no {missing}: there is nothing inside {_shown(json.dumps(at, ensure_ascii=False))}"
+
+
+def _some(names: Collection[str]) -> str:
+    shown = ", ".join(islice(names, 20))
+    return f"{shown}, …" if len(names) > 20 else shown
+
+
+def _shown(text: str) -> str:
+    return f"“{text}”" if len(text) <= 60 else f"“{text[:60]}…”"

@@ -1,0 +1,353 @@
+"""No secret stands in anything that a step says, in whichever of the usual ways it is written."""
+
+# ruff: noqa: T201
+
+from __future__ import annotations
+
+import html
+import io
+import json
+import logging
+import logging.config
+import os
+import shlex
+import subprocess
+import sys
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import quote, quote_plus, urlencode
+
+import pytest
+from django.test import override_settings
+from hypothesis import given
+from hypothesis import strategies as st
+
+from execution.binding import Binding
+from execution.lines import LONGEST, Lines
+from execution.masking import MASK, Mask, MaskedSink, active, conceal
+from execution.nursery import Nursery
+from execution.steps.base import ERROR_CHARS, TRACEBACK_CHARS, Context, Outcome, StepFailed, Work, perform
+from execution.steps.fields import Field
+from jimsite.logs import logging_config
+from tests.steps.stage import Recorder
+
+HERE = "tests.execution.test_masking"
+SECRET = "hunter2&'co\"<é> /+x"
+FORMS: list[Callable[[str], str]] = [
+    str,
+    repr,
+    ascii,
+    lambda text: repr(text.encode()),
+    json.dumps,
+    lambda text: json.dumps(text, ensure_ascii=False),
+    lambda text: json.dumps(text).replace("/", "\\/"),
+    lambda text: json.dumps(json.dumps(text)),
+    quote,
+    lambda text: quote(text, safe=""),
+    lambda text: quote(text, safe="").lower() if text.islower() else quote(text, safe=""),
+    quote_plus,
+    lambda text: urlencode({"password": text}),
+    lambda text: quote(text, safe="!'()*~"),
+    html.escape,
+    lambda text: html.escape(text, quote=False),
+    shlex.quote,
+    lambda text: shlex.join(["curl", "-u", f"user:{text}"]),
+]
+secrets = st.text(st.characters(exclude_characters="•", exclude_categories=["Cs"]), min_size=4, max_size=20)
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as nursery:
+        yield nursery
+
+
+class TestMask:
+    @pytest.mark.parametrize("form", FORMS)
+    @pytest.mark.parametrize("secret", [SECRET, "simple", "it's", "a b c", "pa/ss+wo=rd", "ünïcödé"])
+    def test_every_form_is_hidden(self, form: Callable[[str], str], secret: str) -> None:
+        text = f"before {form(secret)} after"
+        masked = Mask([secret]).text(text)
+        assert MASK in masked
+        assert masked.startswith("before ")
+        assert masked.endswith(" after")
+        assert not any(each in masked for each in (secret, form(secret)))
+
+    @pytest.mark.parametrize("encode", [b64encode, urlsafe_b64encode])
+    @pytest.mark.parametrize("before", ["", "a", "ab", "user:", "Ümlaut:"])
+    @pytest.mark.parametrize("after", ["", "\n", "xy", ":more"])
+    def test_base64_is_hidden_wherever_it_begins(
+        self, encode: Callable[[bytes], bytes], before: str, after: str
+    ) -> None:
+        for secret in (SECRET, "~~~???>>>", "password"):
+            encoded = encode(f"{before}{secret}{after}".encode()).decode()
+            masked = Mask([secret]).text(f"Basic {encoded}.")
+            left = masked.removeprefix("Basic ").replace(MASK, "").rstrip("=.")
+            assert MASK in masked
+            assert len(left) <= len(b64encode((before + after).encode()).rstrip(b"=")) + 4
+
+    @given(secrets, st.sampled_from(FORMS), st.text(max_size=10), st.text(max_size=10))
+    def test_no_form_of_any_secret_is_left(
+        self, secret: str, form: Callable[[str], str], before: str, after: str
+    ) -> None:
+        masked = Mask([secret]).text(before + form(secret) + after)
+        assert secret not in masked
+        assert form(secret) not in masked
+
+    @given(st.lists(secrets, max_size=4), st.lists(st.sampled_from(["", "x", " "]) | secrets, max_size=6))
+    def test_with_several_secrets_none_is_left(self, several: list[str], texts: list[str]) -> None:
+        text = "".join(texts + several + texts)
+        masked = Mask(several).text(text)
+        assert not any(secret in masked for secret in several)
+        assert Mask([]).text(text) == text
+
+    def test_a_secret_within_another_does_not_uncover_it(self) -> None:
+        assert Mask(["pass", "password1"]).text("password1 pass") == f"{MASK} {MASK}"
+
+    def test_each_line_of_a_longer_one_is_hidden(self) -> None:
+        key = "-----BEGIN KEY-----\n  MIIEvQ==\nab\n-----END KEY-----\n"
+        mask = Mask([key])
+        assert mask.text(key) == MASK
+        assert [mask.text(line) for line in ("MIIEvQ==", "x MIIEvQ== y", "ab")] == [MASK, f"x {MASK} y", "ab"]
+        assert mask.text(json.dumps({"key": key})) == f'{{"key": "{MASK}"}}'
+
+    def test_what_is_too_short_is_left_alone(self) -> None:
+        assert Mask(["abc", "", " "]).text("abcabc  ") == "abcabc  "
+
+    def test_json_at_every_depth_names_and_numbers(self) -> None:
+        value = {"a": ["x 1234567 y", {"1234567": 1234567}], "b": 12345678, "c": [None, True, 0.5], "1": "1"}
+        assert Mask(["1234567"]).json(value) == {
+            "a": [f"x {MASK} y", {MASK: MASK}],
+            "b": 12345678,
+            "c": [None, True, 0.5],
+            "1": "1",
+        }
+
+    def test_it_does_not_show_what_it_hides(self) -> None:
+        assert "hunter2" not in repr(Mask(["hunter2"])) + repr(
+            Binding({"secrets.x": "hunter2"}, ("hunter2",))
+        )
+
+
+class TestSink:
+    @pytest.fixture
+    def sink(self) -> Recorder:
+        return Recorder()
+
+    def test_lines_items_and_progress(self, sink: Recorder) -> None:
+        masked = MaskedSink(sink, Mask(["hunter2"]))
+        masked.output("stdout", ["a hunter2", "", "b"])
+        masked.progress(1, 2, "at hunter2")
+        masked.item("hunter2.txt", "ok", "is hunter2")
+        assert sink.said == [("stdout", f"a {MASK}"), ("stdout", ""), ("stdout", "b")]
+        assert sink.progressed == [(1, 2, f"at {MASK}")]
+        assert sink.items == [(f"{MASK}.txt", "ok", f"is {MASK}")]
+
+    @given(st.data())
+    def test_how_bytes_arrive_and_where_long_lines_are_cut_hides_nothing_of_it(
+        self, data: st.DataObject
+    ) -> None:
+        secret = "correct horse battery staple"
+        gaps = st.integers(0, 40) | st.integers(LONGEST - 60, LONGEST + 60)
+        text = "".join("x" * data.draw(gaps) + secret for _ in range(3)) + data.draw(
+            st.sampled_from(["", "\n"])
+        )
+        encoded = text.encode()
+        size = data.draw(st.sampled_from([1_000, 4_096, 65_536]))
+        sink, lines = Recorder(), Lines()
+        masked = MaskedSink(sink, Mask([secret]))
+        for start in range(0, len(encoded), size):
+            masked.output("stdout", lines.feed(encoded[start : start + size]))
+        masked.output("stdout", lines.finish())
+        masked.finish()
+        said = "".join(sink.lines("stdout"))
+        assert said == text.strip().replace(secret, MASK)
+        assert all(len(line) <= LONGEST for line in sink.lines("stdout"))
+
+    def test_an_endless_line_is_passed_on_as_it_comes(self, sink: Recorder) -> None:
+        masked = MaskedSink(sink, Mask(["hunter2"]))
+        for _ in range(5):
+            masked.output("stdout", ["x" * LONGEST])
+        assert len("".join(sink.lines("stdout"))) > 4 * LONGEST
+
+    def test_streams_are_apart(self, sink: Recorder) -> None:
+        masked = MaskedSink(sink, Mask(["hunter2"]))
+        masked.output("stdout", ["x" * (LONGEST - 3) + "hun"])
+        masked.output("stderr", ["ter2 is not said here"])
+        masked.output("stdout", ["ter2 is said"])
+        masked.finish()
+        assert sink.lines("stderr") == ["ter2 is not said here"]
+        assert "".join(sink.lines("stdout")) == "x" * (LONGEST - 3) + f"{MASK} is said"
+
+
+class TestWordsOfOthers:
+    def test_the_log_hides_the_secrets_of_what_runs(self) -> None:
+        written = io.StringIO()
+        config = logging_config(json=True, level="INFO")
+        formatter = config["formatters"]["jim"]
+        handler = logging.StreamHandler(written)
+        handler.setFormatter(formatter.pop("()")(**formatter))
+        logger = logging.getLogger(HERE)
+        logger.addHandler(handler)
+        error = ValueError(SECRET)
+        with active(Mask([SECRET])):
+            logger.warning("GET /?key=%s", quote_plus(SECRET))
+            logger.error("it broke", exc_info=error)
+        logger.removeHandler(handler)
+        assert written.getvalue().count(MASK) >= 2
+        assert "hunter2" not in written.getvalue()
+
+    def test_only_while_it_runs(self) -> None:
+        mask = Mask(["hunter2"])
+        with active(mask), active(mask):
+            pass
+        assert conceal("hunter2") == "hunter2"
+        with active(mask):
+            with active(mask):
+                pass
+            assert conceal("hunter2") == MASK
+
+    def test_a_complaint_about_a_filled_setting_hides_it_before_it_is_cut(self) -> None:
+        secret = "s3cret" * 12
+        with active(Mask([secret])), pytest.raises(ValueError, match="must be a number") as raised:
+            Field("f", "F", kind="number").clean(secret)
+        assert "s3cret" not in str(raised.value)
+
+
+class TestSteps:
+    @pytest.mark.parametrize("kind", ["return", "raise", "fail", "skip", "chain"])
+    def test_a_function_in_a_thread(self, kind: str) -> None:
+        outcome, sink = run(
+            {"function": f"{HERE}.tell", "args": [kind, "{{ secrets.x }}"], "isolation": "thread"}
+        )
+        assert outcome.status == {"return": "complete", "skip": "skipped"}.get(kind, "failed_with_error")
+        assert MASK in everything(outcome, sink)
+        assert (sink.lines("log"), len(sink.items)) == ([f"written {MASK}"], 1)
+
+    def test_words_that_are_cut_are_masked_before(self) -> None:
+        for spare in range(0, len(SECRET) + 2, 3):
+            args = [ERROR_CHARS - spare - len("ValueError: "), "{{ secrets.x }}"]
+            outcome, _ = run({"function": f"{HERE}.fail_at_length", "args": args, "isolation": "thread"})
+            assert len(outcome.error) == ERROR_CHARS
+            assert len(outcome.traceback) <= TRACEBACK_CHARS
+            assert "hunter" not in outcome.error + outcome.traceback
+
+    def test_a_setting_that_is_wrong_once_filled(self) -> None:
+        config = {"argv": [sys.executable], "cwd": "{{ secrets.x }}"}
+        with override_settings(JIM_EXECUTABLE_FOLDERS=["/"]):
+            outcome, sink = run(config, step_type="executable")
+        assert (outcome.status, outcome.can_retry) == ("failed_with_error", False)
+        assert f"cwd: '{MASK}' is not an absolute path" in outcome.error
+        assert everything(outcome, sink)
+
+    def test_without_secrets_nothing_is_masked(self) -> None:
+        work = Work(
+            "k",
+            1,
+            "a step",
+            "python",
+            {"function": f"{HERE}.tell", "args": ["return", "plain"], "isolation": "thread"},
+        )
+        context = Context(work, sink := Recorder())
+        outcome = perform(work, sink, nursery=Nursery(), context=context)
+        assert (context.mask, outcome.result) == (None, {"told plain": ["plain"]})
+
+    def test_placeholders_that_nobody_looked_up_are_not_run(self) -> None:
+        work = Work("k", 1, "a step", "python", {"function": f"{HERE}.tell"}, refs=["secrets.x"])
+        outcome = perform(work, Recorder(), nursery=Nursery())
+        assert outcome.error.endswith("nobody has looked up the values of its placeholders")
+
+    @pytest.mark.parametrize("can_retry", [True, False])
+    def test_a_problem_with_a_placeholder_fails_the_attempt_in_its_words(self, can_retry: bool) -> None:
+        work = Work("k", 1, "a step", "python", {"function": f"{HERE}.tell"}, refs=["secrets.x"])
+        binding = Binding(problem="{{ secrets.x }}: it is gone", can_retry=can_retry)
+        outcome = perform(work, Recorder(), nursery=Nursery(), binding=binding)
+        assert (outcome.status, outcome.error) == ("failed_with_error", "{{ secrets.x }}: it is gone")
+        assert (outcome.can_retry, outcome.traceback) == (can_retry, "")
+
+
+@pytest.mark.serial
+class TestProcesses:
+    def test_a_function_in_a_child(self, nursery: Nursery) -> None:
+        outcome, sink = run(
+            {"function": f"{HERE}.shout", "kwargs": {"secret": "{{ secrets.x }}"}}, nursery=nursery
+        )
+        assert outcome.status == "complete"
+        assert sink.lines("stdout") == [MASK, f"'{MASK}'", f"from a program {MASK}", "no end of line " + MASK]
+        complaint, logged = sink.lines("stderr")
+        assert complaint == f"complaint {MASK}"
+        assert f"logged {MASK}" in logged
+        assert outcome.result == {"told": MASK, "environment": False, "arguments": False}
+        assert MASK in everything(outcome, sink)
+
+    def test_a_function_in_a_child_that_fails_at_length(self, nursery: Nursery) -> None:
+        args = [ERROR_CHARS - 5 - len("ValueError: "), "{{ secrets.x }}"]
+        outcome, sink = run({"function": f"{HERE}.fail_at_length", "args": args}, nursery=nursery)
+        assert len(outcome.error) == ERROR_CHARS
+        assert everything(outcome, sink)
+
+    def test_a_program(self, nursery: Nursery, tmp_path: Path) -> None:
+        program = tmp_path / "program"
+        program.write_text(
+            '#!/bin/sh\necho "$TOKEN"; echo "$TOKEN" | base64 >&2; printf %s "$TOKEN" | cat; exit 3\n'
+        )
+        program.chmod(0o755)
+        config = {"argv": [str(program)], "env": {"TOKEN": "{{ secrets.x }}"}}
+        with override_settings(JIM_EXECUTABLE_FOLDERS=[tmp_path]):
+            outcome, sink = run(config, step_type="executable", nursery=nursery)
+        assert outcome.error == "exit code 3"
+        assert sink.lines("stdout") == [MASK, MASK]
+        assert sink.lines("stderr")[0].startswith(MASK)
+        assert everything(outcome, sink)
+
+
+def run(
+    config: dict[str, Any], *, step_type: str = "python", nursery: Nursery | None = None
+) -> tuple[Outcome, Recorder]:
+    work = Work("k", 1, "a step", step_type, config, refs=["secrets.x"])
+    binding, sink = Binding({"secrets.x": SECRET}, (SECRET,)), Recorder()
+    outcome = perform(work, sink, nursery=nursery or Nursery(), binding=binding)
+    assert work.config == config
+    return outcome, sink
+
+
+def everything(outcome: Outcome, sink: Recorder) -> str:
+    """All that is left of a step, once it is certain that no secret is in it."""
+    told = f"{outcome!r} {outcome.error} {outcome.traceback} {sink.said} {sink.items} {sink.progressed}"
+    assert "hunter2" not in told
+    return told
+
+
+def tell(kind: str, secret: str, ctx: Context) -> object:
+    """What a step of these tests does with its secret."""
+    ctx.write(f"written {secret}")
+    ctx.item(secret, "ok", f"item {secret}")
+    ctx.progress(1, 2, f"progress {secret}")
+    if kind == "raise":
+        raise ValueError(secret)
+    if kind == "fail":
+        raise StepFailed(f"failed with {secret}")
+    if kind == "skip":
+        ctx.skip(f"skipped for {secret}")
+    if kind == "chain":
+        raise ValueError("nothing to see") from KeyError(secret)
+    return {f"told {secret}": [secret]}
+
+
+def fail_at_length(length: int, secret: str) -> NoReturn:
+    raise ValueError("x" * length + secret + "y" * 100_000)
+
+
+def shout(secret: str, ctx: Context) -> dict[str, Any]:
+    print(secret)
+    print(repr(secret))
+    print("complaint", secret, file=sys.stderr)
+    logging.getLogger("shout").warning("logged %s", secret)
+    sys.stdout.flush()
+    subprocess.run(["/bin/echo", "from a program", secret], check=True)
+    print("no end of line", secret, end="")
+    ctx.write(f"written {secret} in {ctx.work!r}")
+    arguments = Path("/proc/self/cmdline").read_text()
+    return {"told": secret, "environment": secret in str(os.environ), "arguments": secret in arguments}

@@ -1,0 +1,474 @@
+"""`{{ … }}` in a step's config: how it is written, what it may refer to, and what it becomes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from hypothesis import given
+from hypothesis import strategies as st
+from pytest_django import DjangoAssertNumQueries
+
+from execution.steps.base import StepType, get
+from execution.steps.fields import Field, Kind
+from schedules import registry
+from schedules.models import Secret
+from schedules.models.step import check_steps
+from schedules.permissions import new_code
+from schedules.placeholders import (
+    Filled,
+    PlaceholderError,
+    Reference,
+    as_filled,
+    fill,
+    found,
+    has_placeholders,
+    is_placeholder,
+    look_up,
+    reference,
+    references,
+)
+from schedules.registry import ConfigError
+from tests.base import NOW, SOMEBODY, enqueue, fresh, make_schedule, step
+
+VALUES = {
+    "steps.fetch.result": {"rows": [1, {"id": "x"}], "none": None, "braces": "{{ attempt }}"},
+    "steps.fetch.result.count": 3,
+    "steps.fetch.result.ratio": 0.5,
+    "steps.fetch.result.done": True,
+    "steps.fetch.result.nothing": None,
+    "steps.fetch.result.name": "Ümit",
+    "secrets.token": "hunter2",
+    "nominal_date": "2026-11-16",
+    "attempt": 2,
+}
+
+
+class TestWriting:
+    @pytest.mark.parametrize(
+        ("text", "kind", "name", "path", "same_as"),
+        [
+            ("{{ steps.fetch.result }}", "step", "fetch", (), "steps.fetch.result"),
+            ("{{steps.fetch.result}}", "step", "fetch", (), "steps.fetch.result"),
+            ("{{\n steps.fetch.result\t}}", "step", "fetch", (), "steps.fetch.result"),
+            ("{{ steps.fetch.result.a.0.b }}", "step", "fetch", ("a", "0", "b"), "steps.fetch.result.a.0.b"),
+            ('{{ steps."fetch".result }}', "step", "fetch", (), "steps.fetch.result"),
+            ("{{ steps.'Import HR'.result }}", "step", "Import HR", (), 'steps."Import HR".result'),
+            (r"{{ steps.'it\'s'.result }}", "step", "it's", (), 'steps."it\'s".result'),
+            (r'{{ steps."a\"b\\c".result }}', "step", 'a"b\\c', (), r'steps."a\"b\\c".result'),
+            ('{{ steps."}} {{".result }}', "step", "}} {{", (), 'steps."}} {{".result'),
+            ('{{ steps.a.result."odd key"."x.y" }}', "step", "a", ("odd key", "x.y"), None),
+            ('{{ steps.a.result."" }}', "step", "a", ("",), 'steps.a.result.""'),
+            ("{{ steps.überprüfen-2.result }}", "step", "überprüfen-2", (), "steps.überprüfen-2.result"),
+            ("{{ steps.'u\u0308'.result }}", "step", "ü", (), "steps.ü.result"),
+            ("{{ steps.result.result.result }}", "step", "result", ("result",), None),
+            ("{{ secrets.smtp-password_2 }}", "secret", "smtp-password_2", (), "secrets.smtp-password_2"),
+            ("{{ nominal_time }}", "value", "nominal_time", (), "nominal_time"),
+            ("{{ nominal_date }}", "value", "nominal_date", (), "nominal_date"),
+            ("{{ started_time }}", "value", "started_time", (), "started_time"),
+            ("{{ schedule }}", "value", "schedule", (), "schedule"),
+            ("{{ execution }}", "value", "execution", (), "execution"),
+            ("{{ attempt }}", "value", "attempt", (), "attempt"),
+            ("{{ idempotency_key }}", "value", "idempotency_key", (), "idempotency_key"),
+        ],
+    )
+    def test_what_it_refers_to(
+        self, text: str, kind: Any, name: str, path: tuple[str, ...], same_as: str | None
+    ) -> None:
+        canonical = same_as or text.strip("{} ")
+        assert references(text) == [Reference(kind, name, path, canonical)]
+        assert reference(canonical) == references(text)[0]
+        assert is_placeholder(text)
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("{{", "“{{” is not closed, or not a placeholder; a {{ that is no placeholder is written {{{{"),
+            ("{{ attempt", "“{{ attempt” is not closed"),
+            ("{{ attempt }", "is not closed"),
+            ("x {{ attempt } }", "“{{ attempt } }” is not closed"),
+            ("{{ {attempt} }}", "is not closed, or not a placeholder"),
+            ("{{ attempt {{ attempt }}", "is not closed"),
+            ("{{ steps.it's.result }}", "is not closed, or not a placeholder"),
+            ('{{ steps."a.result }}', "is not closed, or not a placeholder"),
+            ("{{}}", "is not a placeholder: write names joined by dots"),
+            ("{{ . }}", "is not a placeholder"),
+            ("{{ .State }}", "is not a placeholder"),
+            ("{{ steps..result }}", "is not a placeholder"),
+            ("{{ steps.a.result. }}", "is not a placeholder"),
+            ("{{ steps.Import HR.result }}", "in quotes those with other characters than letters"),
+            ("{{ steps.a.result | upper }}", "is not a placeholder"),
+            ("{{ steps.a.result[0] }}", "is not a placeholder"),
+            ("{{ 1 + 1 }}", "is not a placeholder"),
+            ("{{ steps . a . result }}", "is not a placeholder"),
+            ("{{ steps }}", "“steps” must name a step and its result: steps.NAME.result"),
+            ("{{ steps.fetch }}", "“steps.fetch” must name a step and its result: steps.fetch.result"),
+            ("{{ steps.fetch.output }}", "must name a step and its result: steps.fetch.result"),
+            ("{{ steps.'a b' }}", 'must name a step and its result: steps."a b".result'),
+            ("{{ secrets }}", "“secrets” must be secrets. and the name of one secret"),
+            ("{{ secrets.a.b }}", "“secrets.a.b” must be secrets. and the name of one secret"),
+            ("{{ nominal_tim }}", "there is no value “nominal_tim”; did you mean nominal_time?"),
+            ("{{ NOMINAL_DATE }}", "there is no value “NOMINAL_DATE”; did you mean nominal_date?"),
+            ("{{ step.a.result }}", "there is no value “step”; did you mean steps?"),
+            ("{{ weather }}", "there is no value “weather”; there are: steps, secrets, nominal_time"),
+            ("{{ attempt.number }}", "“attempt.number”: nothing can follow attempt"),
+            ({"{{ attempt }}": 1}, "“{{ attempt }}” is a name: placeholders work in values only"),
+            ([{"a": {"{{x": 1}}], "“{{x” is a name"),
+            ("{{ " + "x" * 500, "…” is not closed"),
+        ],
+    )
+    def test_what_cannot_be_read_is_refused_with_the_way_out(self, text: object, words: str) -> None:
+        with pytest.raises(PlaceholderError) as raised:
+            references(text)
+        assert words in str(raised.value)
+        assert len(str(raised.value)) < 400
+
+    def test_each_is_listed_once_in_the_order_of_the_text(self) -> None:
+        value = {"b": ["{{ attempt }} {{ schedule }}", {"a": "{{attempt}}{{ secrets.x }}"}], "c": 7}
+        assert [ref.text for ref in references(value)] == ["attempt", "schedule", "secrets.x"]
+
+    @pytest.mark.parametrize("value", ["", "a { b", "}}", "{ {x} }", 1, None, True, [], {"a": [{}]}, "{\n{"])
+    def test_most_values_have_none(self, value: object) -> None:
+        assert not has_placeholders(value)
+        assert references(value) == []
+        assert fill(value, {}) == value
+
+    def test_it_is_quick_to_see_that_there_is_none_however_deep_it_would_be(self) -> None:
+        nested: list[Any] = []
+        for _ in range(100_000):
+            nested = [nested]
+        assert not has_placeholders(nested)
+        assert list(found(nested)) == []
+
+    def test_those_that_can_be_read_are_found_among_those_that_cannot(self) -> None:
+        value = {"script": "{{ .Names }} {{", "env": {"T": "{{ secrets.token }}"}, "{{ attempt }}": "{{ x }}"}
+        assert {ref.text for ref in found(value)} == {"secrets.token", "attempt"}
+
+
+class TestFilling:
+    @pytest.mark.parametrize(
+        ("text", "value"),
+        [
+            ("{{ steps.fetch.result.count }}", 3),
+            ("{{ steps.fetch.result.ratio }}", 0.5),
+            ("{{ steps.fetch.result.done }}", True),
+            ("{{ steps.fetch.result.nothing }}", None),
+            ("{{ steps.fetch.result.name }}", "Ümit"),
+            ("{{steps.fetch.result}}", VALUES["steps.fetch.result"]),
+            ("n={{ steps.fetch.result.count }}", "n=3"),
+            (" {{ steps.fetch.result.count }}", " 3"),
+            ("{{ attempt }}{{ attempt }}", "22"),
+            ("<{{ steps.fetch.result.nothing }}>", "<>"),
+            ("<{{ steps.fetch.result.done }}>", "<true>"),
+            ("<{{ steps.fetch.result.name }}>", "<Ümit>"),
+            ("/{{ nominal_date }}.csv", "/2026-11-16.csv"),
+            (
+                "x{{ steps.fetch.result }}",
+                'x{"rows": [1, {"id": "x"}], "none": null, "braces": "{{ attempt }}"}',
+            ),
+            ("{{{{", "{{"),
+            ("{{{{ attempt }}", "{{ attempt }}"),
+            ("{{{{{{{{", "{{{{"),
+            ("{{{ attempt }}}", "{2}"),
+            ("{{{{{{ attempt }}}}", "{{2}}"),
+            ('{"n": {"m": {{ attempt }}}}', '{"n": {"m": 2}}'),
+        ],
+    )
+    def test_a_text(self, text: str, value: object) -> None:
+        filled = fill(text, VALUES)
+        assert filled == value
+        assert type(filled) is type(value) or isinstance(filled, Filled)
+
+    def test_at_any_depth_but_not_in_names(self) -> None:
+        value = {"a": [{"b": "{{ attempt }}"}, 7], "{{ attempt }}": "x"}
+        assert fill(value, VALUES) == {"a": [{"b": 2}, 7], "{{ attempt }}": "x"}
+
+    def test_what_was_put_in_is_not_filled_again(self) -> None:
+        filled = fill("{{ steps.fetch.result }}", VALUES)
+        assert not has_placeholders(filled)
+        assert fill(filled, VALUES) == VALUES["steps.fetch.result"]
+        assert not has_placeholders(fill("a {{{{ attempt }}", VALUES).strip())
+
+    def test_one_without_a_value_is_an_error_not_an_empty_text(self) -> None:
+        with pytest.raises(PlaceholderError, match=r"\{\{ schedule \}\} has no value here"):
+            fill("{{ schedule }}", VALUES)
+
+    @given(st.text(alphabet="{} a\"'\\."))
+    def test_any_text_can_be_written(self, text: str) -> None:
+        escaped = text.replace("{{", "{{{{")
+        assert references(escaped) == []
+        assert fill(escaped, {}) == text
+
+    @given(name=st.text(min_size=1), path=st.lists(st.text(), max_size=3))
+    def test_any_name_can_be_quoted(self, name: str, path: list[str]) -> None:
+        def quote(part: str) -> str:
+            return "'" + part.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+        written = ".".join(["steps", quote(name), "result", *map(quote, path)])
+        (ref,) = references(f"{{{{ {written} }}}}")
+        assert ref.path == tuple(path)
+        assert reference(ref.text) == ref
+        assert references(f"{{{{ {ref.text} }}}}") == [ref]
+
+    @given(
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.text(alphabet="{}a "),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("{}k"), inner, max_size=3),
+        )
+    )
+    def test_a_whole_placeholder_takes_any_json_as_it_is(self, value: Any) -> None:
+        filled = fill({"x": ["{{ steps.a.result }}"]}, {"steps.a.result": value})
+        assert filled == {"x": [value]}
+        assert not has_placeholders(filled)
+        assert json.loads(json.dumps(filled)) == {"x": [value]}
+        assert as_filled(value) == value
+
+
+class TestPaths:
+    RESULT = {"a": [{"b": 1}, 2], "0": "zero", "": "empty", "n": None}
+
+    @pytest.mark.parametrize(
+        ("path", "value"),
+        [
+            ((), RESULT),
+            (("a", "0", "b"), 1),
+            (("a", "1"), 2),
+            (("0",), "zero"),
+            (("",), "empty"),
+            (("n",), None),
+        ],
+    )
+    def test_what_lies_there(self, path: tuple[str, ...], value: object) -> None:
+        assert look_up(self.RESULT, path) == value
+
+    @pytest.mark.parametrize(
+        ("path", "words"),
+        [
+            (("b",), "it has no b; there is a, 0, "),
+            (("a", "2"), "it has no a.2; the list has 2 entries, counted from 0"),
+            (("a", "-1"), "it has no a.-1; the list has 2 entries"),
+            (("a", "b"), "it has no a.b; the list has 2 entries"),
+            (("a", "9" * 5_000), "the list has 2 entries"),
+            (("a", "0", "b", "c"), "it has no a.0.b.c: there is nothing inside “1”"),
+            (("n", "x y"), 'it has no n."x y": there is nothing inside “null”'),
+        ],
+    )
+    def test_what_is_missing_is_named_with_what_there_is(self, path: tuple[str, ...], words: str) -> None:
+        with pytest.raises(PlaceholderError) as raised:
+            look_up(self.RESULT, path)
+        assert words in str(raised.value)
+
+    def test_of_a_big_result_only_a_few_names_are_told(self) -> None:
+        with pytest.raises(PlaceholderError) as raised:
+            look_up({f"key {number}": 1 for number in range(1_000)}, ("x",))
+        assert str(raised.value).endswith("key 19, …")
+
+
+class TestFields:
+    @pytest.mark.parametrize("kind", ["text", "textarea", "list", "mapping", "bool", "number"])
+    def test_a_placeholder_passes_in_a_field_of_any_kind(self, kind: Kind) -> None:
+        assert Field("name", "Label", kind=kind).clean("{{ attempt }}") == "{{ attempt }}"
+
+    @pytest.mark.parametrize("kind", ["list", "mapping", "bool", "number"])
+    def test_but_only_as_a_whole_where_text_would_not_do(self, kind: Kind) -> None:
+        for text in ("1{{ attempt }}", " {{ attempt }}", "{{{{"):
+            with pytest.raises(ValueError, match="must be "):
+                Field("name", "Label", kind=kind).clean(text)
+
+    @pytest.mark.parametrize("kind", ["number", "text", "list"])
+    def test_bad_ones_are_refused(self, kind: Kind) -> None:
+        value = ["{{ attemp }}"] if kind == "list" else "{{ attemp }}"
+        with pytest.raises(ValueError, match=r"did you mean attempt\?"):
+            Field("name", "Label", kind=kind).clean(value)
+
+    @pytest.mark.parametrize("field", [Field("f", "F", fixed=True), Field("f", "F", kind="list", fixed=True)])
+    def test_a_fixed_field_takes_none_and_other_braces_as_they_are(self, field: Field) -> None:
+        def of(text: str) -> Any:
+            return [text] if field.kind == "list" else text
+
+        with pytest.raises(ValueError, match="takes no placeholders, as it decides what runs"):
+            field.clean(of("SELECT {{ steps.a.result }}"))
+        for text in ("'{{0}}' -f 'x'", "{{ .Names }}", "{{{{"):
+            assert field.clean(of(text)) == of(text)
+            assert field.fill(of(text), {}) == of(text)
+
+    def test_a_choice_cannot_be_filled(self) -> None:
+        with pytest.raises(ValueError, match="must be one of a"):
+            Field("f", "F", kind="choice", choices=(("a", "A"),)).clean("{{ attempt }}")
+
+    def test_where_others_could_read_it_no_secret_may_stand(self) -> None:
+        field = Field("argv", "Arguments", kind="list", secrets=False)
+        assert field.clean(["{{ attempt }}"]) == ["{{ attempt }}"]
+        with pytest.raises(ValueError, match="may not hold a secret: it would show in the process list"):
+            field.clean(["x", "--password={{ secrets.token }}"])
+
+    @pytest.mark.parametrize(
+        ("field", "value", "filled"),
+        [
+            (Field("f", "F"), "{{ steps.fetch.result.count }}", "3"),
+            (Field("f", "F"), "{{ steps.fetch.result.nothing }}", ""),
+            (Field("f", "F", kind="textarea"), "{{ steps.fetch.result.done }}", "true"),
+            (Field("f", "F", kind="number"), "{{ steps.fetch.result.ratio }}", 0.5),
+            (Field("f", "F", kind="bool"), "{{ steps.fetch.result.done }}", True),
+            (Field("f", "F", kind="mapping"), "{{ steps.fetch.result }}", VALUES["steps.fetch.result"]),
+            (Field("f", "F", kind="list"), ["{{ attempt }}", "{{ attempt }}x"], [2, "2x"]),
+            (Field("f", "F", kind="list", text_only=True), ["a", "{{ attempt }}"], ["a", "2"]),
+            (Field("f", "F", kind="mapping", text_only=True), {"A": "{{ attempt }}"}, {"A": "2"}),
+        ],
+    )
+    def test_filled_it_has_the_type_that_the_field_wants(
+        self, field: Field, value: Any, filled: object
+    ) -> None:
+        assert field.clean(value) == value
+        assert field.clean(field.fill(value, VALUES)) == filled
+
+    @pytest.mark.parametrize("value", [{"braces": "{{ attempt }}", "{{": 1}, "{{ attempt }}", ["{{ x }}"]])
+    def test_filled_with_braces_it_is_checked_as_any_other_value(self, value: Any) -> None:
+        number, text = Field("f", "F", kind="number"), Field("f", "F")
+        with pytest.raises(ValueError, match="must be a number"):
+            number.clean(number.fill("{{ steps.a.result }}", {"steps.a.result": value}))
+        filled = text.clean(text.fill("{{ steps.a.result }}", {"steps.a.result": value}))
+        assert not has_placeholders(filled)
+
+    def test_the_program_of_an_executable_is_fixed(self) -> None:
+        for argv in (["{{ attempt }}"], ["/bin/{{ attempt }}", "x"], "{{ steps.a.result }}"):
+            with pytest.raises(ConfigError) as raised:
+                get("executable").clean({"argv": argv})
+            assert "takes no placeholders" in raised.value.errors["argv"]
+
+    def test_the_function_of_a_python_step_is_fixed_its_arguments_are_not(self) -> None:
+        with pytest.raises(ConfigError) as raised:
+            get("python").clean({"function": "a.{{ attempt }}", "args": ["{{ attempt }}"]})
+        assert list(raised.value.errors) == ["function"]
+        config = {"function": "a.b", "args": "{{ steps.a.result }}", "kwargs": "{{ steps.ctx.result }}"}
+        assert get("python").clean(config) == config | {"isolation": "process"}
+
+
+@pytest.mark.django_db
+class TestSaving:
+    @pytest.fixture(autouse=True)
+    def own_keys(self, settings: Any, tmp_path: Path) -> None:
+        settings.JIM_DATA_DIR = tmp_path
+
+    def test_results_of_earlier_groups_and_values_of_the_run_may_be_used(self) -> None:
+        kwargs = {"value": "{{ steps.'Import HR'.result.count }}", "at": "{{ nominal_time }}"}
+        schedule = make_schedule(step("Import HR"), step("b", 1), step("c", 2, kwargs=kwargs))
+        assert schedule.steps.get(name="c").config["kwargs"] == kwargs
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("{{ steps.b.result }}", "a step cannot use its own result"),
+            ("{{ steps.x.result }}", "there is no step “x”; there are: a, b, side, later"),
+            ("{{ steps.A.result }}", "there is no step “A”; did you mean a?"),
+            ("{{ steps.latr.result }}", "there is no step “latr”; did you mean later?"),
+            ("{{ steps.side.result }}", "“side” has the same index, 1, so they run side by side"),
+            ("{{ steps.later.result }}", "“later” runs later: its index 2 is not lower than 1"),
+            ("{{ secrets.tokn }}", "there is no secret “tokn”; did you mean token?"),
+            ("{{ secrets.else }}", "there is no secret “else”; define it first"),
+        ],
+    )
+    def test_what_would_find_nothing_is_refused_by_step_and_field(self, text: str, words: str) -> None:
+        Secret.objects.define("token", "hunter2", initiator=SOMEBODY, now=NOW)
+        others = step("a"), step("side", 1), step("later", 2)
+        with pytest.raises(ValidationError) as raised:
+            make_schedule(others[0], step("b", 1, kwargs={"x": text}), *others[1:])
+        (complaint,) = raised.value.message_dict["steps"]
+        assert complaint.startswith(f"Step 2 (b): config: kwargs: {text}: ")
+        assert words in complaint
+
+    def test_bad_writing_is_refused_by_step_and_field(self) -> None:
+        with pytest.raises(ValidationError) as raised:
+            make_schedule(step("a"), step("b", 1, kwargs={"x": "{{ steps.a.reslt }}"}))
+        (complaint,) = raised.value.message_dict["steps"]
+        assert complaint.startswith("Step 2 (b): config: kwargs: “steps.a.reslt” must name a step")
+
+    def test_everything_is_told_at_once_even_where_other_things_are_wrong(self) -> None:
+        with pytest.raises(ValidationError) as raised:
+            make_schedule(
+                step("a", kwargs={"x": "{{ steps.b.result }}"}),
+                step("b", index="second"),
+                step("c", 1, pool="", kwargs={"x": "{{ steps.x.result }} {{ steps.y.result }}"}),
+            )
+        complaints = " ".join(raised.value.message_dict["steps"])
+        assert [word in complaints for word in ("index", "pool", "step “x”", "step “y”")] == [True] * 4
+
+    @pytest.mark.parametrize("steps", [["renamed", "b"], ["b"]])
+    def test_a_step_that_another_refers_to_can_be_neither_renamed_nor_removed(self, steps: list[str]) -> None:
+        schedule = make_schedule(step("a"), step("b", 1, kwargs={"x": "{{ steps.a.result }}"}))
+        after = [
+            step(name, 1, kwargs={"x": "{{ steps.a.result }}"}) if name == "b" else step(name)
+            for name in steps
+        ]
+        with pytest.raises(ValidationError, match="there is no step “a”"):
+            schedule.edit(token=schedule.token, initiator=SOMEBODY, now=NOW, changes={}, steps=after)
+        assert fresh(schedule).steps.count() == 2
+
+    def test_secrets_are_looked_up_once_and_only_if_a_step_uses_one(
+        self, django_assert_num_queries: DjangoAssertNumQueries
+    ) -> None:
+        with django_assert_num_queries(0):
+            assert check_steps([step("a", kwargs={"x": "{{ attempt }}"}), step("b")]) == []
+        with django_assert_num_queries(1):
+            complaints = check_steps([step(name, kwargs={"x": "{{ secrets.gone }}"}) for name in "abc"])
+        assert len(complaints) == 3
+
+    def test_a_single_job_knows_secrets_its_attempt_and_its_key(self) -> None:
+        Secret.objects.define("token", "hunter2", initiator=SOMEBODY, now=NOW)
+        text = "{{ secrets.token }} {{ attempt }} {{ idempotency_key }}"
+        job = step(kwargs={"value": text})
+        (task,) = enqueue(job)
+        assert task.step["refs"] == ["secrets.token", "attempt", "idempotency_key"]
+        assert task.step["config"]["kwargs"] == {"value": text}
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("{{ steps.a.result }}", "a single job has no earlier steps"),
+            ("{{ nominal_time }}", "a single job has only attempt and idempotency_key"),
+            ("{{ execution }}", "a single job has only attempt and idempotency_key"),
+            ("{{ secrets.token }}", "there is no secret “token”; define it first"),
+            ("{{ attemp }}", "did you mean attempt?"),
+        ],
+    )
+    def test_a_single_job_has_no_other(self, text: str, words: str) -> None:
+        with pytest.raises(ValidationError) as raised:
+            enqueue(step(kwargs={"x": text}))
+        (complaint,) = raised.value.message_dict["config"]
+        assert complaint.startswith("kwargs: ")
+        assert words in complaint
+
+
+class Harmless(StepType):
+    name = "harmless"
+    title = "Harmless"
+    needs_code_permission = False
+    fields = (Field("text", "Text"), Field("script", "Script", fixed=True))
+
+    def run(self, ctx: object) -> None:
+        """Never."""
+
+
+class TestPermission:
+    @pytest.fixture(autouse=True)
+    def harmless(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(registry.step_types, "harmless", Harmless())
+
+    @pytest.mark.parametrize(
+        ("config", "needed"),
+        [
+            ({"text": "plain"}, False),
+            ({"text": "{{ attempt }} {{ steps.a.result }}"}, False),
+            ({"text": "{{ secrets.token }}"}, True),
+            ({"text": {"deep": ["x {{ secrets.token }}"]}}, True),
+            ({"text": "{{ secrets.token }}", "script": "{{ {broken"}, True),
+            ({"text": "{{{{ secrets.token }}"}, False),
+        ],
+    )
+    def test_using_a_secret_takes_the_permission_to_define_code(self, config: Any, needed: bool) -> None:
+        harmless = {"name": "a", "step_type": "harmless", "config": config}
+        assert new_code([], [harmless]) == (["a"] if needed else [])
+        assert new_code([harmless], [harmless]) == []
