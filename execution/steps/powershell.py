@@ -1,0 +1,120 @@
+"""A PowerShell script from the allow-listed folders, run by the pwsh that the worker finds."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+from execution.alarms import alarms
+from execution.steps import programs
+from execution.steps.base import CannotRun, Context, Interrupted, StepType
+from execution.steps.fields import Field
+
+OPTIONS = ("-NoLogo", "-NoProfile", "-NonInteractive")
+WAY_OUT = "install PowerShell 7 or set JIM_PWSH"
+PROBE_SECONDS = 30.0
+# With these, and by signals, its runtime ends when it breaks down; scripts use lower ones.
+LEAST_BROKEN = 126
+
+
+class PowerShellStep(StepType):
+    name = "powershell"
+    title = "PowerShell script"
+    fields = (
+        Field(
+            "script",
+            "Script",
+            required=True,
+            fixed=True,
+            help="the absolute path of a .ps1 file",
+        ),
+        Field(
+            "arguments",
+            "Arguments",
+            kind="list",
+            secrets=False,
+            text_only=True,
+            help='one entry per name or value, such as ["-Region", "north"]',
+        ),
+        programs.CWD,
+        programs.ENV,
+    )
+
+    def check(self, values: dict[str, Any]) -> dict[str, str]:
+        return programs.complaints(
+            values,
+            script=_script_complaint(values["script"]),
+            arguments=programs.arguments_complaint(values["arguments"]),
+        )
+
+    def run(self, ctx: Context) -> object:
+        pwsh = _find()
+        # The path that was checked is the one that is run, wherever its links point by then.
+        script = str(Path(ctx.config["script"]).resolve())
+        argv = [pwsh, *OPTIONS, "-File", script, *ctx.config["arguments"]]
+        try:
+            returncode = programs.run(ctx, argv=argv, program=pwsh, env=_environment())
+        except CannotRun as error:
+            raise CannotRun(f"{error}; {WAY_OUT}") from None
+        if not 0 <= returncode < LEAST_BROKEN and _is_broken(ctx, pwsh):
+            told = f"{pwsh} is broken on worker {socket.gethostname()}: it cannot even tell its version"
+            raise CannotRun(f"{told}, and the output says why; {WAY_OUT}")
+        return programs.result_of(returncode)
+
+
+def _script_complaint(script: str) -> str:
+    if complaint := programs.path_complaint(script, what="script"):
+        return complaint
+    path = Path(script).resolve()
+    if not path.is_file() or path.suffix.lower() != ".ps1":
+        return f"{script} is not a script that PowerShell runs: those are files whose names end in .ps1"
+    return ""
+
+
+def _find() -> str:
+    found = shutil.which(settings.JIM_PWSH, path=programs.SEARCH_PATH)
+    if found is None:
+        raise CannotRun(f"{settings.JIM_PWSH} is not installed on worker {socket.gethostname()}; {WAY_OUT}")
+    return found
+
+
+def _environment() -> dict[str, str]:
+    """No colours, no calls home, and no folders of its own in the working folder, which is its HOME."""
+    own = Path(settings.JIM_DATA_DIR, "powershell")
+    return {
+        "TERM": "dumb",
+        "NO_COLOR": "1",
+        "POWERSHELL_TELEMETRY_OPTOUT": "1",
+        "POWERSHELL_UPDATECHECK": "Off",
+        "XDG_CACHE_HOME": str(own / "cache"),
+        "XDG_CONFIG_HOME": str(own / "config"),
+        "XDG_DATA_HOME": str(own / "data"),
+    }
+
+
+def _is_broken(ctx: Context, pwsh: str) -> bool:
+    probe = Context(ctx.work, Unheard())
+    probe.config, probe.nursery = ctx.config, ctx.nursery
+    alarm = alarms.after(PROBE_SECONDS, lambda: probe.interrupt("timeout"))
+    try:
+        with ctx.on_interrupt(lambda: probe.interrupt("cancel")):
+            return programs.run(probe, argv=[pwsh, "-Version"], program=pwsh, env=_environment()) != 0
+    except Interrupted:
+        ctx.check()
+        return True
+    finally:
+        alarms.cancel(alarm)
+
+
+class Unheard:
+    """What a probe says is nobody's output."""
+
+    def output(self, stream: str, lines: list[str]) -> None: ...
+
+    def progress(self, done: int, total: int | None, message: str) -> None: ...
+
+    def item(self, name: str, outcome: str, message: str) -> None: ...

@@ -1,0 +1,130 @@
+"""What all steps that run a program share: where it may lie, what surrounds it, how it runs and ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+from activities.text import clean_text
+from execution.steps.base import Context, StepFailed
+from execution.steps.fields import Field
+from schedules.placeholders import has_placeholders
+
+SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Variables that make a program load other code than its own, and the names that JIM gives itself.
+FORBIDDEN_ENV = re.compile(
+    r"(LD|DYLD|GCONV|BASH|JIM)_.*|PYTHON.*|PERL5?(LIB|OPT|DB)|RUBY(OPT|LIB)|NODE_(OPTIONS|PATH)|ENV|IFS|PS4"
+    r"|SHELLOPTS|BASHOPTS|CLASSPATH|_?JAVA_(TOOL_)?OPTIONS|JDK_JAVA_OPTIONS"
+    r"|DOTNET_(STARTUP_HOOKS|ADDITIONAL_DEPS|SHARED_STORE|ROOT.*)|(CORECLR|COMPlus)_.*|PSModulePath"
+)
+
+CWD = Field("cwd", "Working folder", help="an absolute path; the system's temporary folder if empty")
+ENV = Field(
+    "env",
+    "Environment",
+    kind="mapping",
+    text_only=True,
+    help="added to PATH, LANG, HOME and the JIM_… variables; nothing else is passed on",
+)
+
+
+def run(ctx: Context, *, argv: Sequence[str], program: str, env: Mapping[str, str] | None = None) -> int:
+    """Until it has ended, with all that it started; its exit code, or minus the signal that ended it."""
+    assert ctx.nursery is not None
+    cwd = ctx.config["cwd"] or tempfile.gettempdir()
+    surroundings = _environment(ctx, home=cwd) | dict(env or {}) | ctx.config["env"]
+    with ctx.nursery.spawn(argv=argv, program=program, env=surroundings, cwd=cwd) as child:
+        ctx.started()
+        with ctx.on_interrupt(child.stop):
+            child.wait(ctx)
+    if child.stopped:
+        ctx.check()
+    return child.returncode or 0
+
+
+def result_of(returncode: int) -> object:
+    if returncode:
+        raise StepFailed(_ending(returncode))
+    return {"exit_code": 0}
+
+
+def complaints(values: Mapping[str, Any], **own: str) -> dict[str, str]:
+    """By field: what the step type says of its own, and what there is to say of the surroundings."""
+    found = own | {"cwd": _cwd_complaint(values["cwd"]), "env": _env_complaint(values["env"])}
+    return {field: complaint for field, complaint in found.items() if complaint}
+
+
+def path_complaint(text: str, *, what: str) -> str:
+    """Whether it leads to something in the folders that code may come from, wherever its links point."""
+    if not os.path.isabs(text):  # noqa: PTH117 a Path would hide an empty path and a trailing slash
+        return f"{text!r} is not an absolute path; write it from / on"
+    try:
+        path = Path(text).resolve(strict=True)
+    except (OSError, RuntimeError):
+        return f"{text} does not exist"
+    if path.is_dir():
+        return f"{text} is a folder, not a {what}"
+    if not any(path.is_relative_to(Path(folder).resolve()) for folder in settings.JIM_EXECUTABLE_FOLDERS):
+        allowed = ", ".join(str(folder) for folder in settings.JIM_EXECUTABLE_FOLDERS) or "none"
+        return f"{text} is outside the folders that {what}s may come from: {allowed}"
+    return ""
+
+
+def arguments_complaint(arguments: Sequence[object]) -> str:
+    is_text = all(isinstance(argument, str) for argument in arguments)
+    return "" if is_text else "every entry must be text: put numbers in quotes"
+
+
+def _cwd_complaint(cwd: str) -> str:
+    if not cwd or has_placeholders(cwd):
+        return ""
+    if not Path(cwd).is_absolute():
+        return f"{cwd!r} is not an absolute path; write it from / on"
+    return "" if Path(cwd).is_dir() else f"{cwd} is not an existing folder"
+
+
+def _env_complaint(env: dict[str, Any] | str) -> str:
+    if isinstance(env, str):
+        return ""
+    for name, value in env.items():
+        if not ENV_NAME.fullmatch(name):
+            return f"{name!r} is not the name of a variable; use letters, digits and _"
+        if FORBIDDEN_ENV.fullmatch(name):
+            return f"{name} may not be set: it is JIM's own or changes which code is loaded"
+        if not isinstance(value, str):
+            return f"the value of {name} must be text: put it in quotes"
+        if "\n" in value or "\r" in value:
+            return f"the value of {name} must be one line"
+    return ""
+
+
+def _environment(ctx: Context, *, home: str) -> dict[str, str]:
+    return {
+        "PATH": SEARCH_PATH,
+        "LANG": "C.UTF-8",
+        "HOME": home,
+        "PYTHONUNBUFFERED": "1",  # lines of Python programs appear when they are printed, not at the end
+        "JIM_IDEMPOTENCY_KEY": ctx.idempotency_key,
+        "JIM_ATTEMPT": str(ctx.attempt),
+        "JIM_EXECUTION": "" if ctx.work.execution_id is None else str(ctx.work.execution_id),
+        "JIM_SCHEDULE": clean_text(ctx.work.schedule_name),
+        "JIM_STEP": clean_text(ctx.work.name),
+        "JIM_NOMINAL_TIME": ctx.work.nominal_at or "",
+    }
+
+
+def _ending(returncode: int) -> str:
+    if returncode > 0:
+        return f"exit code {returncode}"
+    try:
+        return f"killed by signal {-returncode} ({signal.Signals(-returncode).name})"
+    except ValueError:
+        return f"killed by signal {-returncode}"
