@@ -26,7 +26,7 @@ def now() -> datetime:
 
 def estimate() -> datetime:
     """The same without ever asking the database, for threads that should have no connection of their own."""
-    if connection.vendor != "postgresql" or _synced is None:
+    if _synced is None:
         return timezone.now()
     at, then = _synced
     return then + timedelta(seconds=time.monotonic() - at)

@@ -50,6 +50,8 @@ class Ending(NamedTuple):
     items_failed: int = 0
 
     def cleaned(self) -> Ending:
+        if not (self.message or self.error or self.traceback) and self.result is None:
+            return self
         return self._replace(
             message=clean_text(self.message),
             error=clean_text(self.error),
@@ -62,6 +64,14 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
     def open(self) -> ActivityQuerySet:
         return self.filter(status__in=Activity.OPEN)
 
+    def add(
+        self, fields: Sequence[str], rows: Sequence[Sequence[Any]], *, status: str, now: datetime
+    ) -> list[int]:
+        """New runs, in one statement; their ids in the same order."""
+        same = Activity.UNSAID | {"status": status, "created_at": now}
+        same |= {"executed_at": now} if status == Activity.Status.IN_PROGRESS else {}
+        return [pk for (pk,) in insert_each(Activity, fields, rows, same=same, returning="id")]
+
     def begin(self, ids: Sequence[int], *, worker_id: UUID, now: datetime) -> int:
         return self.filter(pk__in=ids, status=Activity.Status.PENDING).update(
             status=Activity.Status.IN_PROGRESS, worker_id=worker_id, executed_at=now
@@ -71,6 +81,15 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         """Back to pending: the attempt was claimed but its step never started."""
         return self.filter(pk__in=ids, status=Activity.Status.IN_PROGRESS).update(
             status=Activity.Status.PENDING, worker_id=None, executed_at=None
+        )
+
+    def put_off(self, rows: Sequence[tuple[int, datetime, str]]) -> set[int]:
+        """(activity, begun, message) of attempts that go on later: pending again, but they have begun."""
+        return update_each(
+            Activity,
+            ("status", "worker_id", "executed_at", "message"),
+            [(pk, Activity.Status.PENDING, None, begun, clean_text(message)) for pk, begun, message in rows],
+            where="t.status = 'in_progress'",
         )
 
     def finish(self, endings: Sequence[Ending]) -> set[int]:
@@ -161,6 +180,16 @@ class Activity(models.Model):
     OPEN = (Status.PENDING, Status.IN_PROGRESS)
     FAILURES = (Status.FAILED_WITH_ERROR, Status.COMPLETE_WITH_ERROR, Status.CANCELLED)
     RUN = "run"
+    # What a run that has said nothing yet looks like.
+    UNSAID = {
+        "operation": RUN,
+        "attempt": 1,
+        "message": "",
+        "error": "",
+        "traceback": "",
+        "items_total": 0,
+        "items_failed": 0,
+    }
 
     status = models.CharField(max_length=24, choices=Status.choices, default=Status.PENDING)
     operation = models.CharField(max_length=24, default=RUN)
@@ -241,7 +270,7 @@ class SaidQuerySet(models.QuerySet[Any]):
 
     def append(self, fields: Sequence[str], rows: Sequence[Sequence[Any]], *, worker_id: UUID) -> set[int]:
         """Rows begin with the activity; returns the activities that took them."""
-        return insert_each(
+        written = insert_each(
             self.model,
             ("activity", *fields),
             rows,
@@ -250,6 +279,7 @@ class SaidQuerySet(models.QuerySet[Any]):
             params=[_worker(worker_id)],
             returning="activity_id",
         )
+        return {activity_id for (activity_id,) in written}
 
 
 def _worker(worker_id: UUID) -> Any:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from django.db import InterfaceError, InternalError, OperationalError, connection, models
 
@@ -25,16 +29,17 @@ def update_each(
 
     Each row is (pk, value, …) in the order of `fields`. Returns the keys of the rows that were changed.
     """
-    meta = model._meta
-    columns: list[Any] = [meta.pk, *(meta.get_field(name) for name in fields)]
-    key, assign = columns[0].column, ", ".join(f'"{f.column}" = {_typed(f)}' for f in columns[1:])
-    update = (
-        f'UPDATE "{meta.db_table}" AS t SET {assign} FROM v WHERE t."{key}" = {_typed(columns[0])}'
-        f"{' AND ' + where if where else ''}"
-    )
+    given = _given(connection.vendor, model, ("pk", *fields))
+    key, *others = given.names
+    assign = ", ".join(f"{name} = v.{name}" for name in others)
+    guard = f" AND {where}" if where else ""
     # SQLite knows no alias after RETURNING; PostgreSQL finds the bare name ambiguous.
-    returning = f'"{key}"' if connection.vendor == "sqlite" else f't."{key}"'
-    return {columns[0].to_python(pk) for pk in _write(columns, rows, update, params, returning)}
+    returning = key if connection.vendor == "sqlite" else f"t.{key}"
+    update = (
+        f'UPDATE "{model._meta.db_table}" AS t SET {assign} FROM v WHERE t.{key} = v.{key}{guard} '
+        f"RETURNING {returning}"
+    )
+    return {pk for (pk,) in _write(given, rows, update, params)}
 
 
 def insert_each(
@@ -42,41 +47,110 @@ def insert_each(
     fields: Sequence[str],
     rows: Iterable[Sequence[Any]],
     *,
-    where: str,
+    same: Mapping[str, Any] | None = None,
+    where: str = "1 = 1",
     params: Sequence[Any] = (),
     returning: str,
-) -> set[Any]:
-    """Inserts the rows (values on alias `v`) for which `where` holds; returns a column of the inserted."""
-    columns: list[Any] = [model._meta.get_field(name) for name in fields]
-    chosen = ", ".join(_typed(field) for field in columns)
-    insert = f'INSERT INTO "{model._meta.db_table}" ({_names(columns)}) SELECT {chosen} FROM v WHERE {where}'
-    return _write(columns, rows, insert, params, returning)
+) -> list[tuple[Any, ...]]:
+    """Inserts the rows (values on alias `v`) for which `where` holds; returns columns of them, in order.
+
+    `same` are fields that have one value in all rows.
+    """
+    same = same or {}
+    given = _given(connection.vendor, model, tuple(fields))
+    shared = _given(connection.vendor, model, tuple(same))
+    columns = [f"v.{name}" for name in given.names] + ["%s"] * len(same)
+    insert = (
+        f'INSERT INTO "{model._meta.db_table}" ({", ".join(given.names + shared.names)}) '
+        f"SELECT {', '.join(columns)} FROM v WHERE {where} RETURNING {returning}"
+    )
+    constants = list(same.values())
+    if connection.vendor != "postgresql":
+        constants = [column[0] for column in _fitted(shared, [constants])] if constants else []
+    return _write(given, rows, insert, [*constants, *params])
+
+
+def among(columns: str, values: Sequence[Any]) -> tuple[str, list[Any]]:
+    """A condition and its parameters: `columns` (one, or several in brackets) has one of these values.
+
+    PostgreSQL gets arrays, so that one text serves any number; SQLite has none.
+    """
+    is_single = not columns.startswith("(")
+    if connection.vendor != "postgresql":
+        listed = ", ".join(["%s"] * len(values)) if is_single else f"VALUES {placeholders(values)}"
+        return f"{columns} IN ({listed})", list(values) if is_single else [v for row in values for v in row]
+    if is_single:
+        return f"{columns} = ANY(%s)", [list(values)]
+    arrays = [list(column) for column in zip(*values, strict=True)]
+    return f"{columns} IN (SELECT * FROM unnest({', '.join(['%s::bigint[]'] * len(arrays))}))", arrays
+
+
+def fetch(sql: str, params: Sequence[Any]) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        return list(cursor.fetchall())
 
 
 def placeholders(rows: Sequence[Sequence[Any]]) -> str:
     """`(%s, %s), (%s, %s)` for a VALUES list."""
-    return ", ".join("(" + ", ".join(["%s"] * len(row)) + ")" for row in rows)
+    return ", ".join([f"({', '.join(['%s'] * len(rows[0]))})"] * len(rows))
+
+
+class Given(NamedTuple):
+    """The columns of a list of rows `v`, and what makes their values fit for the driver (None: nothing)."""
+
+    names: list[str]
+    types: list[str]
+    fit: list[Callable[[Any], Any] | None]
+
+
+@lru_cache(maxsize=64)
+def _given(vendor: str, model: type[models.Model], fields: tuple[str, ...]) -> Given:
+    columns: list[Any] = [model._meta.pk if name == "pk" else model._meta.get_field(name) for name in fields]
+    fits = _POSTGRESQL_FITS if vendor == "postgresql" else _SQLITE_FITS
+    return Given(
+        [f'"{column.column}"' for column in columns],
+        [str(column.rel_db_type(connection)) for column in columns],
+        [fits.get(_kind(column)) for column in columns],
+    )
+
+
+def _kind(column: Any) -> str:
+    return str((column.target_field if column.is_relation else column).get_internal_type())
 
 
 def _write(
-    columns: Sequence[Any],
-    rows: Iterable[Sequence[Any]],
-    statement: str,
-    params: Sequence[Any],
-    returning: str,
-) -> set[Any]:
-    written: set[Any] = set()
+    given: Given, rows: Iterable[Sequence[Any]], statement: str, params: Sequence[Any]
+) -> list[tuple[Any, ...]]:
+    listed = _listed_as_json if connection.vendor == "postgresql" else _listed_as_values
+    written: list[tuple[Any, ...]] = []
     with connection.cursor() as cursor:
-        for part in _slices(list(rows), columns=len(columns)):
-            given = f"WITH v({_names(columns)}) AS (VALUES {placeholders(part)})"
-            values = [
-                field.get_db_prep_save(value, connection)
-                for row in part
-                for field, value in zip(columns, row, strict=True)
-            ]
-            cursor.execute(f"{given} {statement} RETURNING {returning}", [*values, *params])
-            written |= {value for (value,) in cursor.fetchall()}
+        for part in _slices(list(rows), columns=len(given.names)):
+            listing, values = listed(given, part)
+            cursor.execute(f"WITH {listing} {statement}", [*values, *params])
+            written += cursor.fetchall()
     return written
+
+
+def _listed_as_json(given: Given, rows: Sequence[Sequence[Any]]) -> tuple[str, list[Any]]:
+    """One parameter, whatever the size: a third of what the driver needs for a VALUES list of variables."""
+    names = ", ".join(f"{name} {type_}" for name, type_ in zip(given.names, given.types, strict=True))
+    keys = [name.strip('"') for name in given.names]
+    columns = _fitted(given, rows)
+    text = json.dumps([dict(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)])
+    return f"v AS (SELECT * FROM json_to_recordset(%s) AS v({names}))", [text]
+
+
+def _listed_as_values(given: Given, rows: Sequence[Sequence[Any]]) -> tuple[str, list[Any]]:
+    values = [value for row in zip(*_fitted(given, rows), strict=True) for value in row]
+    return f"v({', '.join(given.names)}) AS (VALUES {placeholders(rows)})", values
+
+
+def _fitted(given: Given, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+    return [
+        column if fit is None else [None if value is None else fit(value) for value in column]
+        for column, fit in zip(zip(*rows, strict=True), given.fit, strict=True)
+    ]
 
 
 def _slices(rows: Sequence[Sequence[Any]], *, columns: int) -> Iterator[Sequence[Sequence[Any]]]:
@@ -86,13 +160,16 @@ def _slices(rows: Sequence[Sequence[Any]], *, columns: int) -> Iterator[Sequence
         yield rows[start : start + size]
 
 
-def _names(columns: Sequence[Any]) -> str:
-    return ", ".join(f'"{field.column}"' for field in columns)
+def _naive(at: datetime) -> str:
+    return str(connection.ops.adapt_datetimefield_value(at))
 
 
-def _typed(field: Any) -> str:
-    """PostgreSQL takes a VALUES list of bare literals for text; SQLite keeps what it was given."""
-    if connection.vendor != "postgresql":
-        return f'v."{field.column}"'
-    kind = field.rel_db_type(connection) if field.primary_key else field.db_type(connection)
-    return f'v."{field.column}"::{kind}'
+_POSTGRESQL_FITS: dict[str, Callable[[Any], Any]] = {
+    "DateTimeField": datetime.isoformat,
+    "UUIDField": str,
+}
+_SQLITE_FITS: dict[str, Callable[[Any], Any]] = {
+    "DateTimeField": _naive,
+    "UUIDField": lambda key: UUID(str(key)).hex,
+    "JSONField": json.dumps,
+}

@@ -3,36 +3,49 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import F
 
 from activities.statements import AWAY
 
 from .models import Execution, Worker, WorkerTask
-from .models.task import Finish
+from .models.attempt import Finish, Held
 
 logger = logging.getLogger(__name__)
 
 
-def finish(finishes: Sequence[Finish], *, worker_id: UUID, now: datetime) -> None:
-    """One transaction for all; if the database refuses it, one by one. Raises only if it is away."""
+def finish(
+    finishes: Sequence[Finish],
+    *,
+    worker_id: UUID,
+    now: datetime,
+    then: Callable[[], list[Held]] = list,
+) -> list[Held]:
+    """One transaction for all, and for what is claimed `then`; if the database refuses it, one by one.
+
+    Raises only if the database is away.
+    """
+    claimed: list[Held] = []
     try:
-        accepted = WorkerTask.objects.finish(finishes, worker_id=worker_id, now=now)
+        with transaction.atomic():
+            accepted = WorkerTask.objects.finish(finishes, worker_id=worker_id, now=now)
+            claimed = then()
     except AWAY:
         raise
     except Exception:
         logger.exception("a batch of %d outcomes was refused; trying them one by one", len(finishes))
-        accepted = set()
+        accepted, claimed = set(), []
         for one in finishes:
             accepted |= _finish_one(one, worker_id=worker_id, now=now)
     stale = [f.task for f in finishes if f.task.pk not in accepted]
     if stale:
         _count_stale(stale, worker_id)
+    return claimed
 
 
 def still_held(finishes: Sequence[Finish], *, worker_id: UUID) -> list[Finish]:
@@ -45,14 +58,16 @@ def still_held(finishes: Sequence[Finish], *, worker_id: UUID) -> list[Finish]:
 def _finish_one(one: Finish, *, worker_id: UUID, now: datetime) -> set[int]:
     """Three levels: the outcome itself; a bare failure; on a fresh connection, the least that is needed."""
     try:
-        return WorkerTask.objects.finish([one], worker_id=worker_id, now=now)
+        with transaction.atomic():
+            return WorkerTask.objects.finish([one], worker_id=worker_id, now=now)
     except AWAY:
         raise
     except Exception as error:
         logger.exception("the outcome of task %s was refused", one.task.pk)
         refusal = f"The database refused the outcome: {_plain(error)}"
     try:
-        return WorkerTask.objects.finish([_bare(one, refusal)], worker_id=worker_id, now=now)
+        with transaction.atomic():
+            return WorkerTask.objects.finish([_bare(one, refusal)], worker_id=worker_id, now=now)
     except AWAY:
         raise
     except Exception:
@@ -81,7 +96,7 @@ def _plain(error: Exception) -> str:
     return str(error).encode("ascii", "replace").decode().replace("\x00", "")[:500]
 
 
-def _count_stale(tasks: Sequence[WorkerTask], worker_id: UUID) -> None:
+def _count_stale(tasks: Sequence[Held], worker_id: UUID) -> None:
     for task in tasks:
-        logger.warning("stale outcome refused: task %s, attempt %d", task.key, task.attempt)
+        logger.warning("stale outcome refused: task %s, attempt %d", task.work.key, task.attempt)
     Worker.objects.filter(pk=worker_id).update(stale_refused=F("stale_refused") + len(tasks))

@@ -161,8 +161,7 @@ def _settle(schedules: Sequence[Schedule], due: Sequence[Occurrence], now: datet
     running, now = _running(schedules, now)
     fates = _decide(schedules, due, running, now)
     starts, impossible = _plan([by_pk[fate.id] for fate in fates if fate.verdict == "start"], schedules)
-    executions = Execution.objects.start(starts, now=now) if starts else []
-    started = {execution.occurrence_id: execution.pk for execution in executions}
+    started = Execution.objects.start(starts, now=now) if starts else {}
     settled = [_row(fate, started, impossible, now) for fate in fates]
     Occurrence.objects.settle_each(settled)
     _count(schedules, [(by_pk[row[0]], row[1]) for row in settled], now)
@@ -231,7 +230,7 @@ def _plan(
 
 
 def _row(
-    fate: Fate, started: dict[int | None, int], impossible: dict[int, str], now: datetime
+    fate: Fate, started: dict[int, int], impossible: dict[int, str], now: datetime
 ) -> tuple[int, str, str, int | None, datetime]:
     """(id, status, reason, blocked_by, settled_at)"""
     if fate.id in impossible:
@@ -240,7 +239,7 @@ def _row(
         return fate.id, Occurrence.Status.STARTED, "", None, now
     if fate.verdict == "miss":
         return fate.id, Occurrence.Status.MISSED, "later than the catch-up window", None, now
-    blocked_by = fate.blocked_by or started.get(fate.behind)
+    blocked_by = fate.blocked_by or started.get(fate.behind or 0)
     return fate.id, Occurrence.Status.SKIPPED, "overlap", blocked_by, now
 
 

@@ -11,21 +11,22 @@ from uuid import UUID
 from django.db import close_old_connections, connections
 
 from activities import clock
+from execution.binding import Binding
 from execution.nursery import Nursery
 from execution.steps.base import Context, Outcome, perform
 
-from .models.task import Finish, WorkerTask
+from .models.attempt import Finish, Held
 from .recorder import Said
 
 
 class Run:
     """One claimed task in this process, from its claim to its outcome."""
 
-    def __init__(self, task: WorkerTask, worker_id: UUID) -> None:
+    def __init__(self, task: Held, worker_id: UUID, binding: Binding | None = None) -> None:
         self.task = task
         self.worker_id = worker_id
         self.said = Said(task.activity_id, clock.estimate)
-        self.context = Context(task.work, self.said)
+        self.context = Context(task.work, self.said, binding)
         self.claimed = time.monotonic()
         self.outcome: Outcome | None = None
         self._turn = threading.Lock()
@@ -52,6 +53,11 @@ class Seats:
         self._lock = threading.Lock()
         self._threads = 0
         self._submitted = 0
+
+    @property
+    def backlog(self) -> int:
+        """How many wait for a seat; each of them will have an outcome soon."""
+        return self._queue.qsize()
 
     def submit(self, run: Run, nursery: Nursery) -> None:
         with self._lock:

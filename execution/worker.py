@@ -6,11 +6,10 @@ import logging
 import threading
 import time
 import uuid
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from queue import SimpleQueue
 
 from django.conf import settings
 from django.db import connection, connections
@@ -20,12 +19,14 @@ from activities.statements import AWAY
 from activities.wake import Watch
 
 from . import recorder, recovery
+from .binding import Binding, bind
 from .finishing import finish, still_held
 from .housekeeping import keep_house
 from .lifeline import Lifeline
 from .loops import wait_for_database
 from .models import Worker, WorkerTask
-from .models.task import Finish, WorkerTaskQuerySet
+from .models.attempt import Finish, Held
+from .models.task import WorkerTaskQuerySet
 from .nursery import Nursery
 from .seats import Run, Seats
 from .steps.base import Isolation, Reason
@@ -34,6 +35,10 @@ logger = logging.getLogger(__name__)
 
 MOST_AHEAD = 100
 AHEAD_SECONDS = 0.25
+# While more outcomes are on their way, those that are there wait for them: one transaction for all.
+GROUP_SECONDS = 0.02
+GROUP_SIZE = 50
+LOOK_SECONDS = 0.1
 QUICK_SECONDS = 0.02
 SAID_SECONDS = 0.25
 HOUSEKEEPING_SECONDS = 60
@@ -61,7 +66,7 @@ class WorkerLoop:
             "process": Seats(processes, self._outcome),
         }
         self.runs: dict[tuple[int, int], Run] = {}
-        self.ended: SimpleQueue[Run] = SimpleQueue()
+        self.ended: deque[Run] = deque()
         self.unwritten: list[Run] = []
         self.is_doubtful = False
         self.withdrawn: list[Run] = []
@@ -122,39 +127,37 @@ class WorkerLoop:
         try:
             if self.buried == self.worker.pk:
                 self._reincarnate()
-            busy = self._flush()
             self._tell()
             self._look_after()
-            if claiming:
-                busy += self._claim()
+            busy = self._flush(claiming=claiming)
             self._keep_house(is_idle=not busy and not self.runs)
-            if not busy:
+            if self.seats["thread"].backlog:
+                self.woken.wait(GROUP_SECONDS)
+            elif not busy:
                 self._rest()
         except AWAY as error:
             logger.warning("the database is away, trying again: %s", error)
             connection.close()
             self.closed.wait(RETRY_SECONDS)
 
-    def _flush(self) -> int:
-        """Writes the outcomes that have come in, all in one transaction."""
-        while not self.ended.empty():
-            self.unwritten.append(self.ended.get())
+    def _flush(self, *, claiming: bool) -> int:
+        """Writes the outcomes that have come in and claims for the seats they left, in one transaction."""
+        while self.ended:
+            self.unwritten.append(self.ended.popleft())
         batch = self.unwritten
-        by_worker: dict[uuid.UUID, list[Run]] = defaultdict(list)
-        for run in batch:
-            by_worker[run.worker_id].append(run)
-        for worker_id, runs in by_worker.items():
-            try:
-                recorder.write([run.said for run in runs], worker_id=worker_id)
-                self._finish(runs, worker_id)
-            except AWAY:
-                self.is_doubtful = True
-                raise
+        try:
+            claimed = self._finish(batch, claiming=claiming) if batch else self._claim() if claiming else []
+            bindings = bind(claimed)
+        except AWAY:
+            # Perhaps it was carried out, and only the answer was lost.
+            self.is_doubtful, self.may_hold_strays = bool(batch), claiming
+            raise
+        self._submit(claimed, bindings)
         self.unwritten, self.is_doubtful = [], False
         for run in batch:
             self.runs.pop((run.task.pk, run.task.attempt), None)
         self._adapt(batch)
-        return len(batch)
+        return len(batch) + len(claimed)
 
     def _adapt(self, batch: Sequence[Run]) -> None:
         """Claiming ahead of free seats pays only while tasks are shorter than a claim."""
@@ -163,13 +166,18 @@ class WorkerLoop:
             is_quick = sum(times, timedelta()) / len(times) < timedelta(seconds=QUICK_SECONDS)
             self.ahead = min(MOST_AHEAD, max(8, self.ahead * 2)) if is_quick else 0
 
-    def _finish(self, runs: Sequence[Run], worker_id: uuid.UUID) -> None:
-        finishes = [_with_last_words(run) for run in runs]
-        if self.is_doubtful:
-            # An error at COMMIT does not say whether it was carried out.
-            finishes = still_held(finishes, worker_id=worker_id)
-        if finishes:
-            finish(finishes, worker_id=worker_id, now=clock.now())
+    def _finish(self, batch: Sequence[Run], *, claiming: bool) -> list[Held]:
+        claimed: list[Held] = []
+        for worker_id in {run.worker_id for run in batch}:
+            runs = [run for run in batch if run.worker_id == worker_id]
+            recorder.write([run.said for run in runs], worker_id=worker_id)
+            finishes = [_with_last_words(run) for run in runs]
+            if self.is_doubtful:
+                finishes = still_held(finishes, worker_id=worker_id)
+            is_own = worker_id == self.worker.pk
+            then = self._claim if claiming and is_own else list
+            claimed += finish(finishes, worker_id=worker_id, now=clock.now(), then=then)
+        return claimed
 
     def _tell(self) -> None:
         """Output, items and progress of what is running."""
@@ -190,7 +198,8 @@ class WorkerLoop:
             return
         self._withdraw(older_than=0 if self.stopping.is_set() else AHEAD_SECONDS)
         self._release()
-        if not self.changed and time.monotonic() - self.last_look < settings.JIM_POLL_SECONDS:
+        patience = LOOK_SECONDS if self.changed else settings.JIM_POLL_SECONDS
+        if time.monotonic() - self.last_look < patience:
             return
         self.changed, self.last_look = False, time.monotonic()
         mine = self._mine()
@@ -230,27 +239,23 @@ class WorkerLoop:
                 self.stop()
                 self.wants_restart = True
 
-    def _claim(self) -> int:
+    def _claim(self) -> list[Held]:
         lease = settings.JIM_LEASE_SECONDS
         if self.buried == self.worker.pk or time.monotonic() - self.last_beat > lease * 5 / 6:
-            return 0
+            return []
         free = {isolation: seats.size - self._busy(isolation) for isolation, seats in self.seats.items()}
         if free["thread"] > 0 or self.ahead:
             free["thread"] += self.ahead
-        try:
-            tasks = WorkerTask.objects.claim(self.worker, seats=free, pools=self.pools, now=clock.now())
-        except AWAY:
-            # Perhaps it was carried out, and only the answer was lost.
-            self.may_hold_strays = True
-            raise
-        for task in tasks:
-            run = Run(task, self.worker.pk)
-            self.runs[task.pk, task.attempt] = run
-            self.seats["process" if task.isolation == "process" else "thread"].submit(run, self.nursery)
-        return len(tasks)
+        return WorkerTask.objects.claim(self.worker, seats=free, pools=self.pools, now=clock.now())
 
     def _busy(self, isolation: Isolation) -> int:
-        return sum(run.task.isolation == isolation for run in self.runs.values())
+        return sum(run.outcome is None and run.task.isolation == isolation for run in self.runs.values())
+
+    def _submit(self, claimed: Sequence[Held], bindings: Mapping[int, Binding]) -> None:
+        for task in claimed:
+            run = Run(task, self.worker.pk, bindings.get(task.pk))
+            self.runs[task.pk, task.attempt] = run
+            self.seats["process" if task.isolation == "process" else "thread"].submit(run, self.nursery)
 
     def _is_ready(self) -> bool:
         return WorkerTask.objects.claimable(pools=self.pools, now=clock.now()).exists()
@@ -274,7 +279,7 @@ class WorkerLoop:
         self.withdrawn = []
 
     def _release_strays(self) -> None:
-        strays = [task for task in self._mine() if (task.pk, task.attempt) not in self.runs]
+        strays = [Held.of(task) for task in self._mine() if (task.pk, task.attempt) not in self.runs]
         WorkerTask.objects.release(strays, worker_id=self.worker.pk)
         self.may_hold_strays = False
 
@@ -291,7 +296,10 @@ class WorkerLoop:
         if self.until_idle and not self.runs and not self._is_ready():
             self.stop()
         else:
-            self.woken.wait(SAID_SECONDS if self.runs else self._seconds_to_next_task())
+            self.woken.wait(self._patience() if self.runs else self._seconds_to_next_task())
+
+    def _patience(self) -> float:
+        return LOOK_SECONDS if self.changed else SAID_SECONDS
 
     def _seconds_to_next_task(self) -> float:
         """Until a retry's time comes; or a task's whose clock is ahead of ours by an instant."""
@@ -364,12 +372,16 @@ class WorkerLoop:
             connection.close()
 
     def _outcome(self, run: Run) -> None:
-        self.ended.put(run)
-        self.woken.set()
+        """Wakes the loop once per group: waking it for each outcome would cost more than the step."""
+        self.ended.append(run)
+        is_urgent = run.task.step.get("on_crash") == "fail"
+        if is_urgent or not self.seats["thread"].backlog or len(self.ended) >= GROUP_SIZE:
+            self.woken.set()
 
     def _changed(self) -> None:
         self.changed = True
-        self.woken.set()
+        if not self.seats["thread"].backlog:
+            self.woken.set()
 
 
 def _with_last_words(run: Run) -> Finish:

@@ -6,19 +6,19 @@ import itertools
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from django.db import models
 
 from activities.models import Activity, ActivityItem, Initiator, OutputLine
+from execution.binding import bind
 from execution.models import Execution, Worker, WorkerTask
-from execution.models.task import Finish
+from execution.models.attempt import Finish, Held
 from execution.nursery import Nursery
 from execution.recorder import Said, write
 from execution.steps.base import Outcome, perform
-from schedules.models import Occurrence, Schedule, Step
+from schedules.models import Occurrence, Schedule, Secret, Step
 
 NOW = datetime(2026, 11, 16, 3, 0, tzinfo=UTC)
 SOMEBODY = Initiator("user", "7", "ada")
@@ -58,35 +58,35 @@ def make_worker(now: datetime = NOW) -> Worker:
     return Worker.objects.register(id=uuid.uuid4(), pools=[], seats=100, now=now)
 
 
-def claim(
-    worker: Worker, *, limit: int = 100, now: datetime = NOW, pools: Sequence[str] = ()
-) -> list[WorkerTask]:
+def claim(worker: Worker, *, limit: int = 100, now: datetime = NOW, pools: Sequence[str] = ()) -> list[Held]:
     return WorkerTask.objects.claim(worker, seats={"thread": limit, "process": limit}, pools=pools, now=now)
 
 
 def end(
-    worker: Worker, *tasks: WorkerTask, status: str = "complete", now: datetime = NOW, **fields: Any
+    worker: Worker, *tasks: Held, status: str = "complete", now: datetime = NOW, **fields: Any
 ) -> set[int]:
     """Writes this outcome for each of the claimed tasks, as if their steps had ended so."""
     outcome = Outcome(status=status, executed_at=now, finished_at=now, **fields)
     return WorkerTask.objects.finish([Finish(task, outcome) for task in tasks], worker_id=worker.pk, now=now)
 
 
-def break_down(worker: Worker, *tasks: WorkerTask, now: datetime = NOW, **fields: Any) -> set[int]:
+def break_down(worker: Worker, *tasks: Held, now: datetime = NOW, **fields: Any) -> set[int]:
     """The steps of these tasks fail in a way that may be retried."""
     fields = {"error": "it broke", "can_retry": True} | fields
     return end(worker, *tasks, status="failed_with_error", now=now, **fields)
 
 
-def work_on(worker: Worker, tasks: Sequence[WorkerTask], *, now: datetime = NOW) -> set[int]:
+def work_on(worker: Worker, tasks: Sequence[Held], *, now: datetime = NOW) -> set[int]:
     """Performs claimed tasks in this thread and writes their outcomes as a worker does."""
     with nursery() as children:
-        finishes = []
+        finishes, bindings = [], bind(tasks)
         for task in tasks:
             said = Said(task.activity_id, lambda: now)
-            outcome = perform(task.work, said, nursery=children)
+            outcome = perform(
+                task.work, said, nursery=children, binding=bindings.get(task.pk), clock=lambda: now
+            )
             write([said], worker_id=worker.pk)
-            finishes.append(Finish(task, replace(outcome, executed_at=now, finished_at=now)))
+            finishes.append(Finish(task, outcome))
         return WorkerTask.objects.finish(finishes, worker_id=worker.pk, now=now) if finishes else set()
 
 
@@ -124,9 +124,20 @@ def fresh(row: M) -> M:
     return type(row)._default_manager.get(pk=row.pk)
 
 
+def enqueue(*steps: dict[str, Any], now: datetime = NOW) -> list[WorkerTask]:
+    """Single jobs, as they are in the queue."""
+    keys = WorkerTask.objects.enqueue(steps, initiator=SOMEBODY, now=now)
+    return sorted(WorkerTask.objects.filter(key__in=keys), key=lambda task: keys.index(task.key))
+
+
+def row(held: Held) -> WorkerTask:
+    """The queue's row of a task that was claimed."""
+    return WorkerTask.objects.get(pk=held.pk)
+
+
 def everything() -> dict[str, list[dict[str, Any]]]:
     """All that the engine has stored, to show that something changed nothing."""
-    kept: list[Any] = [Schedule, Step, Occurrence, Execution, WorkerTask, Worker]
+    kept: list[Any] = [Schedule, Step, Secret, Occurrence, Execution, WorkerTask, Worker]
     kept += [Activity, ActivityItem, OutputLine]
     return {model.__name__: list(model._default_manager.order_by("pk").values()) for model in kept}
 

@@ -3,20 +3,24 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.db import models, transaction
-from django.db.models import Exists, F, Min, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q
 
 from activities.models import Activity, Ending, Initiator
-from activities.statements import AWAY, update_each
+from activities.statements import AWAY, among, fetch, insert_each, update_each
 from activities.wake import wake
 from execution import failure
+from execution.binding import note
 from schedules.models import Occurrence, Schedule, Step
 from schedules.registry import step_types
+
+if TYPE_CHECKING:
+    from .task import Planned
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +37,35 @@ class Start:
     def of(cls, schedule: Schedule, occurrence: Occurrence, steps: Sequence[Step]) -> Start:
         lines = [_plan_line(step, line, schedule, occurrence) for line, step in enumerate(steps)]
         return cls(schedule, occurrence, lines)
+
+    ROOT: ClassVar = (
+        "target_type",
+        "target_id",
+        "target_name",
+        "initiator_type",
+        "initiator_id",
+        "initiator_name",
+    )
+    EXECUTION: ClassVar = ("schedule", "schedule_name", "occurrence", "plan", "current_index")
+
+    @property
+    def root(self) -> tuple[Any, ...]:
+        schedule, by = self.schedule, self.occurrence.initiator
+        return "schedule", str(schedule.pk), schedule.name, by.type, by.id, by.name
+
+    @property
+    def execution(self) -> tuple[Any, ...]:
+        schedule, plan = self.schedule, {"steps": self.lines}
+        return schedule.pk, schedule.name, self.occurrence.pk, plan, self.lines[0]["index"]
+
+    def planned(self, execution_id: int, root_id: int) -> Iterator[Planned]:
+        """All its tasks: the first group queued, the rest waiting for the group before."""
+        from .task import Planned
+
+        first = self.lines[0]["index"]
+        for line in self.lines:
+            status = "queued" if line["index"] == first else "waiting"
+            yield Planned(line, self.occurrence.initiator, status, execution_id, root_id)
 
 
 class ExecutionQuerySet(models.QuerySet["Execution"]):
@@ -54,25 +87,46 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
     def lock(self, *, skip_locked: bool = False) -> ExecutionQuerySet:
         return self.select_for_update(of=("self",), no_key=True, skip_locked=skip_locked).order_by("pk")
 
-    def start(self, starts: Sequence[Start], *, now: datetime) -> list[Execution]:
-        """Executions, root activities, all tasks and their activities, in a handful of statements."""
-        executions = [Execution._planned(start, now=now) for start in starts]
-        Activity.objects.bulk_create([execution.activity for execution in executions])
-        self.bulk_create(executions)
-        self._create_tasks(executions, now=now)
+    def start(self, starts: Sequence[Start], *, now: datetime) -> dict[int, int]:
+        """Executions, root activities, all tasks and their activities, in a handful of statements.
+
+        Returns the executions by occurrence.
+        """
+        from .task import WorkerTask
+
+        roots = Activity.objects.add(
+            Start.ROOT, [start.root for start in starts], status=Activity.Status.IN_PROGRESS, now=now
+        )
+        for start in starts:
+            note(start.lines, schedule=start.schedule, now=now)
+        rows = [(*start.execution, root) for start, root in zip(starts, roots, strict=True)]
+        same = Execution.UNENDED | {"started_at": now}
+        inserted = insert_each(
+            Execution, (*Start.EXECUTION, "activity"), rows, same=same, returning="id, activity_id"
+        )
+        by_root = {root: pk for pk, root in inserted}
+        planned = [
+            task
+            for start, root in zip(starts, roots, strict=True)
+            for task in start.planned(by_root[root], root)
+        ]
+        WorkerTask.objects.add(planned, now=now)
         wake("jim_tasks")
-        return executions
+        return {start.occurrence.pk: by_root[root] for start, root in zip(starts, roots, strict=True)}
 
     def advance(self, executions: Iterable[Execution], *, now: datetime) -> list[Execution]:
         """Moves on those of these locked executions whose group is done; returns the ones that ended."""
-        idle = self._idle([e for e in executions if e.status == Execution.Status.IN_PROGRESS])
+        running = [e for e in executions if e.status == Execution.Status.IN_PROGRESS]
+        left = self._left(running) if running else {}
+        idle = [e for e in running if e.pk not in left or not left[e.pk][0]]
         if not idle:
             return []
-        last, following = self._last_attempts(idle), self._following(idle)
+        last = self._last_attempts(idle)
         moving: list[Execution] = []
         ending: list[Execution] = []
         for execution in idle:
-            is_over = execution._judge(last[execution.activity_id], following.get(execution.pk))
+            following = left[execution.pk][1] if execution.pk in left else None
+            is_over = execution._judge(last[execution.activity_id], following)
             (ending if is_over else moving).append(execution)
         self._move(moving, now=now)
         self._end(ending, now=now)
@@ -103,54 +157,38 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
             Activity.objects.filter(pk__in=[root for _, root in old]).delete()
         return len(old)
 
-    def _create_tasks(self, executions: Sequence[Execution], *, now: datetime) -> None:
-        from .task import WorkerTask
+    def _left(self, executions: Sequence[Execution]) -> dict[int, tuple[bool, int | None]]:
+        """Of those that have tasks: whether any is live, and the first index that waits."""
+        theirs, params = among("execution_id", [e.pk for e in executions])
+        rows = fetch(
+            "SELECT execution_id, MAX(CASE WHEN status = 'waiting' THEN 0 ELSE 1 END), "
+            "MIN(CASE WHEN status = 'waiting' THEN step_index END) "
+            f"FROM execution_workertask WHERE {theirs} GROUP BY execution_id",
+            params,
+        )
+        return {pk: (bool(is_live), following) for pk, is_live, following in rows}
 
-        tasks = [task for execution in executions for task in WorkerTask.planned(execution, now=now)]
-        Activity.objects.bulk_create([task.activity for task in tasks])
-        WorkerTask.objects.bulk_create(tasks)
-
-    def _idle(self, executions: list[Execution]) -> list[Execution]:
-        from .task import WorkerTask
-
-        if not executions:
-            return []
-        live = WorkerTask.objects.live().filter(execution__in=[e.pk for e in executions])
-        busy = set(live.values_list("execution_id", flat=True).distinct())
-        return [execution for execution in executions if execution.pk not in busy]
-
-    def _last_attempts(self, executions: list[Execution]) -> dict[int, dict[int | None, failure.Last]]:
+    def _last_attempts(self, executions: Sequence[Execution]) -> dict[int, dict[int | None, failure.Last]]:
         """By root activity and line, for the current group of each execution."""
-        rows = (
-            Activity.objects.filter(
-                parent__in=[e.activity_id for e in executions],
-                step_index=F("parent__execution__current_index"),
-            )
-            .order_by("attempt")
-            .values_list("parent_id", "line", "status", "error")
+        theirs, params = among("a.parent_id", [e.activity_id for e in executions])
+        rows = fetch(
+            "SELECT a.parent_id, a.line, a.status, a.error FROM activities_activity a "
+            "JOIN execution_execution e ON e.activity_id = a.parent_id AND e.current_index = a.step_index "
+            f"WHERE {theirs} ORDER BY a.attempt",
+            params,
         )
         last: dict[int, dict[int | None, failure.Last]] = defaultdict(dict)
         for root, line, status, error in rows:
             last[root][line] = failure.Last(status, error)
         return last
 
-    def _following(self, executions: list[Execution]) -> dict[int, int]:
+    def _move(self, executions: Sequence[Execution], *, now: datetime) -> None:
         from .task import WorkerTask
 
-        waiting = WorkerTask.objects.waiting().filter(execution__in=[e.pk for e in executions])
-        return dict(waiting.values_list("execution_id").annotate(Min("step_index")))
-
-    def _move(self, executions: list[Execution], *, now: datetime) -> None:
-        from .task import WorkerTask
-
-        if not executions:
-            return
-        update_each(Execution, ("current_index",), [(e.pk, e.current_index) for e in executions])
-        next_group = WorkerTask.objects.waiting().filter(
-            execution__in=[e.pk for e in executions], step_index=F("execution__current_index")
-        )
-        next_group.update(status=WorkerTask.Status.QUEUED, available_at=now)
-        wake("jim_tasks")
+        if executions:
+            groups = [(e.pk, e.current_index) for e in executions]
+            update_each(Execution, ("current_index",), groups)
+            WorkerTask.objects.release_groups(groups, now=now)
 
     def _end(self, executions: list[Execution], *, now: datetime) -> None:
         from .task import WorkerTask
@@ -215,6 +253,8 @@ class Execution(models.Model):
         Status.FAILED: Activity.Status.FAILED_WITH_ERROR,
         Status.CANCELLED: Activity.Status.CANCELLED,
     }
+
+    UNENDED = {"status": Status.IN_PROGRESS, "cancel_reason": "", "error": ""}
 
     schedule = models.ForeignKey(
         Schedule, models.PROTECT, null=True, blank=True, related_name="executions", db_index=False
@@ -309,30 +349,6 @@ class Execution(models.Model):
             wake("jim_tasks")
         return True
 
-    @classmethod
-    def _planned(cls, start: Start, *, now: datetime) -> Execution:
-        schedule, by = start.schedule, start.occurrence.initiator
-        root = Activity(
-            status=Activity.Status.IN_PROGRESS,
-            target_type="schedule",
-            target_id=str(schedule.pk),
-            target_name=schedule.name,
-            initiator_type=by.type,
-            initiator_id=by.id,
-            initiator_name=by.name,
-            created_at=now,
-            executed_at=now,
-        )
-        return cls(
-            schedule=schedule,
-            schedule_name=schedule.name,
-            occurrence=start.occurrence,
-            activity=root,
-            plan={"steps": start.lines},
-            current_index=start.lines[0]["index"],
-            started_at=now,
-        )
-
     def _judge(self, last: dict[int | None, failure.Last], following: int | None) -> bool:
         """Sets where this execution goes from its finished group; True if it ends here."""
         if self.cancel_requested_at is not None:
@@ -372,4 +388,5 @@ def _plan_line(step: Step, line: int, schedule: Schedule, occurrence: Occurrence
         "isolation": kind.isolation(step.config) if kind else "thread",
         "schedule": schedule.name,
         "nominal_at": occurrence.nominal_at.isoformat(),
+        "time_zone": schedule.spec.get("time_zone", "UTC"),
     }

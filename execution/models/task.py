@@ -2,82 +2,91 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from django.db import connection, models, transaction
 from django.db.models import F, Min, Q
 
 from activities.models import Activity, Ending, Initiator
-from activities.statements import placeholders, update_each
+from activities.statements import among, fetch, insert_each, update_each
 from activities.wake import wake
 from execution import retry
-from execution.steps.base import Isolation, Outcome, Reason, Work
+from execution.binding import note
+from execution.steps.base import Isolation
 from schedules.models import Step
-from schedules.registry import step_types
+from schedules.models.step import config_invalid
+from schedules.registry import ConfigError, step_types
 
+from .attempt import Finish, Held
 from .execution import Execution
 from .worker import Worker
 
 RECOVERED_PER_PASS = 200
+ACTIVITY_FIELDS = (
+    "target_type",
+    "target_id",
+    "target_name",
+    "initiator_type",
+    "initiator_id",
+    "initiator_name",
+    "parent",
+    "task_key",
+    "step_index",
+    "line",
+)
+TASK_FIELDS = (
+    "key",
+    "execution",
+    "line",
+    "step_index",
+    "name",
+    "step",
+    "pool",
+    "isolation",
+    "status",
+)
 
 
-@dataclass(frozen=True)
-class Finish:
-    """One attempt as it was claimed, and how it ended."""
+class Planned(NamedTuple):
+    """A line of a plan (or a single job) that becomes a task."""
 
-    task: WorkerTask
-    outcome: Outcome
+    line: dict[str, Any]
+    initiator: Initiator
+    status: str = "queued"
+    execution_id: int | None = None
+    root_id: int | None = None
 
-    @classmethod
-    def lost(cls, task: WorkerTask, *, now: datetime) -> Finish:
-        return cls.unfinished(task, "lost", "worker lost", now=now)
-
-    @classmethod
-    def unfinished(cls, task: WorkerTask, reason: Reason, why: str, *, now: datetime) -> Finish:
-        """The end of an attempt whose step did not say how it ended."""
-        is_cancel = reason == "cancel"
-        began = task.claimed_at or now
-        outcome = Outcome(
-            status=Activity.Status.CANCELLED if is_cancel else Activity.Status.FAILED_WITH_ERROR,
-            executed_at=began,
-            # A recoverer may have read the clock before the claim that it ends.
-            finished_at=max(began, now),
-            message=why if is_cancel else "",
-            error="" if is_cancel else why,
-            interrupted=reason,
-            can_retry=True,
+    @property
+    def activity(self) -> tuple[Any, ...]:
+        line, by = self.line, self.initiator
+        return (
+            line["step_type"],
+            line["key"],
+            line["name"],
+            by.type,
+            by.id,
+            by.name,
+            self.root_id,
+            line["key"],
+            line["index"],
+            line["line"],
         )
-        return cls(task, outcome)
 
-    def next(self, now: datetime) -> retry.Next | None:
-        """The attempt after this one, None where there is no question of one."""
-        budget = retry.Budget.of(self.task.failures, self.task.crashes, self.task.step)
-        if self.outcome.status != Activity.Status.FAILED_WITH_ERROR or self.outcome.interrupted == "cancel":
-            return None
-        if self.outcome.interrupted == "lost":
-            return retry.after_crash(budget, now=now)
-        if self.outcome.interrupted == "drain":
-            return retry.after_drain(budget, now=now)
-        return retry.after_failure(budget, can_retry=self.outcome.can_retry, now=now)
-
-    def ending(self, *, why_not: str = "", cancelled: bool = False) -> Ending:
-        outcome = self.outcome
-        status, error = outcome.status, f"{outcome.error}: {why_not}" if why_not else outcome.error
-        if cancelled and outcome.interrupted in ("lost", "drain"):
-            status = Activity.Status.CANCELLED
-        return Ending(
-            self.task.activity_id,
-            status,
-            outcome.finished_at,
-            outcome.executed_at,
-            outcome.message,
-            error,
-            outcome.traceback,
-            outcome.result,
-            outcome.items_total,
-            outcome.items_failed,
+    @property
+    def task(self) -> tuple[Any, ...]:
+        line = self.line
+        return (
+            line["key"],
+            self.execution_id,
+            line["line"],
+            line["index"],
+            line["name"],
+            line,
+            line["pool"],
+            line["isolation"],
+            self.status,
         )
 
 
@@ -120,35 +129,35 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
 
     def enqueue(
         self, steps: Iterable[Mapping[str, Any]], *, initiator: Initiator, now: datetime
-    ) -> list[WorkerTask]:
-        """Single jobs without an execution: each one's activity is its root."""
-        tasks = [
-            WorkerTask._of_step(_adhoc_line(step), initiator, status="queued", now=now) for step in steps
-        ]
+    ) -> list[uuid.UUID]:
+        """Single jobs without an execution, each one's activity is its root; returns their keys."""
+        lines = [_adhoc_line(step, now=now) for step in steps]
         with transaction.atomic():
-            Activity.objects.bulk_create([task.activity for task in tasks])
-            self.bulk_create(tasks)
+            self.add([Planned(line, initiator) for line in lines], now=now)
             wake("jim_tasks")
-        return tasks
+        return [uuid.UUID(line["key"]) for line in lines]
+
+    def add(self, planned: Sequence[Planned], *, now: datetime) -> None:
+        """Tasks and the activities of their first attempts, in two statements."""
+        activities = Activity.objects.add(
+            ACTIVITY_FIELDS, [p.activity for p in planned], status=Activity.Status.PENDING, now=now
+        )
+        rows = [(*p.task, activity) for p, activity in zip(planned, activities, strict=True)]
+        same = WorkerTask.UNTRIED | {"available_at": now, "created_at": now}
+        insert_each(WorkerTask, (*TASK_FIELDS, "activity"), rows, same=same, returning="id")
 
     def claim(
         self, worker: Worker, *, seats: Mapping[Isolation, int], pools: Sequence[str], now: datetime
-    ) -> list[WorkerTask]:
+    ) -> list[Held]:
         """Takes ready tasks for a living worker: the first in order, at most as many as it has seats."""
-        wanted = [isolation for isolation, free in seats.items() if free > 0]
-        if not wanted or not self.claimable(pools=pools, now=now, isolations=wanted).exists():
+        free = {isolation: size for isolation, size in seats.items() if size > 0}
+        if not free:
             return []
-        with transaction.atomic():
-            tasks = [
-                task
-                for isolation in wanted
-                for task in self._claim(worker, isolation, seats[isolation], pools, now)
-            ]
-            if tasks:
-                Activity.objects.begin([task.activity_id for task in tasks], worker_id=worker.pk, now=now)
-        return sorted(tasks, key=lambda task: (-task.priority, task.position, task.pk))
+        claim = _claim_together if _is_postgresql() else _claim_in_turn
+        rows = claim(worker.pk, free, pools, now)
+        return sorted((Held(row, now) for row in rows), key=lambda held: held.turn)
 
-    def release(self, tasks: Sequence[WorkerTask], *, worker_id: uuid.UUID) -> set[int]:
+    def release(self, tasks: Sequence[Held], *, worker_id: uuid.UUID) -> set[int]:
         """Back to the queue, unstarted, as the same attempt; one that is being cancelled is not released."""
         with transaction.atomic():
             released = self._held(tasks, worker_id, extra="AND cancel_requested_at IS NULL", verb=_RELEASE)
@@ -161,14 +170,15 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
 
         The fence is (id, attempt, worker): what another has taken over since changes nothing.
         """
-        with transaction.atomic():
+        with transaction.atomic(savepoint=False):
             ids = {f.task.execution_id for f in finishes if f.task.execution_id is not None}
             executions = list(Execution.objects.lock().filter(pk__in=ids)) if ids else []
             following = {f.task.pk: nxt for f in finishes if (nxt := f.next(now)) is not None}
             retried = self._retry(
                 [f for f in finishes if _is_again(following.get(f.task.pk))], following, worker_id, now
             )
-            over = [f for f in finishes if f.task.pk not in retried]
+            put_off = self._put_off([f for f in finishes if f.outcome.again_at], worker_id)
+            over = [f for f in finishes if f.task.pk not in retried | put_off]
             gone = self._held([f.task for f in over], worker_id, verb=_DELETE)
             endings = [f.ending() for f in finishes if f.task.pk in retried]
             for f in over:
@@ -178,7 +188,19 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
             if endings:
                 Activity.objects.finish(endings)
             Execution.objects.advance(executions, now=now)
-        return retried | set(gone)
+        return retried | put_off | set(gone)
+
+    def release_groups(self, groups: Sequence[tuple[int, int]], *, now: datetime) -> None:
+        """(execution, index): these groups need not wait any longer."""
+        theirs, ids = among("execution_id", [execution for execution, _ in groups])
+        grouped, pairs = among("(execution_id, step_index)", groups)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "UPDATE execution_workertask SET status = 'queued', available_at = %s "
+                f"WHERE status = 'waiting' AND {theirs} AND {grouped}",
+                [connection.ops.adapt_datetimefield_value(now), *ids, *pairs],
+            )
+        wake("jim_tasks")
 
     def cancel(self, *, now: datetime) -> None:
         """Closes what has not started, flags what runs. The caller holds the execution's lock.
@@ -209,10 +231,10 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
 
     def _recover(self, tasks: Sequence[WorkerTask], *, worker_id: uuid.UUID, now: datetime) -> set[int]:
         with transaction.atomic():
-            lost = [Finish.lost(task, now=now) for task in _free(tasks)]
+            lost = [Finish.lost(Held.of(task), now=now) for task in _free(tasks)]
             return self.finish(lost, worker_id=worker_id, now=now) if lost else set()
 
-    def abandon(self, task: WorkerTask, error: str, *, worker_id: uuid.UUID, now: datetime) -> set[int]:
+    def abandon(self, task: Held, error: str, *, worker_id: uuid.UUID, now: datetime) -> set[int]:
         """The last resort for an outcome that the database refuses; its execution counts as stuck then."""
         with transaction.atomic():
             gone = self._held([task], worker_id, verb=_DELETE)
@@ -221,47 +243,38 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
                 Activity.objects.finish([Ending(task.activity_id, failed, now, task.claimed_at, error=error)])
         return set(gone)
 
-    def _claim(
-        self, worker: Worker, isolation: Isolation, limit: int, pools: Sequence[str], now: datetime
-    ) -> list[WorkerTask]:
-        columns = ", ".join(f'"{field.column}"' for field in WorkerTask._meta.concrete_fields)
-        in_pools = f"AND pool IN ({', '.join(['%s'] * len(pools))})" if pools else ""
-        pick = (
-            "SELECT id FROM execution_workertask WHERE status = 'queued' AND isolation = %s "
-            f"AND available_at <= %s {in_pools} ORDER BY priority DESC, position, id LIMIT %s"
-        )
-        # An array is computed once; a plain IN may become a join that runs the LIMIT again for each row.
-        chosen = f"id = ANY(ARRAY({pick} FOR UPDATE SKIP LOCKED))" if _is_postgresql() else f"id IN ({pick})"
-        sql = (
-            "UPDATE execution_workertask SET status = 'processing', worker_id = %s, claimed_at = %s "
-            f"WHERE {chosen} AND status = 'queued' "
-            "AND EXISTS (SELECT 1 FROM execution_worker w WHERE w.id = %s AND w.status = 'alive') "
-            f"RETURNING {columns}"
-        )
-        at = connection.ops.adapt_datetimefield_value(now)
-        own = WorkerTask._meta.get_field("worker").get_db_prep_value(worker.pk, connection)
-        return list(self.raw(sql, [own, at, isolation, at, *pools, limit, own]))
-
     def _held(
-        self, tasks: Sequence[WorkerTask], worker_id: uuid.UUID, *, verb: str, extra: str = ""
+        self, tasks: Sequence[Held], worker_id: uuid.UUID, *, verb: str, extra: str = ""
     ) -> dict[int, bool]:
         """Deletes or releases what this worker still holds; tells of each whether it was being cancelled."""
         if not tasks:
             return {}
-        pairs = [(task.pk, task.attempt) for task in tasks]
-        own = WorkerTask._meta.get_field("worker").get_db_prep_value(worker_id, connection)
-        held = (
-            f"(id, attempt) IN (VALUES {placeholders(pairs)}) AND worker_id = %s "
-            f"AND status = 'processing' {extra}"
-        )
+        theirs, params = among("(id, attempt)", [(task.pk, task.attempt) for task in tasks])
+        held = f"{theirs} AND worker_id = %s AND status = 'processing' {extra}"
         if _is_postgresql():
             # Locked in the order of all others; a plain IN would lock them in any.
             held = f"id = ANY(ARRAY(SELECT id FROM execution_workertask WHERE {held} ORDER BY id FOR UPDATE))"
         sql = f"{verb} WHERE {held} RETURNING id, cancel_requested_at"
-        with connection.cursor() as cursor:
-            cursor.execute(sql, [*(value for pair in pairs for value in pair), own])
-            # Asked here: SQLite 3.40 answers IS NOT NULL wrongly after RETURNING.
-            return {pk: at is not None for pk, at in cursor.fetchall()}
+        # Asked here: SQLite 3.40 answers IS NOT NULL wrongly after RETURNING.
+        return {pk: at is not None for pk, at in fetch(sql, [*params, _stored(worker_id)])}
+
+    def _put_off(self, finishes: Sequence[Finish], worker_id: uuid.UUID) -> set[int]:
+        """The same attempt, queued until its time comes; one that is being cancelled is not put off."""
+        if not finishes:
+            return set()
+        by_task = {f.task.pk: f for f in finishes}
+        rows = self.filter(pk__in=by_task, worker=worker_id, cancel_requested_at=None).processing()
+        held = [by_task[task.pk] for task in rows.lock() if task.attempt == by_task[task.pk].task.attempt]
+        update_each(
+            WorkerTask,
+            ("status", "worker", "claimed_at", "available_at", "begun_at"),
+            [(f.task.pk, "queued", None, None, f.outcome.again_at, f.outcome.executed_at) for f in held],
+        )
+        Activity.objects.put_off(
+            [(f.task.activity_id, f.outcome.executed_at, f.outcome.message) for f in held]
+        )
+        wake("jim_tasks")
+        return {f.task.pk for f in held}
 
     def _retry(
         self,
@@ -279,7 +292,17 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         activities = Activity.objects.bulk_create([task._next_activity(now) for task in held])
         update_each(
             WorkerTask,
-            ("status", "worker", "claimed_at", "attempt", "failures", "crashes", "available_at", "activity"),
+            (
+                "status",
+                "worker",
+                "claimed_at",
+                "attempt",
+                "failures",
+                "crashes",
+                "available_at",
+                "activity",
+                "begun_at",
+            ),
             [
                 (
                     task.pk,
@@ -291,6 +314,7 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
                     nxt.crashes,
                     nxt.available_at,
                     activity.pk,
+                    task.begun_at if nxt.failures == task.failures else None,
                 )
                 for task, activity in zip(held, activities, strict=True)
                 for nxt in [following[task.pk]]
@@ -303,7 +327,74 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
 
 
 _DELETE = "DELETE FROM execution_workertask"
+_ACTIVITY = Held.COLUMNS.index("activity_id")
 _RELEASE = "UPDATE execution_workertask SET status = 'queued', worker_id = NULL, claimed_at = NULL"
+
+
+def _claim_together(
+    worker_id: uuid.UUID, free: Mapping[Isolation, int], pools: Sequence[str], now: datetime
+) -> list[tuple[Any, ...]]:
+    """One statement, so that an idle worker answers within one round trip."""
+    params = [worker_id, now, *_picks(free, pools, now), worker_id, worker_id, now]
+    return fetch(_claim_statement("postgresql", len(free), len(pools)), params)
+
+
+def _claim_in_turn(
+    worker_id: uuid.UUID, free: Mapping[Isolation, int], pools: Sequence[str], now: datetime
+) -> list[tuple[Any, ...]]:
+    """SQLite changes one table per statement. A look comes first: it does not take the write lock."""
+    own, at = _stored(worker_id), connection.ops.adapt_datetimefield_value(now)
+    params = _picks(free, pools, at)
+    if not fetch(f"SELECT EXISTS ({_any_ready(len(free), len(pools))})", params)[0][0]:
+        return []
+    with transaction.atomic(savepoint=False):
+        rows = fetch(_claim_statement("sqlite", len(free), len(pools)), [own, at, *params, own])
+        Activity.objects.begin([row[_ACTIVITY] for row in rows], worker_id=worker_id, now=now)
+    return rows
+
+
+def _picks(free: Mapping[Isolation, int], pools: Sequence[str], at: Any) -> list[Any]:
+    return [value for isolation, size in free.items() for value in (isolation, at, *pools, size)]
+
+
+@lru_cache(maxsize=64)
+def _claim_statement(vendor: str, isolations: int, pools: int) -> str:
+    if vendor == "postgresql":
+        # An array is computed once; a plain IN may become a join that runs the LIMIT again for each row.
+        pick = f"ARRAY({_ready(pools)} FOR UPDATE SKIP LOCKED)"
+        chosen = f"= ANY({' || '.join([pick] * isolations)})"
+    else:
+        chosen = f"IN ({_any_ready(isolations, pools)})"
+    columns = ", ".join(Held.COLUMNS)
+    update = (
+        "UPDATE execution_workertask SET status = 'processing', worker_id = %s, claimed_at = %s "
+        f"WHERE id {chosen} AND status = 'queued' "
+        "AND EXISTS (SELECT 1 FROM execution_worker w WHERE w.id = %s AND w.status = 'alive') "
+        f"RETURNING {columns}"
+    )
+    if vendor != "postgresql":
+        return update
+    return (
+        f"WITH t AS ({update}), begun AS (UPDATE activities_activity a SET status = 'in_progress', "
+        "worker_id = %s, executed_at = %s FROM t WHERE a.id = t.activity_id AND a.status = 'pending') "
+        f"SELECT {columns} FROM t"
+    )
+
+
+def _any_ready(isolations: int, pools: int) -> str:
+    return " UNION ALL ".join([f"SELECT id FROM ({_ready(pools)})"] * isolations)
+
+
+def _ready(pools: int) -> str:
+    in_pools = f"AND pool IN ({', '.join(['%s'] * pools)}) " if pools else ""
+    return (
+        "SELECT id FROM execution_workertask WHERE status = 'queued' AND isolation = %s "
+        f"AND available_at <= %s {in_pools}ORDER BY priority DESC, position, id LIMIT %s"
+    )
+
+
+def _stored(worker_id: uuid.UUID) -> Any:
+    return worker_id if _is_postgresql() else worker_id.hex
 
 
 def _free(tasks: Sequence[WorkerTask]) -> list[WorkerTask]:
@@ -323,17 +414,38 @@ def _is_postgresql() -> bool:
     return connection.vendor == "postgresql"
 
 
-def _adhoc_line(step: Mapping[str, Any]) -> dict[str, Any]:
-    whole = Step(**step)
-    whole.clean_fields(exclude=["schedule"])
-    whole.clean()
-    return whole.as_json() | {
+def _adhoc_line(step: Mapping[str, Any], *, now: datetime) -> dict[str, Any]:
+    frame = {name: value for name, value in step.items() if name != "config"}
+    try:
+        checked = _checked(tuple(frame.items()))
+    except TypeError:  # something in it has no hash; the check will say what is wrong with it
+        checked = _checked.__wrapped__(tuple(frame.items()))
+    kind = step_types[checked["step_type"]]
+    try:
+        config = kind.clean(step.get("config", {}))
+    except ConfigError as error:
+        raise config_invalid(error) from error
+    line = checked | {
+        "config": config,
         "line": 0,
         "key": str(uuid.uuid4()),
-        "isolation": step_types[whole.step_type].isolation(whole.config),
+        "isolation": kind.isolation(config),
         "schedule": "",
         "nominal_at": None,
     }
+    note([line], schedule=None, now=now)
+    if "refs" in line:
+        Step(**(dict(step) | {"config": config})).check_alone()
+    return line
+
+
+@lru_cache(maxsize=256)
+def _checked(frame: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    """All of a step but its config. Jobs come in thousands of the same kind: each kind is checked once."""
+    step = Step(**dict(frame))
+    step.clean_fields(exclude=["schedule", "config"])
+    step.clean_frame()
+    return step.as_json()
 
 
 class WorkerTask(models.Model):
@@ -344,7 +456,8 @@ class WorkerTask(models.Model):
         QUEUED = "queued"
         PROCESSING = "processing"
 
-    key = models.UUIDField(unique=True)
+    # Unique, as its activities see to it; found through them as well.
+    key = models.UUIDField()
     execution = models.ForeignKey(Execution, models.CASCADE, null=True, blank=True, related_name="tasks")
     activity = models.ForeignKey(Activity, models.PROTECT, related_name="+")
     line = models.PositiveIntegerField()
@@ -361,13 +474,23 @@ class WorkerTask(models.Model):
     crashes = models.PositiveIntegerField(default=0)
     available_at = models.DateTimeField()
     worker = models.ForeignKey(
-        Worker, models.PROTECT, null=True, blank=True, related_name="tasks", db_index=False
+        Worker,
+        models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="tasks",
+        db_index=False,
+        # A claim looks at its worker once; the database would do so again for each of its tasks.
+        db_constraint=False,
     )
     claimed_at = models.DateTimeField(null=True, blank=True)
+    begun_at = models.DateTimeField(null=True, blank=True, help_text="Of an attempt that put itself off.")
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField()
 
     objects = WorkerTaskQuerySet.as_manager()
+
+    UNTRIED = {"priority": 0, "position": 0, "attempt": 1, "failures": 0, "crashes": 0}
 
     class Meta:
         indexes = [
@@ -393,65 +516,6 @@ class WorkerTask(models.Model):
 
     def __str__(self) -> str:
         return self.name
-
-    @property
-    def work(self) -> Work:
-        """What the step needs to know of this attempt; a damaged line fails as a step, not as a worker."""
-        step = self.step if isinstance(self.step, dict) else {}
-        return Work(
-            key=str(self.key),
-            attempt=self.attempt,
-            name=self.name,
-            step_type=step.get("step_type", ""),
-            config=step.get("config", {}),
-            timeout_seconds=step.get("timeout_seconds"),
-            execution_id=self.execution_id,
-            schedule_name=step.get("schedule", ""),
-            nominal_at=step.get("nominal_at"),
-        )
-
-    @classmethod
-    def planned(cls, execution: Execution, *, now: datetime) -> list[WorkerTask]:
-        """All tasks of a new execution: the first group queued, the rest waiting for the group before."""
-        by = execution.activity
-        initiator = Initiator(by.initiator_type, by.initiator_id, by.initiator_name)
-        tasks = []
-        for step in execution.plan["steps"]:
-            status = cls.Status.QUEUED if step["index"] == execution.current_index else cls.Status.WAITING
-            task = cls._of_step(step, initiator, status=status, now=now)
-            task.execution, task.activity.parent = execution, execution.activity
-            tasks.append(task)
-        return tasks
-
-    @classmethod
-    def _of_step(
-        cls, step: dict[str, Any], initiator: Initiator, *, status: str, now: datetime
-    ) -> WorkerTask:
-        activity = Activity(
-            target_type=step["step_type"],
-            target_id=step["key"],
-            target_name=step["name"],
-            initiator_type=initiator.type,
-            initiator_id=initiator.id,
-            initiator_name=initiator.name,
-            task_key=uuid.UUID(step["key"]),
-            step_index=step["index"],
-            line=step["line"],
-            created_at=now,
-        )
-        return cls(
-            key=uuid.UUID(step["key"]),
-            activity=activity,
-            line=step["line"],
-            step_index=step["index"],
-            name=step["name"],
-            step=step,
-            pool=step["pool"],
-            isolation=step["isolation"],
-            status=status,
-            available_at=now,
-            created_at=now,
-        )
 
     def _next_activity(self, now: datetime) -> Activity:
         before = self.activity

@@ -88,7 +88,7 @@ class TestInsertEach:
             params=["pending"],
             returning="activity_id",
         )
-        assert written == {first.pk}
+        assert written == [(first.pk,)]
         (line,) = OutputLine.objects.all()
         assert (line.activity_id, line.text, line.written_at) == (first.pk, "it's %s", NOW)
 

@@ -16,10 +16,10 @@ from execution.models import Worker, WorkerTask
 from tests.admin_pages import ROLES, operation, page, sign_in, told
 from tests.base import (
     NOW,
-    SOMEBODY,
     break_down,
     claim,
     end,
+    enqueue,
     everything,
     fresh,
     make_worker,
@@ -160,7 +160,7 @@ def test_the_queue_cancels_executions(client: Client) -> None:
 
 
 def test_a_single_job_has_no_execution_to_cancel(client: Client) -> None:
-    (task,) = WorkerTask.objects.enqueue([step("alone")], initiator=SOMEBODY, now=NOW)
+    (task,) = enqueue(step("alone"))
     url = page("execution_workertask_changelist")
     response = client.post(url, {"action": "cancel_executions", "_selected_action": [str(task.pk)]})
     assert "None of these belongs to an execution" in told(client, response)

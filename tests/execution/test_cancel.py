@@ -17,6 +17,7 @@ from tests.base import (
     fresh,
     make_worker,
     queue,
+    row,
     run_until_idle,
     seconds,
     start,
@@ -72,7 +73,7 @@ class TestWhatRuns:
         (task,) = claim(worker, limit=1)
         assert cancel(execution)
         assert queue(execution) == {"running": "processing"}
-        assert fresh(task).cancel_requested_at == LATER
+        assert row(task).cancel_requested_at == LATER
         assert step_statuses(execution) == {
             "running": ["in_progress"],
             "queued": ["cancelled"],

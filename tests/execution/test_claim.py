@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
 
 from activities.models import Activity
 from execution.models import Execution, Worker, WorkerTask
+from execution.models.attempt import Held
 from tests.base import (
     NOW,
     SOMEBODY,
     claim,
     end,
+    enqueue,
     everything,
-    fresh,
     make_worker,
     queue,
+    row,
     seconds,
     start,
     step,
@@ -27,7 +28,7 @@ from tests.base import (
 pytestmark = pytest.mark.django_db
 
 
-def names(tasks: list[WorkerTask]) -> list[str]:
+def names(tasks: list[Held]) -> list[str]:
     return [task.name for task in tasks]
 
 
@@ -41,9 +42,9 @@ def test_a_claimed_task_belongs_to_its_worker_and_its_activity_begins() -> None:
     start(step())
     worker = make_worker()
     (task,) = claim(worker, now=NOW + seconds(5))
-    assert fresh(task).worker == worker
-    assert fresh(task).claimed_at == NOW + seconds(5)
-    activity = fresh(task.activity)
+    assert row(task).worker == worker
+    assert row(task).claimed_at == NOW + seconds(5)
+    activity = row(task).activity
     assert activity.status == Activity.Status.IN_PROGRESS
     assert activity.worker_id == worker.pk
     assert activity.executed_at == NOW + seconds(5)
@@ -165,11 +166,8 @@ class TestRelease:
 class TestAdHocJobs:
     """Single jobs have no execution: their activity is their root."""
 
-    def enqueue(self, *steps: dict[str, Any]) -> list[WorkerTask]:
-        return WorkerTask.objects.enqueue(steps, initiator=SOMEBODY, now=NOW)
-
     def test_a_job_is_queued_with_its_activity(self) -> None:
-        (task,) = self.enqueue(step("job"))
+        (task,) = enqueue(step("job"))
         activity = Activity.objects.get()
         assert (task.execution_id, activity.parent_id) == (None, None)
         assert (activity.initiator_type, activity.initiator_id, activity.initiator_name) == (
@@ -181,7 +179,7 @@ class TestAdHocJobs:
         assert not Execution.objects.exists()
 
     def test_a_job_runs_and_leaves_its_activity(self) -> None:
-        self.enqueue(step("job"))
+        enqueue(step("job"))
         worker = make_worker()
         assert len(end(worker, *claim(worker), result={"n": 1})) == 1
         assert not WorkerTask.objects.exists()
@@ -190,6 +188,6 @@ class TestAdHocJobs:
 
     def test_nothing_is_queued_if_one_of_them_is_wrong(self) -> None:
         with pytest.raises(ValidationError):
-            self.enqueue(step("good"), step("bad") | {"step_type": "teleport"})
+            enqueue(step("good"), step("bad") | {"step_type": "teleport"})
         assert not WorkerTask.objects.exists()
         assert not Activity.objects.exists()

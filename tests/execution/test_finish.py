@@ -11,7 +11,7 @@ import pytest
 from activities.models import Activity
 from execution import finishing
 from execution.models import Execution, Worker, WorkerTask
-from execution.models.task import Finish
+from execution.models.attempt import Finish, Held
 from execution.steps.base import Outcome
 from tests.base import (
     NOW,
@@ -20,9 +20,11 @@ from tests.base import (
     break_down,
     claim,
     end,
+    enqueue,
     everything,
     fresh,
     make_worker,
+    row,
     seconds,
     start,
     step,
@@ -148,7 +150,7 @@ class TestRefused:
         Worker.objects.filter(pk=worker.pk).bury(now=NOW)
         WorkerTask.objects.recover(now=NOW)
 
-    def refuse(self, worker: Worker, task: WorkerTask) -> None:
+    def refuse(self, worker: Worker, task: Held) -> None:
         before = everything()
         assert end(worker, task, result="late", now=NOW + seconds(100)) == set()
         assert break_down(worker, task, now=NOW + seconds(100)) == set()
@@ -171,7 +173,7 @@ class TestRetries:
         worker = make_worker()
         (task,) = claim(worker)
         break_down(worker, task)
-        again = fresh(task)
+        again = row(task)
         assert (again.status, again.attempt, again.worker_id, again.claimed_at) == ("queued", 2, None, None)
         assert (again.failures, again.crashes) == (1, 0)
         assert again.available_at == NOW + seconds(10)
@@ -233,7 +235,7 @@ class TestRetries:
         worker = make_worker()
         (task,) = claim(worker)
         break_down(worker, task, interrupted="timeout")
-        assert (fresh(task).failures, fresh(task).crashes) == (1, 0)
+        assert (row(task).failures, row(task).crashes) == (1, 0)
 
     @pytest.mark.parametrize("status", ["complete", "complete_with_warning", "skipped", "cancelled"])
     def test_only_failures_are_retried(self, status: str) -> None:
@@ -256,7 +258,7 @@ class TestRetries:
             (task,) = claim(worker)
             assert task.attempt == attempt
             break_down(worker, task, interrupted="drain", error="worker stopped")
-            again = fresh(task)
+            again = row(task)
             assert (again.status, again.failures, again.crashes) == ("queued", 0, 0)
             assert again.available_at == NOW
 
@@ -272,7 +274,7 @@ class TestRetries:
         assert step_statuses(execution) == {"work": ["failed_with_error"] * 6}
 
     def test_a_job_without_an_execution_is_retried_too(self) -> None:
-        (task,) = WorkerTask.objects.enqueue([step("job", max_retries=1)], initiator=SOMEBODY, now=NOW)
+        (task,) = enqueue(step("job", max_retries=1))
         worker = make_worker()
         break_down(worker, *claim(worker))
         assert fresh(task).attempt == 2
@@ -318,7 +320,7 @@ class TestTheDatabaseRefuses:
         self.finish(worker, claim(worker), {"work": "poison"}, status="failed_with_error", can_retry=True)
         assert step_statuses(execution) == {"work": ["failed_with_error"]}
 
-    def finish(self, worker: Worker, tasks: list[WorkerTask], results: dict[str, Any], **fields: Any) -> None:
+    def finish(self, worker: Worker, tasks: list[Held], results: dict[str, Any], **fields: Any) -> None:
         outcomes = [Finish(task, outcome(result=results[task.name], **fields)) for task in tasks]
         finishing.finish(outcomes, worker_id=worker.pk, now=NOW)
 

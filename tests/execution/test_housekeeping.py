@@ -21,6 +21,7 @@ from tests.base import (
     SOMEBODY,
     claim,
     end,
+    enqueue,
     everything,
     fresh,
     make_schedule,
@@ -157,9 +158,7 @@ class TestHistory:
         assert not Execution.objects.exists()
 
     def test_jobs_without_an_execution_go_too(self) -> None:
-        _, open_ = WorkerTask.objects.enqueue(
-            [step("done"), step("open", pool="nobody")], initiator=SOMEBODY, now=NOW
-        )
+        _, open_ = enqueue(step("done"), step("open", pool="nobody"))
         worker = make_worker()
         end(worker, *claim(worker, pools=["default"]))
         keep_house(NOW + days(91))

@@ -22,10 +22,12 @@ from tests.base import (
     break_down,
     claim,
     end,
+    enqueue,
     everything,
     fresh,
     make_worker,
     queue,
+    row,
     run_until_idle,
     seconds,
     start,
@@ -187,7 +189,7 @@ class TestLostTasks:
         (task,) = claim(worker)
         bury(worker)
         recovery.recover(NOW + seconds(70))
-        again = fresh(task)
+        again = row(task)
         assert (again.status, again.attempt, again.worker_id) == ("queued", 2, None)
         assert (again.failures, again.crashes) == (0, 1)
         assert again.available_at == NOW + seconds(70)
@@ -212,7 +214,7 @@ class TestLostTasks:
         bury(dead)
         recovery.recover(NOW)
         assert WorkerTask.objects.get(name="mine").status == "queued"
-        assert fresh(held).worker == living
+        assert row(held).worker == living
         assert end(living, held) == {held.pk}
 
     def test_a_step_that_must_not_run_twice_fails(self) -> None:
@@ -265,7 +267,7 @@ class TestLostTasks:
         assert fresh(execution).status == Execution.Status.COMPLETED
 
     def test_a_job_without_an_execution_is_recovered_too(self) -> None:
-        (task,) = WorkerTask.objects.enqueue([step("job")], initiator=SOMEBODY, now=NOW)
+        (task,) = enqueue(step("job"))
         worker = make_worker()
         claim(worker)
         bury(worker)

@@ -8,11 +8,11 @@ from functools import partial
 import pytest
 
 from activities import clock
-from activities.models import Activity
+from activities.models import Activity, OutputLine
 from execution import invoker, recovery
 from execution.invoker import Overlapping
 from execution.models import Execution, Worker, WorkerTask
-from execution.models.task import Finish
+from execution.models.attempt import Finish, Held
 from execution.recorder import Said, write
 from execution.steps.base import Outcome
 from schedules.generator import generate
@@ -260,7 +260,7 @@ def test_recovery_and_a_write_in_flight() -> None:
     recovery.recover(NOW)
     said.output("stdout", ["too late"])
     assert write([said], worker_id=worker.pk) == {task.activity_id}
-    assert [line.text for line in task.activity.output.all()] == ["in time"]
+    assert [line.text for line in OutputLine.objects.filter(activity=task.activity_id)] == ["in time"]
     assert step_statuses(execution) == {"a": ["failed_with_error", "pending"]}
     run_until_idle()
     assert violations() == []
@@ -468,13 +468,13 @@ def test_many_finishes_of_one_wide_group() -> None:
     accepted = at_once(*(partial(finish, worker, task) for worker, task in claimed))
     assert accepted == [{task.pk} for _, task in claimed]
     assert [task.name for task in claim(workers[0])] == ["last"]
-    finish(workers[0], *WorkerTask.objects.all())
+    finish(workers[0], *map(Held.of, WorkerTask.objects.all()))
     execution.refresh_from_db()
     assert execution.status == "completed"
     assert violations() == []
 
 
-def finish(worker: Worker, *tasks: WorkerTask, status: str = "complete") -> set[int]:
+def finish(worker: Worker, *tasks: Held, status: str = "complete") -> set[int]:
     finishes = [
         Finish(
             task,

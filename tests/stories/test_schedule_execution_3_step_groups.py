@@ -90,13 +90,13 @@ def test_each_task_has_an_activity_with_the_initiator_triad() -> None:
         assert activity.task_key == task.key
 
 
-@pytest.mark.parametrize("kind", ["powershell", "sql", "run_profile"])
+@pytest.mark.parametrize("kind", ["teleport", "run_profile"])
 def test_a_kind_of_step_that_does_not_exist_here_cannot_be_defined(kind: str) -> None:
     with pytest.raises(ValidationError, match="no step type"):
         make_schedule(step() | {"step_type": kind})
 
 
-@pytest.mark.parametrize("kind", ["powershell", "sql", "run_profile"])
+@pytest.mark.parametrize("kind", ["teleport", "run_profile"])
 def test_one_that_is_not_implemented_any_more_is_never_skipped_silently(kind: str) -> None:
     """The seed logs a warning and skips it: the execution would look as if all had been done."""
     schedule = make_schedule(step("a"), step("b", 1))

@@ -1,0 +1,162 @@
+"""One attempt of a task, from its claim to its end."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from activities.models import Activity, Ending
+from execution import retry
+from execution.steps.base import Isolation, Outcome, Reason, Work
+
+if TYPE_CHECKING:
+    from .task import WorkerTask
+
+
+class Held:
+    """An attempt as its worker holds it: what a row of the queue says, without being a model's instance.
+
+    Thousands are claimed in a second; building a model for each would cost more than the claim itself.
+    """
+
+    COLUMNS = (
+        "id",
+        "attempt",
+        "activity_id",
+        "execution_id",
+        "name",
+        "isolation",
+        "failures",
+        "crashes",
+        "priority",
+        "position",
+        "begun_at",
+        "step",
+    )
+
+    def __init__(self, row: tuple[Any, ...], claimed_at: datetime) -> None:
+        self.pk: int
+        self.attempt: int
+        self.activity_id: int
+        self.execution_id: int | None
+        self.name: str
+        self.isolation: Isolation
+        self.failures: int
+        self.crashes: int
+        self.begun_at: datetime | str | None
+        (
+            self.pk,
+            self.attempt,
+            self.activity_id,
+            self.execution_id,
+            self.name,
+            self.isolation,
+            self.failures,
+            self.crashes,
+            priority,
+            position,
+            self.begun_at,
+            self._step,
+        ) = row
+        self.claimed_at = claimed_at
+        self.turn = (-priority, position, self.pk)
+
+    @classmethod
+    def of(cls, task: WorkerTask) -> Held:
+        assert task.claimed_at is not None
+        return cls(tuple(getattr(task, name) for name in cls.COLUMNS), task.claimed_at)
+
+    @cached_property
+    def step(self) -> dict[str, Any]:
+        """The line of the plan; a damaged one fails as a step, not as a worker."""
+        try:
+            step = json.loads(self._step) if isinstance(self._step, str) else self._step
+        except ValueError:
+            step = None
+        return step if isinstance(step, dict) else {}
+
+    @cached_property
+    def work(self) -> Work:
+        """What the step needs to know of this attempt."""
+        step = self.step
+        return Work(
+            key=step.get("key", ""),
+            attempt=self.attempt,
+            name=self.name,
+            step_type=step.get("step_type", ""),
+            config=step.get("config", {}),
+            timeout_seconds=step.get("timeout_seconds"),
+            execution_id=self.execution_id,
+            schedule_name=step.get("schedule", ""),
+            nominal_at=step.get("nominal_at"),
+            refs=step.get("refs"),
+            time_zone=step.get("time_zone", "UTC"),
+            begun_at=None if self.begun_at is None else _instant(self.begun_at).isoformat(),
+        )
+
+
+def _instant(at: datetime | str) -> datetime:
+    """SQLite stores UTC without a zone."""
+    at = datetime.fromisoformat(at) if isinstance(at, str) else at
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Finish:
+    """One attempt as it was claimed, and how it ended."""
+
+    task: Held
+    outcome: Outcome
+
+    @classmethod
+    def lost(cls, task: Held, *, now: datetime) -> Finish:
+        return cls.unfinished(task, "lost", "worker lost", now=now)
+
+    @classmethod
+    def unfinished(cls, task: Held, reason: Reason, why: str, *, now: datetime) -> Finish:
+        """The end of an attempt whose step did not say how it ended."""
+        is_cancel = reason == "cancel"
+        began = task.claimed_at
+        outcome = Outcome(
+            status=Activity.Status.CANCELLED if is_cancel else Activity.Status.FAILED_WITH_ERROR,
+            executed_at=began,
+            # A recoverer may have read the clock before the claim that it ends.
+            finished_at=max(began, now),
+            message=why if is_cancel else "",
+            error="" if is_cancel else why,
+            interrupted=reason,
+            can_retry=True,
+        )
+        return cls(task, outcome)
+
+    def next(self, now: datetime) -> retry.Next | None:
+        """The attempt after this one, None where there is no question of one."""
+        if self.outcome.status != Activity.Status.FAILED_WITH_ERROR or self.outcome.interrupted == "cancel":
+            return None
+        budget = retry.Budget.of(self.task.failures, self.task.crashes, self.task.step)
+        if self.outcome.interrupted == "lost":
+            return retry.after_crash(budget, now=now)
+        if self.outcome.interrupted == "drain":
+            return retry.after_drain(budget, now=now)
+        return retry.after_failure(budget, can_retry=self.outcome.can_retry, now=now)
+
+    def ending(self, *, why_not: str = "", cancelled: bool = False) -> Ending:
+        outcome = self.outcome
+        status, error = outcome.status, f"{outcome.error}: {why_not}" if why_not else outcome.error
+        if cancelled and (outcome.interrupted in ("lost", "drain") or outcome.again_at):
+            status = Activity.Status.CANCELLED
+        return Ending(
+            self.task.activity_id,
+            status,
+            outcome.finished_at,
+            outcome.executed_at,
+            outcome.message,
+            error,
+            outcome.traceback,
+            outcome.result,
+            outcome.items_total,
+            outcome.items_failed,
+        )
