@@ -1,0 +1,652 @@
+"""HTTP steps against a real server: what they send, what they make of the answer, how they are stopped."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from base64 import b64encode
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from django.conf import settings
+from django.test import override_settings
+
+from execution.binding import Binding
+from execution.nursery import Nursery
+from execution.steps.base import Outcome, Work, get, perform
+from schedules.registry import ConfigError
+from tests.steps.stage import Recorder, Running, work
+from tests.steps.web_server import WebServer, connections, deaf, mute, serving
+from tests.waiting import wait_until
+
+TOKEN = "{{ secrets.token }}"
+CANARY = "c4n4ry/+ &? token"
+
+
+@pytest.fixture
+def local() -> Iterator[None]:
+    with override_settings(JIM_HTTP_ALLOW=["127.0.0.1"], JIM_HTTP_BYTES=1_000_000):
+        yield
+
+
+@pytest.fixture
+def server(local: None) -> Iterator[WebServer]:
+    with serving() as server:
+        yield server
+
+
+def call(url: str, *, timeout: float | None = None, refs: list[str] | None = None, **rest: Any) -> Work:
+    return work("http", {"url": url, **rest}, timeout_seconds=timeout, refs=refs)
+
+
+def run(nursery: Nursery, url: str, **rest: Any) -> tuple[Outcome, Recorder]:
+    sink = Recorder()
+    return perform(call(url, **rest), sink, nursery=nursery), sink
+
+
+def run_with_secret(
+    nursery: Nursery, url: str, secret: str = CANARY, **rest: Any
+) -> tuple[Outcome, Recorder]:
+    sink, binding = Recorder(), Binding(values={"secrets.token": secret}, secrets=(secret,))
+    outcome = perform(call(url, refs=["secrets.token"], **rest), sink, nursery=nursery, binding=binding)
+    return outcome, sink
+
+
+def result(outcome: Outcome) -> dict[str, Any]:
+    assert (outcome.status, outcome.error) == ("complete", "")
+    assert isinstance(outcome.result, dict)
+    return outcome.result
+
+
+class TestSuccess:
+    def test_a_request_and_its_answer(self, nursery: Nursery, server: WebServer) -> None:
+        outcome, sink = run(
+            nursery,
+            f"{server.url}/echo?region=north",
+            method="POST",
+            headers={"Content-Type": "application/json", "X-Trace": " 7 "},
+            body='{"count": 3}\n',
+        )
+        (seen,) = server.seen
+        assert (seen["method"], seen["path"], seen["body"]) == (
+            "POST",
+            "/echo?region=north",
+            '{"count": 3}\n',
+        )
+        told = result(outcome)
+        assert 0 <= told.pop("seconds") < 10
+        assert told.pop("headers").keys() == {"content-type", "date"}
+        assert told == {
+            "status": 200,
+            "url": f"{server.url}/echo",
+            "bytes": len(json.dumps(seen)),
+            "json": seen,
+        }
+        assert sink.lines("stdout") == [json.dumps(seen)]
+        (summary,) = sink.lines("log")
+        assert summary.startswith("200 OK after 0.")
+        assert summary.endswith(" bytes of application/json")
+
+    def test_what_it_says_about_itself(self, nursery: Nursery, server: WebServer) -> None:
+        given = call(f"{server.url}/echo")
+        perform(given, Recorder(), nursery=nursery)
+        assert server.seen[0]["headers"] == {
+            "host": f"127.0.0.1:{server.server_port}",
+            "accept": "*/*",
+            "accept-encoding": "gzip",
+            "user-agent": "JIM",
+            "idempotency-key": given.key,
+        }
+
+    def test_the_author_has_the_last_word_on_headers(self, nursery: Nursery, server: WebServer) -> None:
+        run(nursery, f"{server.url}/echo", headers={"idempotency-key": "mine", "USER-AGENT": "me", "X": "ü"})
+        headers = server.seen[0]["headers"]
+        assert (headers["idempotency-key"], headers["user-agent"]) == ("mine", "me")
+        assert headers["x"].encode("latin-1").decode() == "ü"
+
+    @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+    def test_every_method(self, nursery: Nursery, server: WebServer, method: str) -> None:
+        outcome, _ = run(nursery, f"{server.url}/echo", method=method)
+        assert (result(outcome)["bytes"] == 0) is (method == "HEAD")
+        assert [seen["method"] for seen in server.seen] == [method]
+
+    @pytest.mark.parametrize(
+        ("status", "expected"),
+        [
+            (200, []),
+            (204, []),
+            (299, ["2xx"]),
+            (404, [404]),
+            (418, [200, "4xx"]),
+            (302, ["3XX"]),
+            (503, ["503"]),
+        ],
+    )
+    def test_an_expected_status(
+        self, nursery: Nursery, server: WebServer, status: int, expected: list[Any]
+    ) -> None:
+        outcome, _ = run(nursery, f"{server.url}/status?is={status}", expected_status=expected)
+        assert result(outcome)["status"] == status
+
+    def test_redirects_are_followed_if_wanted(self, nursery: Nursery, server: WebServer) -> None:
+        url = f"{server.url}/redirect?to=/echo%3Fsignature=x"
+        outcome, _ = run(nursery, url, follow_redirects=True)
+        assert result(outcome)["url"] == f"{server.url}/echo", "the query may hold keys"
+
+    def test_a_redirect_that_is_expected_tells_where_to(self, nursery: Nursery, server: WebServer) -> None:
+        outcome, _ = run(nursery, f"{server.url}/redirect?to=/echo", expected_status=[302])
+        assert result(outcome)["headers"]["location"] == "/echo"
+        assert len(server.seen) == 1
+
+    def test_many_at_once(self, nursery: Nursery, server: WebServer) -> None:
+        running = [Running(nursery, call(f"{server.url}/status?is={200 + n}")) for n in range(20)]
+        assert [result(each.outcome)["status"] for each in running] == [200 + n for n in range(20)]
+
+
+class TestOutput:
+    @pytest.mark.parametrize(
+        ("body", "type", "lines"),
+        [
+            (b"one\ntwo\r\n\nfour", "text/plain", ["one", "two", "", "four"]),
+            ("größe".encode(), "text/plain; charset=utf-8", ["größe"]),
+            ("größe".encode(), "text/plain", ["größe"]),
+            ("größe".encode("latin-1"), "text/html; charset=ISO-8859-1", ["größe"]),
+            ("größe".encode("latin-1"), "text/html", ["gr��e"]),
+            ("größe".encode("utf-16"), 'text/csv; charset="utf-16"', ["größe"]),
+            ("日本".encode("shift_jis"), "text/plain;charset=Shift_JIS;x=y", ["日本"]),
+            (b"plain", "text/plain; charset=iso-8859-99", ["plain"]),
+            (b"plain", "text/plain; charset=rot13", ["plain"]),
+            (b"plain", "text/plain; charset=punycode", ["plain"]),
+            (b"plain", "text/plain; charset=\\0\\0", ["plain"]),
+            (b"a\0b\x1b[31m", "text/plain", ["a�b\x1b[31m"]),
+            (b"<a/>", "application/atom+xml", ["<a/>"]),
+            (b"<script>", "text/html", ["<script>"]),
+            (b"no type", "", ["no type"]),
+            (b"\x89PNG\r\n\0", "", []),
+            (b"%PDF-1.7", "application/pdf", []),
+            (b"\x89PNG", "image/png", []),
+        ],
+    )
+    def test_text_is_shown_as_text(
+        self, nursery: Nursery, server: WebServer, body: bytes, type: str, lines: list[str]
+    ) -> None:
+        url = f"{server.url}/typed?type={quote(type)}"
+        outcome, sink = run(nursery, url, method="POST", body=body.hex())
+        assert outcome.status == "complete"
+        assert sink.lines("stdout") == lines
+        assert sink.lines("log")[0].endswith("which is not shown") is (not lines)
+
+    def test_nothing_to_show(self, nursery: Nursery, server: WebServer) -> None:
+        _, sink = run(nursery, f"{server.url}/status?is=204")
+        assert [line for line in sink.lines("log") if line.endswith(": no content")]
+        assert sink.lines("stdout") == []
+
+    def test_the_beginning_of_a_long_answer(self, nursery: Nursery, server: WebServer) -> None:
+        outcome, sink = run(nursery, f"{server.url}/sized?bytes=900000")
+        assert result(outcome)["bytes"] == 900_000
+        assert sum(map(len, sink.lines("stdout"))) == 65_536
+        assert max(map(len, sink.lines("stdout"))) <= 8_192
+        assert sink.lines("log")[0].endswith("900,000 bytes of text/plain")
+        assert sink.said[-1] == ("log", "… (the rest is not shown)")
+
+    def test_what_was_packed_in_an_unknown_way_is_not_shown(
+        self, nursery: Nursery, server: WebServer
+    ) -> None:
+        outcome, sink = run(nursery, f"{server.url}/nested-bomb")
+        assert result(outcome)["status"] == 200
+        assert sink.lines("stdout") == []
+
+    @pytest.mark.parametrize(
+        ("body", "type", "found"),
+        [
+            (b'{"a": [1, null, "\xc3\xbc"]}', "application/json", {"a": [1, None, "ü"]}),
+            (b"\xef\xbb\xbf[1]", "application/json; charset=utf-8", [1]),
+            ('"ü"'.encode("utf-16"), "application/json", "ü"),
+            (b'{"type": "about:blank"}', "application/problem+json", {"type": "about:blank"}),
+            (b'"a\\u0000b\\ud800"', "application/json", "a�b�"),
+            (b"null", "application/json", None),
+            (b"0", "text/json", 0),
+        ],
+    )
+    def test_json_is_in_the_result(
+        self, nursery: Nursery, server: WebServer, body: bytes, type: str, found: object
+    ) -> None:
+        url = f"{server.url}/typed?type={quote(type)}"
+        outcome, _ = run(nursery, url, method="POST", body=body.hex())
+        assert result(outcome)["json"] == found
+
+    @pytest.mark.parametrize(
+        ("body", "type"),
+        [
+            (b"{not json}", "application/json"),
+            (b"", "application/json"),
+            (b"NaN", "application/json"),
+            (b"[Infinity]", "application/json"),
+            (b"1e999", "application/json"),
+            (b"9" * 5_000, "application/json"),
+            (b"[" * 3_000 + b"]" * 3_000, "application/json"),
+            (b'{"a":' * 700 + b"1" + b"}" * 700, "application/json"),
+            (b'"\xff"', "application/json"),
+            (b"{}", "text/plain"),
+        ],
+        ids=lambda value: str(value)[:20],
+    )
+    def test_what_is_no_json_or_cannot_be_stored_is_left_out(
+        self, nursery: Nursery, server: WebServer, body: bytes, type: str
+    ) -> None:
+        url = f"{server.url}/typed?type={quote(type)}"
+        outcome, _ = run(nursery, url, method="POST", body=body.hex())
+        assert "json" not in result(outcome)
+
+    @pytest.mark.parametrize("size", [140_000, 100_000])
+    def test_large_json_is_left_out(self, nursery: Nursery, server: WebServer, size: int) -> None:
+        outcome, _ = run(nursery, f"{server.url}/numbers?bytes={size}")
+        assert (result(outcome)["bytes"], "json" in result(outcome)) == (size, size < 140_000)
+
+    def test_long_headers_are_cut(self, nursery: Nursery, server: WebServer) -> None:
+        outcome, _ = run(nursery, f"{server.url}/redirect?to=/{'x' * 7_000}", expected_status=[302])
+        assert len(result(outcome)["headers"]["location"]) == 2_000
+
+
+class TestFailure:
+    @pytest.mark.parametrize(
+        ("status", "named", "can_retry"),
+        [
+            *((status, str(status), True) for status in (408, 425, 429, 500, 502, 503, 504, 599)),
+            *((status, str(status), False) for status in (301, 304, 400, 401, 403, 404, 409, 422)),
+            (404, "404 Not Found", False),
+            (503, "503 Service Unavailable", True),
+        ],
+    )
+    def test_an_unexpected_status(
+        self, nursery: Nursery, server: WebServer, status: int, named: str, can_retry: bool
+    ) -> None:
+        outcome, sink = run(nursery, f"{server.url}/status?is={status}")
+        assert (outcome.status, outcome.can_retry, outcome.traceback) == ("failed_with_error", can_retry, "")
+        assert outcome.error.startswith(f"the answer was {named}")
+        assert outcome.error.endswith(", not 2xx")
+        assert sink.lines("stdout") == ([] if status == 304 else [f"this is {status}"])
+
+    def test_success_can_be_a_failure(self, nursery: Nursery, server: WebServer) -> None:
+        outcome, _ = run(nursery, f"{server.url}/status?is=200", expected_status=[201, "3xx"])
+        assert (outcome.error, outcome.can_retry) == ("the answer was 200 OK, not 201 or 3xx", False)
+
+    @pytest.mark.parametrize(
+        ("path", "words", "can_retry"),
+        [
+            ("drop", "Server disconnected without sending a response", True),
+            ("cut", "received 10 bytes, expected 1000", True),
+            ("garbage", "no proper answer from 127.0.0.1", True),
+            ("huge", "the answer is longer than 1,000,000 bytes of JIM_HTTP_BYTES", False),
+            ("bomb", "the answer is longer than 1,000,000 bytes of JIM_HTTP_BYTES", False),
+            ("loop", "was redirected more than 5 times", False),
+            ("redirect?to=http://169.254.169.254/", "169.254.169.254 leads to an address that is not", False),
+        ],
+    )
+    def test_no_answer(
+        self, nursery: Nursery, server: WebServer, path: str, words: str, can_retry: bool
+    ) -> None:
+        outcome, _ = run(nursery, f"{server.url}/{path}", follow_redirects=True)
+        assert (outcome.status, outcome.can_retry, outcome.traceback) == ("failed_with_error", can_retry, "")
+        assert words in outcome.error
+
+    def test_a_closed_port(self, nursery: Nursery, local: None) -> None:
+        with serving() as server:
+            port = server.server_port
+        outcome, _ = run(nursery, f"http://127.0.0.1:{port}/")
+        assert outcome.error == "cannot connect to 127.0.0.1: Connection refused"
+        assert outcome.can_retry
+
+    def test_an_address_that_is_no_longer_allowed(self, nursery: Nursery) -> None:
+        outcome, _ = run(nursery, "http://127.0.0.1/")
+        assert "url: 127.0.0.1 leads to an address that is not public" in outcome.error
+        assert not outcome.can_retry
+
+
+class TestBeingStopped:
+    @pytest.mark.parametrize("path", ["silence", "slow-body", "slow-unmeasured", "drip", "drip-head"])
+    def test_a_timeout_in_the_middle_of_the_answer(
+        self, nursery: Nursery, server: WebServer, path: str
+    ) -> None:
+        outcome, _ = run(nursery, f"{server.url}/{path}", timeout=0.2)
+        assert (outcome.status, outcome.error) == ("failed_with_error", "timed out after 0.2 s")
+        assert (outcome.interrupted, outcome.can_retry) == ("timeout", True)
+
+    @pytest.mark.parametrize("scheme", ["http", "https"])
+    def test_a_timeout_before_there_is_a_connection(self, nursery: Nursery, local: None, scheme: str) -> None:
+        with deaf() if scheme == "http" else mute() as port:
+            outcome, _ = run(nursery, f"{scheme}://127.0.0.1:{port}/", timeout=0.2)
+        assert (outcome.error, outcome.interrupted) == ("timed out after 0.2 s", "timeout")
+
+    @pytest.mark.parametrize(
+        ("reason", "status", "words"),
+        [
+            ("cancel", "cancelled", "cancelled"),
+            ("drain", "failed_with_error", "worker stopped"),
+            ("lost", "failed_with_error", "worker lost its lease"),
+        ],
+    )
+    @pytest.mark.parametrize("path", ["silence", "slow-unmeasured"])
+    def test_an_interrupt_in_the_middle_of_the_answer(
+        self, nursery: Nursery, server: WebServer, path: str, reason: str, status: str, words: str
+    ) -> None:
+        running = Running(nursery, call(f"{server.url}/{path}"))
+        wait_until(lambda: server.seen)
+        running.interrupt(reason)
+        outcome = running.outcome
+        assert (outcome.status, outcome.message + outcome.error) == (status, words)
+        assert (outcome.interrupted, outcome.traceback) == (reason, "")
+
+    @pytest.mark.parametrize(("scheme", "state"), [("http", "connecting"), ("https", "connected")])
+    def test_a_cancel_before_there_is_a_connection(
+        self, nursery: Nursery, local: None, scheme: str, state: str
+    ) -> None:
+        with deaf() if scheme == "http" else mute() as port:
+            running = Running(nursery, call(f"{scheme}://127.0.0.1:{port}/"))
+            wait_until(lambda: state in connections(port))
+            running.interrupt("cancel")
+            assert running.outcome.status == "cancelled"
+
+    def test_an_interrupt_after_the_answer_changes_nothing(self, nursery: Nursery, server: WebServer) -> None:
+        class Late(Recorder):
+            def output(self, stream: str, lines: list[str]) -> None:
+                running.interrupt("cancel")
+                super().output(stream, lines)
+
+        running = Running(nursery, call(f"{server.url}/echo"), Late())
+        assert (running.outcome.status, running.outcome.interrupted) == ("complete", None)
+
+
+class TestSecrets:
+    def test_a_bearer_token(self, nursery: Nursery, server: WebServer) -> None:
+        outcome, sink = run_with_secret(
+            nursery, f"{server.url}/echo", authentication="bearer", credential=TOKEN
+        )
+        assert server.seen[0]["headers"]["authorization"] == f"Bearer {CANARY}"
+        hidden(outcome, sink)
+
+    def test_a_user_name_and_a_password(self, nursery: Nursery, server: WebServer) -> None:
+        outcome, sink = run_with_secret(
+            nursery, f"{server.url}/echo", authentication="basic", username="jö", credential=TOKEN
+        )
+        pair = b64encode(f"jö:{CANARY}".encode()).decode()
+        assert server.seen[0]["headers"]["authorization"] == f"Basic {pair}"
+        hidden(outcome, sink)
+        assert pair[8:-4] not in str((outcome, sink.said))
+
+    def test_in_header_body_and_url(self, nursery: Nursery, server: WebServer) -> None:
+        outcome, sink = run_with_secret(
+            nursery,
+            f"{server.url}/echo?key={TOKEN}",
+            "c4n4ry-token",
+            method="POST",
+            headers={"X-Api-Key": TOKEN, "X-Plain": "x"},
+            body=f"key={TOKEN}",
+        )
+        seen = server.seen[0]
+        assert (seen["headers"]["x-api-key"], seen["body"]) == ("c4n4ry-token", "key=c4n4ry-token")
+        assert seen["path"] == "/echo?key=c4n4ry-token"
+        hidden(outcome, sink)
+
+    @pytest.mark.parametrize(
+        ("length", "encoding"),
+        [(65_536, "utf-8"), (128 * 1024, "utf-8"), (64 * 1024, "utf-16-le"), (32 * 1024, "utf-16-le")],
+    )
+    def test_half_a_one_at_the_end_of_an_excerpt(
+        self, nursery: Nursery, server: WebServer, length: int, encoding: str
+    ) -> None:
+        server.stored = ("." * (length - 6) + CANARY + "." * 100_000).encode(encoding)
+        outcome, sink = run_with_secret(
+            nursery, f"{server.url}/stored?charset={encoding}", headers={"X-Api-Key": TOKEN}
+        )
+        hidden(outcome, sink)
+        assert sum(map(len, sink.lines("stdout"))) >= 48_000
+        assert set("".join(sink.lines("stdout"))) <= {".", "•"}
+
+    def test_a_failure_does_not_tell_it(self, nursery: Nursery, server: WebServer) -> None:
+        for path in (f"garbage?{TOKEN}", f"status?is=500&x={TOKEN}"):
+            outcome, sink = run_with_secret(nursery, f"{server.url}/{path}", "c4n4ry-token")
+            assert outcome.status == "failed_with_error"
+            hidden(outcome, sink)
+
+    @pytest.mark.parametrize("secret", ["two\nlines", "a\x00b", "bell\x07"])
+    def test_a_secret_that_no_header_can_carry(
+        self, nursery: Nursery, server: WebServer, secret: str
+    ) -> None:
+        for rest in ({"authentication": "bearer", "credential": TOKEN}, {"headers": {"X-Api-Key": TOKEN}}):
+            outcome, _ = run_with_secret(nursery, f"{server.url}/echo", secret, **rest)
+            assert (outcome.status, outcome.can_retry) == ("failed_with_error", False)
+            assert secret not in outcome.error
+        assert server.seen == []
+
+    def test_one_that_was_pasted_with_its_line_end(self, nursery: Nursery, server: WebServer) -> None:
+        run_with_secret(nursery, f"{server.url}/echo", "tok-123\n", authentication="bearer", credential=TOKEN)
+        assert server.seen[0]["headers"]["authorization"] == "Bearer tok-123"
+
+    def test_braces_in_a_secret_are_only_braces(self, nursery: Nursery, server: WebServer) -> None:
+        run_with_secret(
+            nursery, f"{server.url}/echo", "{{ secrets.other }}", authentication="bearer", credential=TOKEN
+        )
+        assert server.seen[0]["headers"]["authorization"] == "Bearer {{ secrets.other }}"
+
+
+def hidden(outcome: Outcome, sink: Recorder) -> None:
+    told = str((outcome, sink.said))
+    assert "c4n4ry" not in told
+    assert quote(CANARY) not in told
+    assert b64encode(CANARY.encode()).decode()[:-3] not in told
+
+
+GOOD = {"url": "https://shop.example/"}
+
+
+def test_the_canonical_config() -> None:
+    assert get("http").clean({"url": " https://shop.example/ "}) == {
+        "method": "GET",
+        "url": "https://shop.example/",
+        "headers": {},
+        "body": "",
+        "authentication": "none",
+        "username": "",
+        "credential": "",
+        "expected_status": [],
+        "follow_redirects": False,
+    }
+    whole = {
+        "method": "PATCH",
+        "url": "https://shop.example/a?b=c#d",
+        "headers": {"X-Own": "7", "Authorization-Info": "x"},
+        "body": " as it is\n",
+        "authentication": "basic",
+        "username": "jim",
+        "credential": TOKEN,
+        "expected_status": [200, "204", "3xx"],
+        "follow_redirects": True,
+    }
+    assert get("http").clean(whole) == whole
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        {"url": "{{ steps.find.result.url }}"},
+        {"url": "http://{{ steps.find.result.host }}:80/a b"},
+        {
+            "headers": {
+                "X": "{{ nominal_time }}",
+                "Authorization": "Bearer {{ steps.login.result.json.token }}",
+            }
+        },
+        {"headers": "{{ steps.find.result.headers }}"},
+        {"method": "PUT", "body": "{{ steps.find.result }}"},
+        {"expected_status": ["{{ steps.find.result.status }}"]},
+        {"expected_status": "{{ steps.find.result.statuses }}"},
+        {"follow_redirects": "{{ steps.find.result.follow }}"},
+        {"authentication": "basic", "username": "{{ secrets.user }}", "credential": "{{secrets.password}}"},
+        {"authentication": "bearer", "credential": ' {{ secrets."a name" }} '},
+    ],
+)
+def test_placeholders_wait_for_their_values(rest: dict[str, Any]) -> None:
+    assert get("http").clean(GOOD | rest)
+
+
+@pytest.mark.parametrize(
+    ("rest", "field", "words"),
+    [
+        ({"url": ""}, "url", "is required: such as https://shop.example/api/orders"),
+        ({"url": "shop.example"}, "url", "must be a whole address that begins with http:// or https://"),
+        ({"url": "file:///etc/passwd"}, "url", "must be a whole address"),
+        ({"url": "ftp://shop.example/"}, "url", "must be a whole address"),
+        ({"url": "http://me:word@shop.example/"}, "url", "must hold neither user name nor password"),
+        ({"url": "http://shop.example:0/"}, "url", "port 0 cannot be called"),
+        ({"url": "http://shop.example:70000/"}, "url", "Port out of range"),
+        ({"url": "http://shop.example/a b"}, "url", "contains a space, a control character or a backslash"),
+        ({"url": "http://shop.example/\r\nX: y"}, "url", "contains a space, a control character"),
+        ({"url": "http://127.0.0.1/"}, "url", "127.0.0.1 leads to an address that is not public"),
+        ({"url": "http://127.1/"}, "url", "is not public; the setting JIM_HTTP_ALLOW can allow it"),
+        ({"url": "http://0x7f000001/"}, "url", "is not public"),
+        ({"url": "http://2852039166/"}, "url", "is not public"),
+        ({"url": "http://[::ffff:169.254.169.254]/"}, "url", "is not public"),
+        ({"url": "http://10.0.0.1/"}, "url", "is not public"),
+        ({"url": ["http://shop.example/"]}, "url", "must be text"),
+        (
+            {"method": "FOO"},
+            "method",
+            "must be one of GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, not 'FOO'",
+        ),
+        ({"method": "get"}, "method", "must be one of GET"),
+        ({"method": "CONNECT"}, "method", "must be one of GET"),
+        ({"method": "{{ steps.a.result }}"}, "method", "must be one of GET"),
+        ({"headers": "Accept: text/plain"}, "headers", "must be an object of names and values"),
+        ({"headers": ["Accept"]}, "headers", "must be an object of names and values"),
+        ({"headers": {"": "x"}}, "headers", "'' is not the name of a header; use letters, digits and -"),
+        ({"headers": {"X Y": "x"}}, "headers", "is not the name of a header"),
+        ({"headers": {"X:": "x"}}, "headers", "is not the name of a header"),
+        ({"headers": {"X\r\nY": "x"}}, "headers", "is not the name of a header"),
+        ({"headers": {"Ä": "x"}}, "headers", "is not the name of a header"),
+        ({"headers": {"X": "a\r\nY: b"}}, "headers", "the value of X must be one line, without control char"),
+        ({"headers": {"X": "a\nb"}}, "headers", "the value of X must be one line"),
+        ({"headers": {"X": "a\x7f"}}, "headers", "the value of X must be one line"),
+        ({"headers": {"X": 7}}, "headers", "the value of X must be text: put it in quotes"),
+        ({"headers": {"X": None}}, "headers", "the value of X must be text"),
+        ({"headers": {"X": ["a"]}}, "headers", "the value of X must be text"),
+        ({"headers": {"X": "a\0"}}, "headers", "contains NUL"),
+        ({"headers": {"x-a": "1", "X-A": "2"}}, "headers", "a name is given twice"),
+        *(
+            ({"headers": {name: "x"}}, "headers", f"{name} may not be set")
+            for name in (
+                *("Host", "content-length", "Transfer-Encoding", "CONNECTION", "Upgrade", "TE", "Trailer"),
+                *("Keep-Alive", "Proxy-Authorization", "Proxy-Connection"),
+            )
+        ),
+        *(
+            (
+                {"headers": {name: "hunter2"}},
+                "headers",
+                f"the value of {name} must not be written down: use a se",
+            )
+            for name in ("Authorization", "cookie", "X-Api-Key", "ApiKey", "X-Auth-Token")
+        ),
+        (
+            {"headers": {"Authorization": TOKEN}, "authentication": "bearer", "credential": TOKEN},
+            "headers",
+            "leave Authorization out: it is what authentication sends",
+        ),
+        ({"body": "x"}, "body", "GET requests have none: leave it empty, or choose POST, PUT or PATCH"),
+        ({"body": "{{ steps.a.result }}", "method": "HEAD"}, "body", "HEAD requests have none"),
+        ({"body": {"a": 1}, "method": "POST"}, "body", "must be text"),
+        ({"authentication": "digest"}, "authentication", "must be one of none, bearer, basic"),
+        ({"authentication": "bearer"}, "credential", "must be one secret, by its name: {{ secrets.NAME }}"),
+        (
+            {"authentication": "bearer", "credential": "hunter2"},
+            "credential",
+            "must be one secret, by its name",
+        ),
+        ({"authentication": "bearer", "credential": f"x{TOKEN}"}, "credential", "must be one secret"),
+        ({"authentication": "bearer", "credential": TOKEN * 2}, "credential", "must be one secret"),
+        (
+            {"authentication": "bearer", "credential": "{{ nominal_time }}"},
+            "credential",
+            "must be one secret",
+        ),
+        ({"authentication": "bearer", "credential": "{{ secrets.a.b }}"}, "credential", "name of one secret"),
+        ({"authentication": "bearer", "credential": "{{ secrets.a"}, "credential", "is not closed"),
+        (
+            {"authentication": "basic", "credential": TOKEN},
+            "username",
+            "is required for basic authentication",
+        ),
+        (
+            {"authentication": "basic", "credential": TOKEN, "username": "a:b"},
+            "username",
+            "must not contain a colon: that is where the password begins",
+        ),
+        ({"username": "me"}, "username", "is for basic authentication: choose that, or leave it empty"),
+        (
+            {"credential": TOKEN},
+            "credential",
+            "is for bearer and basic authentication: choose one, or leave it",
+        ),
+        *(
+            (
+                {"expected_status": [status]},
+                "expected_status",
+                "is not a status; write one from 100 to 599, or",
+            )
+            for status in (
+                99,
+                600,
+                2000,
+                0,
+                -200,
+                200.5,
+                True,
+                None,
+                "9xx",
+                "abc",
+                "2x",
+                "20",
+                "",
+                " 200",
+                [200],
+            )
+        ),
+        ({"expected_status": 200}, "expected_status", "must be a list"),
+        ({"expected_status": "2xx"}, "expected_status", "must be a list"),
+        ({"follow_redirects": 1}, "follow_redirects", "must be true or false"),
+        ({"follow_redirects": "yes"}, "follow_redirects", "must be true or false"),
+        ({"verify": False}, "verify", "is not a setting of http steps; they have method, url, headers"),
+        ({"timeout": 5}, "timeout", "is not a setting of http steps"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_bad_config(rest: dict[str, Any], field: str, words: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        get("http").clean(GOOD | rest)
+    assert list(raised.value.errors) == [field]
+    assert words in raised.value.errors[field]
+    assert "hunter2" not in str(raised.value)
+
+
+def test_it_needs_no_permission_for_code_and_describes_its_form() -> None:
+    step_type = get("http")
+    assert not step_type.needs_code_permission
+    assert step_type.isolation(step_type.clean(GOOD)) == "thread"
+    assert all(field.label for field in step_type.fields)
+
+
+@pytest.mark.serial
+def test_a_worker_loads_the_client_with_the_first_request() -> None:
+    """It costs every process several megabytes."""
+    program = (
+        "import django, sys; django.setup(); from execution.steps.base import get; "
+        "get('http').clean({'url': 'https://shop.example/'}); "
+        "print(*({'httpx2', 'httpcore2', 'execution.outgoing'} & set(sys.modules)))"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program], cwd=settings.BASE_DIR, capture_output=True, text=True, check=True
+    )
+    assert told.stdout == "\n"

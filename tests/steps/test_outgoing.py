@@ -1,0 +1,734 @@
+"""Outgoing calls: where they may lead, and that nothing can hold them."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from django.core.exceptions import ImproperlyConfigured
+from django.test import override_settings
+
+from execution.addresses import address_complaint, url_complaint
+from execution.outgoing import Answer, Call, Request
+from execution.wire import CallFailed
+from jimsite import environment
+from jimsite.logs import logging_config
+from tests.steps.web_server import WebServer, connections, deaf, mute, serving
+from tests.waiting import wait_until
+
+NOT_PUBLIC = [
+    "0.0.0.0", "0.1.2.3", "10.0.0.1", "100.64.0.1", "100.127.255.255", "127.0.0.1", "127.255.255.254",
+    "169.254.169.254", "172.16.0.1", "192.0.0.1", "192.0.0.9", "192.0.2.1", "192.88.99.1", "192.168.0.1",
+    "198.18.0.1", "198.51.100.1", "203.0.113.1", "224.0.0.1", "239.255.255.255", "240.0.0.1",
+    "255.255.255.255",
+    "::", "::1", "::127.0.0.1", "::ffff:127.0.0.1", "::ffff:169.254.169.254", "::ffff:0:127.0.0.1",
+    "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "64:ff9b:1::1", "100::1", "2001::1", "2001:db8::1",
+    "2002:7f00:1::", "2002:a00:1::1", "3fff::1", "4000::1", "5f00::1", "fc00::1", "fd00::1", "fe80::1",
+    "fe80::1%eth0", "fec0::1", "ff02::1", "ff0e::1",
+]  # fmt: skip
+PUBLIC = [
+    "1.1.1.1", "8.8.8.8", "100.63.255.255", "100.128.0.1", "172.32.0.1", "192.169.0.1", "223.255.255.254",
+    "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808", "2002:808:808::1",
+]  # fmt: skip
+
+
+@pytest.fixture
+def local() -> Iterator[None]:
+    with override_settings(JIM_HTTP_ALLOW=["127.0.0.1"], JIM_HTTP_BYTES=100_000):
+        yield
+
+
+@pytest.fixture
+def server(local: None) -> Iterator[WebServer]:
+    with serving() as server:
+        yield server
+
+
+class Names:
+    """A resolver that gives its answers one after the other, and the last one for ever."""
+
+    def __init__(self, *answers: list[str] | Exception) -> None:
+        self.answers = list(answers)
+        self.asked: list[str] = []
+
+    def __call__(self, host: str, port: int) -> list[str]:
+        self.asked.append(host)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def get(url: str, *, follow_redirects: bool = True, **rest: Any) -> Answer:
+    return Call(**rest).send(Request(method="GET", url=url, headers={}), follow_redirects=follow_redirects)
+
+
+def refusal(url: str, **rest: Any) -> str:
+    """Why the call fails for good."""
+    with pytest.raises(CallFailed) as raised:
+        get(url, **rest)
+    assert raised.value.can_retry is False
+    return str(raised.value)
+
+
+def failure(url: str, **rest: Any) -> str:
+    """Why the call fails this time."""
+    with pytest.raises(CallFailed) as raised:
+        get(url, **rest)
+    assert raised.value.can_retry is True
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("address", NOT_PUBLIC)
+def test_what_is_not_public_is_refused_behind_a_name(address: str) -> None:
+    names = Names([address])
+    words = refusal("http://innocent.example/", resolve=names)
+    assert "innocent.example leads to an address that is not public" in words
+    assert "JIM_HTTP_ALLOW can allow it" in words
+    assert address not in words.replace("innocent.example", ""), "what names lead to is not told"
+    assert names.asked == ["innocent.example"]
+
+
+@pytest.mark.parametrize("address", NOT_PUBLIC)
+def test_what_is_not_public_is_refused_as_it_is_written(address: str) -> None:
+    host = f"[{address}]" if ":" in address else address
+    assert "is not public" in url_complaint(f"http://{host}/")
+    assert "is not public" in url_complaint(f"https://{host}:8443/path")
+
+
+@pytest.mark.parametrize("address", PUBLIC)
+def test_what_is_public_may_be_called(address: str) -> None:
+    host = f"[{address}]" if ":" in address else address
+    assert url_complaint(f"http://{host}/") == ""
+    assert address_complaint("shop.example", ip_address(address)) == ""
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.1",
+        "127.0.1",
+        "0x7f000001",
+        "0x7F.1",
+        "2130706433",
+        "017700000001",
+        "0177.0.0.1",
+        "2852039166",
+        "0",
+    ],
+)
+def test_unusual_ways_to_write_an_address_are_seen_through(host: str) -> None:
+    assert "is not public" in url_complaint(f"http://{host}/")
+    assert "refused: " in refusal(f"http://{host}/")
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST", "127。0。0。1", "①②⑦.0.0.1"])
+def test_names_of_this_host_are_refused(host: str) -> None:
+    assert "refused" in refusal(f"http://{host}/")
+
+
+def test_one_bad_address_among_good_ones_is_enough(server: WebServer) -> None:
+    names = Names(["127.0.0.1", "10.0.0.1"])
+    assert "is not public" in refusal(f"{server.url_of('two.example')}/echo", resolve=names)
+    assert server.seen == []
+
+
+def test_the_address_that_was_checked_is_the_one_that_is_called(server: WebServer) -> None:
+    names = Names(["127.0.0.1"], ["169.254.169.254"])
+    answer = get(f"{server.url_of('rebinding.example')}/echo", resolve=names)
+    assert answer.status == 200
+    assert names.asked == ["rebinding.example"]
+    assert server.seen[0]["headers"]["host"] == f"rebinding.example:{server.server_port}"
+
+
+def test_each_redirect_is_looked_up_and_checked_anew(server: WebServer) -> None:
+    names = Names(["127.0.0.1"], ["169.254.169.254"])
+    words = refusal(f"{server.url_of('rebinding.example')}/redirect?to=/echo", resolve=names)
+    assert "is not public" in words
+    assert server.paths() == ["GET /redirect?to=/echo"]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "host", "address", "may"),
+    [
+        ("10.0.0.0/8", "a.example", "10.1.2.3", True),
+        ("10.0.0.0/8", "a.example", "::ffff:10.1.2.3", True),
+        ("10.0.0.0/8", "a.example", "64:ff9b::a01:203", True),
+        ("10.0.0.0/8", "a.example", "11.0.0.1", True),
+        ("10.0.0.0/8", "a.example", "192.168.0.1", False),
+        ("10.0.0.1", "a.example", "10.0.0.2", False),
+        ("fd00::/8", "a.example", "fd12::1", True),
+        ("fd00::/8", "a.example", "fe80::1", False),
+        ("::1", "a.example", "::1", True),
+        ("::ffff:10.0.0.1", "a.example", "::ffff:10.0.0.1", True),
+        ("intranet.example", "intranet.example", "10.1.2.3", True),
+        ("Intranet.Example", "INTRANET.example.", "10.1.2.3", True),
+        ("intranet.example", "other.example", "10.1.2.3", False),
+        ("intranet.example", "a.intranet.example", "10.1.2.3", False),
+        ("intranet.example", "intranet.example.evil.example", "10.1.2.3", False),
+        ("example", "intranet.example", "10.1.2.3", False),
+    ],
+)
+def test_the_administrator_can_allow_places(allowed: str, host: str, address: str, may: bool) -> None:
+    with override_settings(JIM_HTTP_ALLOW=[allowed]):
+        assert (address_complaint(host, ip_address(address)) == "") is may
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("", "must be a whole address that begins with http:// or https://"),
+        ("shop.example", "must be a whole address"),
+        ("//shop.example/", "must be a whole address"),
+        ("shop.example:80/", "must be a whole address"),
+        ("file:///etc/passwd", "must be a whole address"),
+        ("ftp://shop.example/", "must be a whole address"),
+        ("gopher://shop.example:6379/_FLUSHALL", "must be a whole address"),
+        ("javascript:alert(1)", "must be a whole address"),
+        ("http://", "must be a whole address"),
+        ("http:///path", "must be a whole address"),
+        ("http://:80/", "must be a whole address"),
+        ("http:shop.example/", "must be a whole address"),
+        (
+            "http://me@shop.example/",
+            "must hold neither user name nor password; use authentication and a secret",
+        ),
+        ("http://me:word@shop.example/", "must hold neither user name nor password"),
+        ("http://@shop.example/", "must hold neither user name nor password"),
+        ("http://8.8.8.8@127.0.0.1/", "must hold neither user name nor password"),
+        ("http://shop.example:0/", "port 0 cannot be called; leave it out or use one from 1 to 65535"),
+        ("http://shop.example:70000/", "Port out of range 0-65535"),
+        ("http://shop.example:-1/", "cannot be read"),
+        ("http://shop.example:8x/", "cannot be read"),
+        ("http://shop.example:80:90/", "cannot be read"),
+        ("http://shop.example:٨٠/", "cannot be read"),
+        (
+            "http://shop.example/a b",
+            "contains a space, a control character or a backslash; write it percent-enc",
+        ),
+        (" http://shop.example/", "contains a space"),
+        ("http://shop.example/\tx", "contains a space"),
+        ("http://shop.example/\r\nX: y", "contains a space"),
+        ("http://shop.example/\u2028", "contains a space"),
+        ("http://shop.example/\x7f", "contains a space"),
+        ("http://shop.example\\@127.0.0.1/", "a backslash"),
+        ("http://shop%2eexample/", "is not the name or the address of a host"),
+        ("http://%31%32%37.0.0.1/", "is not the name or the address of a host"),
+        ("http://shop,example/", "is not the name or the address of a host"),
+        ("http://[::1/", "cannot be read"),
+        ("http://[zz]/", "cannot be read|is not the name"),
+        ("http://[v1.x]/", "cannot be read|is not the name"),
+        ("http://shop.example/" + "x" * 8_000, "is longer than 8,000 characters; send the data in the body"),
+    ],
+)
+def test_what_is_no_address_to_call(url: str, words: str) -> None:
+    complaint = url_complaint(url)
+    assert any(each in complaint for each in words.split("|")), complaint
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://shop.example",
+        "HTTPS://Shop.Example:8443/a/b;c?d=e&f#g",
+        "http://shop.example:/",
+        "http://münchen.example/straße?größe=1",
+        "http://under_score.intern.example/",
+        "http://8.8.8.8:65535/{x}|y",
+    ],
+)
+def test_what_is_an_address_to_call(url: str) -> None:
+    assert url_complaint(url) == ""
+
+
+def test_ports_can_be_limited() -> None:
+    with override_settings(JIM_HTTP_PORTS=[443, 8443]):
+        assert url_complaint("https://shop.example/") == ""
+        assert url_complaint("http://shop.example:8443/") == ""
+        assert "port 80 is not among those that may be called: 443, 8443" in url_complaint(
+            "http://shop.example/"
+        )
+        assert "port 22 is not among" in refusal("http://shop.example:22/", resolve=Names(["8.8.8.8"]))
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("10.0.0.0/33", "'10.0.0.0/33' does not appear to be an IPv4 or IPv6 network"),
+        ("10.0.0.1/8", "10.0.0.1/8 has host bits set"),
+        ("10.0.0", "does not appear to be"),
+        ("10.0.0.*", "does not appear to be"),
+        ("intranet.example:80", "it is no name of a host either"),
+        ("http://intranet.example", "it is no name of a host either"),
+        ("[::1]", "it is no name of a host either"),
+    ],
+)
+def test_a_wrong_list_of_places_stops_the_start(
+    monkeypatch: pytest.MonkeyPatch, value: str, words: str
+) -> None:
+    monkeypatch.setenv("JIM_HTTP_ALLOW", f"shop.example, {value}")
+    with pytest.raises(ImproperlyConfigured) as raised:
+        environment.places("JIM_HTTP_ALLOW")
+    assert "JIM_HTTP_ALLOW: " in str(raised.value)
+    assert words in str(raised.value)
+
+
+@pytest.mark.parametrize("value", ["0", "65536", "http", "-1", "8 0", "٨٠", "065535000", "9" * 5_000])
+def test_a_wrong_list_of_ports_stops_the_start(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("JIM_HTTP_PORTS", f"80,{value}")
+    with pytest.raises(ImproperlyConfigured, match="is not a port from 1 to 65535"):
+        environment.ports("JIM_HTTP_PORTS")
+
+
+def test_lists_of_places_and_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JIM_HTTP_ALLOW", " 10.0.0.0/8,intranet.example , ::1,fd00::/8 ")
+    monkeypatch.setenv("JIM_HTTP_PORTS", "80, 443")
+    assert environment.places("JIM_HTTP_ALLOW") == ["10.0.0.0/8", "intranet.example", "::1", "fd00::/8"]
+    assert environment.ports("JIM_HTTP_PORTS") == [80, 443]
+
+
+class TestLookingUp:
+    def test_a_name_that_cannot_be_found_is_not_called(self) -> None:
+        names = Names(socket.gaierror(socket.EAI_NONAME, "Name or service not known"))
+        words = failure("http://nowhere.example/", resolve=names)
+        assert words == "the address of nowhere.example cannot be found: Name or service not known"
+
+    def test_a_name_without_address_is_not_called(self) -> None:
+        assert failure("http://nowhere.example/", resolve=Names([])) == "nowhere.example has no address"
+
+    def test_whatever_goes_wrong_is_told(self) -> None:
+        assert "RuntimeError" in failure("http://nowhere.example/", resolve=Names(RuntimeError()))
+
+    @pytest.mark.parametrize("host", ["a" * 64 + ".example", "a..example", ".example", "nowhere.invalid"])
+    def test_a_name_that_cannot_be_is_a_failure_in_words(self, host: str) -> None:
+        assert "cannot be found" in failure(f"http://{host}/")
+
+    def test_the_next_address_is_tried_when_one_does_not_answer(self, server: WebServer) -> None:
+        with override_settings(JIM_HTTP_ALLOW=["127.0.0.0/8"]):
+            url = f"{server.url_of('two.example')}/echo"
+            assert get(url, resolve=Names(["127.0.0.2", "127.0.0.1"])).status == 200
+
+    def test_a_closed_port(self, server: WebServer) -> None:
+        with override_settings(JIM_HTTP_ALLOW=["127.0.0.0/8"]):
+            words = failure(f"{server.url_of('one.example')}/", resolve=Names(["127.0.0.2"]))
+        assert words == "cannot connect to one.example: Connection refused"
+
+
+@pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "ALL_PROXY"])
+def test_proxies_of_the_environment_are_not_used(
+    monkeypatch: pytest.MonkeyPatch, server: WebServer, name: str
+) -> None:
+    monkeypatch.setenv(name, "http://127.0.0.1:1")
+    assert get(f"{server.url}/echo").status == 200
+
+
+def test_credentials_of_the_environment_are_not_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, server: WebServer
+) -> None:
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password word\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
+    get(f"{server.url}/echo")
+    assert "authorization" not in server.seen[0]["headers"]
+
+
+def test_nothing_is_logged_that_may_hold_a_secret(
+    server: WebServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    get(f"{server.url}/echo?key=canary")
+    assert "canary" not in caplog.text
+    for name in ("httpx2", "httpcore2"):
+        assert logging_config(json=False, level="DEBUG")["loggers"][name]["level"] == "WARNING"
+
+
+class TestRedirects:
+    @pytest.mark.parametrize(
+        ("status", "method", "then"),
+        [
+            *((301, method, then) for method, then in [("GET", "GET"), ("POST", "GET"), ("PUT", "PUT")]),
+            *(
+                (302, method, then)
+                for method, then in [("HEAD", "HEAD"), ("POST", "GET"), ("DELETE", "DELETE")]
+            ),
+            *((303, method, then) for method, then in [("HEAD", "HEAD"), ("POST", "GET"), ("PUT", "GET")]),
+            *((status, method, method) for status in (307, 308) for method in ("GET", "POST", "PATCH")),
+        ],
+    )
+    def test_the_method_changes_as_in_browsers(
+        self, server: WebServer, status: int, method: str, then: str
+    ) -> None:
+        body = b"" if method in ("GET", "HEAD") else b"words"
+        request = Request(
+            method=method,
+            url=f"{server.url}/redirect?to=/echo&is={status}",
+            headers={"Content-Type": "text/plain", "Authorization": "Bearer x", "X-Own": "y"},
+            body=body,
+        )
+        assert Call().send(request, follow_redirects=True).status == 200
+        first, second = server.seen
+        assert (first["method"], first["body"]) == (method, body.decode())
+        assert (second["method"], second["body"]) == (then, body.decode() if then == method else "")
+        assert ("content-type" in second["headers"]) is (then == method)
+        assert second["headers"]["authorization"] == "Bearer x", "it is the same site"
+        assert second["headers"]["x-own"] == "y"
+
+    def test_only_what_anybody_may_know_goes_to_another_site(self, server: WebServer) -> None:
+        with serving() as other:
+            headers = {
+                **dict.fromkeys(
+                    ("Authorization", "Cookie", "X-Api-Key", "X-Own", "Idempotency-Key"), "canary"
+                ),
+                "Accept": "text/plain",
+                "User-Agent": "JIM",
+            }
+            url = f"{server.url}/redirect?to={other.url}/redirect?to={server.url}/echo"
+            answer = Call().send(Request(method="GET", url=url, headers=headers), follow_redirects=True)
+        assert answer.url == f"{server.url}/echo"
+        assert "canary" not in str(other.seen)
+        assert other.seen[0]["headers"] == {
+            "host": f"127.0.0.1:{other.server_port}", "accept": "text/plain", "user-agent": "JIM"
+        }  # fmt: skip
+        assert "canary" not in str(server.seen[1]), "what was dropped on the way does not come back"
+
+    def test_a_body_is_not_sent_on_to_another_site(self, server: WebServer) -> None:
+        with serving() as other:
+            url = f"{server.url}/redirect?is=307&to={other.url}/echo"
+            request = Request(method="POST", url=url, headers={}, body=b"words")
+            with pytest.raises(CallFailed, match="a body is not sent on to another site") as raised:
+                Call().send(request, follow_redirects=True)
+        assert raised.value.can_retry is False
+        assert other.seen == []
+
+    @pytest.mark.parametrize(
+        ("location", "words"),
+        [
+            ("http://169.254.169.254/latest/meta-data/", "is not public"),
+            ("//169.254.169.254/latest/", "is not public"),
+            ("http://[::ffff:169.254.169.254]/", "is not public"),
+            ("http://2852039166/", "is not public"),
+            ("http://127.0.0.2/", "is not public"),
+            ("file:///etc/passwd", "must be a whole address"),
+            ("gopher://127.0.0.1:70/", "must be a whole address"),
+            ("http://me:word@127.0.0.1/", "must hold neither user name nor password"),
+            ("http://127.0.0.1:0/", "port 0 cannot be called"),
+            ("http://[bad/", "is not the name or the address of a host"),
+            ("http://[::1::]/", "cannot be read"),
+            ("http:////[", "cannot be read"),
+            ("http://127.0.0.1:99999/", "cannot be read"),
+            ("/loop", "was redirected more than 5 times"),
+        ],
+    )
+    def test_where_a_redirect_must_not_lead(self, server: WebServer, location: str, words: str) -> None:
+        assert words in refusal(f"{server.url}/redirect?to={location}")
+
+    def test_a_redirect_that_is_not_followed_is_an_answer_like_others(self, server: WebServer) -> None:
+        answer = get(f"{server.url}/redirect?to=http://[bad/", follow_redirects=False)
+        assert (answer.status, answer.headers["location"]) == (302, "http://[bad/")
+        assert answer.body == b"elsewhere"
+
+    def test_its_own_body_is_not_read(self, server: WebServer) -> None:
+        assert get(f"{server.url}/huge-redirect?to=/echo").status == 200
+
+
+class TestLimits:
+    @pytest.mark.parametrize(
+        ("path", "words"),
+        [
+            ("huge", "the answer is longer than 100,000 bytes of JIM_HTTP_BYTES"),
+            ("bomb", "the answer is longer than 100,000 bytes of JIM_HTTP_BYTES"),
+            ("endless-gzip", "the answer does not end"),
+            ("informs", "the answer does not end"),
+        ],
+    )
+    def test_too_much_is_a_failure_for_good(self, server: WebServer, path: str, words: str) -> None:
+        assert words in refusal(f"{server.url}/{path}")
+
+    def test_crumbs_do_not_keep_a_worker_busy(
+        self, server: WebServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("execution.outgoing.MAX_PIECES", 1_000)
+        assert "or 1,000 pieces" in refusal(f"{server.url}/crumbs")
+
+    def test_no_more_is_kept_than_needed(self, server: WebServer) -> None:
+        with override_settings(JIM_HTTP_BYTES=2_000_000):
+            answer = get(f"{server.url}/sized?bytes=1000000")
+        assert (answer.size, len(answer.body)) == (1_000_000, 128 * 1024)
+
+    @pytest.mark.parametrize("path", ["sized?bytes=100000", "sized?bytes=100000&pack=yes"])
+    def test_the_limit_itself_is_allowed(self, server: WebServer, path: str) -> None:
+        assert get(f"{server.url}/{path}").size == 100_000
+
+    def test_what_was_packed_twice_stays_packed(self, server: WebServer) -> None:
+        answer = get(f"{server.url}/nested-bomb")
+        assert answer.size < 100_000
+        assert answer.headers["content-encoding"] == "gzip, gzip"
+
+    @pytest.mark.parametrize(
+        ("path", "limits", "words"),
+        [
+            ("silence", {"idle_seconds": 0.1}, "127.0.0.1 was silent for 0.1 s"),
+            ("slow-body", {"idle_seconds": 0.1}, "127.0.0.1 was silent for 0.1 s"),
+            ("silence", {"total_seconds": 0.1}, "did not end within 0.1 s"),
+            ("drip", {"total_seconds": 0.2}, "did not end within 0.2 s"),
+            ("drip-head", {"total_seconds": 0.2}, "did not end within 0.2 s"),
+        ],
+    )
+    def test_too_slow_is_a_failure_for_now(
+        self, server: WebServer, path: str, limits: dict[str, float], words: str
+    ) -> None:
+        assert failure(f"{server.url}/{path}", **limits) == words
+
+    def test_a_host_that_does_not_let_in(self, local: None) -> None:
+        with deaf() as port:
+            words = failure(f"http://127.0.0.1:{port}/", connect_seconds=0.1)
+        assert words == "cannot connect to 127.0.0.1: no answer in time"
+
+    def test_a_handshake_that_does_not_end(self, local: None) -> None:
+        with mute() as port:
+            words = failure(f"https://127.0.0.1:{port}/", connect_seconds=0.1)
+        assert words == "no secure connection to 127.0.0.1: no answer in time"
+
+    def test_a_host_that_takes_nothing(self, local: None) -> None:
+        with mute() as port, pytest.raises(CallFailed, match=r"took nothing more for 0\.1 s"):
+            Call(idle_seconds=0.1).send(large(port))
+
+    def test_a_look_up_that_does_not_end(self) -> None:
+        with hanging_names() as resolve:
+            words = failure("http://slow.example/", resolve=resolve, connect_seconds=0.1)
+        assert words == "the address of slow.example cannot be found: no answer in time"
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("drop", "Server disconnected without sending a response"),
+        ("reset", "no proper answer from 127.0.0.1|the connection to 127.0.0.1 broke"),
+        ("cut", "received 10 bytes, expected 1000"),
+        ("cut-chunks", "incomplete chunked read"),
+        ("cut-gzip", "the answer cannot be unpacked: its end is missing"),
+        ("false-gzip", "the answer cannot be unpacked"),
+        ("garbage", "illegal status line"),
+        ("twice", "conflicting Content-Length headers"),
+        ("upgrade", "no proper answer"),
+        ("huge-head", "no proper answer"),
+    ],
+)
+def test_a_bad_answer_is_a_failure_for_now(server: WebServer, path: str, words: str) -> None:
+    told = failure(f"{server.url}/{path}")
+    assert any(each in told for each in words.split("|")), told
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("chunked", b"one two three"),
+        ("gzip?text=one+two", b"one two"),
+        ("gzip?text=", b""),
+        ("empty-gzip", b""),
+        ("status?is=204", b""),
+        ("status?is=500", b"this is 500"),
+    ],
+)
+def test_a_good_answer(server: WebServer, path: str, body: bytes) -> None:
+    answer = get(f"{server.url}/{path}")
+    assert (answer.body, answer.size) == (body, len(body))
+    assert "content-encoding" not in answer.headers
+
+
+def test_a_server_that_answers_before_it_has_heard_all(server: WebServer) -> None:
+    request = Request(method="POST", url=f"{server.url}/hasty", headers={}, body=b"x" * 5_000_000)
+    assert Call().send(request).status == 413
+
+
+class TestHangingUp:
+    @pytest.mark.parametrize("path", ["silence", "slow-body", "slow-unmeasured", "drip", "drip-head"])
+    def test_while_the_answer_is_awaited(self, server: WebServer, path: str) -> None:
+        calling = Calling(f"{server.url}/{path}")
+        wait_until(lambda: server.seen)
+        assert calling.ended_by_hanging_up() == "the call was ended"
+
+    def test_while_connecting(self, local: None) -> None:
+        with deaf() as port:
+            calling = Calling(f"http://127.0.0.1:{port}/")
+            wait_until(lambda: "connecting" in connections(port))
+            assert calling.ended_by_hanging_up() == "the call was ended"
+
+    def test_in_the_middle_of_a_handshake(self, local: None) -> None:
+        with mute() as port:
+            calling = Calling(f"https://127.0.0.1:{port}/")
+            wait_until(lambda: "connected" in connections(port))
+            assert calling.ended_by_hanging_up() == "the call was ended"
+
+    def test_while_sending(self, local: None) -> None:
+        with mute() as port:
+            calling = Calling(large(port))
+            wait_until(lambda: "connected" in connections(port))
+            assert calling.ended_by_hanging_up() == "the call was ended"
+
+    def test_while_a_look_up_hangs(self) -> None:
+        with hanging_names() as resolve:
+            calling = Calling("http://slow.example/", resolve=resolve)
+            wait_until(lambda: any(each.name == "look-up" for each in threading.enumerate()))
+            assert calling.ended_by_hanging_up() == "the call was ended"
+
+    def test_between_the_look_up_and_the_connection(self, local: None) -> None:
+        class Found(list[str]):
+            def __iter__(self) -> Iterator[str]:
+                calling.call.hang_up()
+                return super().__iter__()
+
+        may_go_on = threading.Event()
+
+        def resolve(host: str, port: int) -> list[str]:
+            may_go_on.wait(30)
+            return Found(["127.0.0.1"])
+
+        with deaf() as port:
+            calling = Calling(f"http://127.0.0.1:{port}/", resolve=resolve)
+            may_go_on.set()
+            calling.join(5)
+            assert calling.words == "the call was ended"
+
+    def test_before_it_began(self, server: WebServer) -> None:
+        call = Call()
+        call.hang_up()
+        with pytest.raises(CallFailed, match="the call was ended"):
+            call.send(Request(method="GET", url=f"{server.url}/echo", headers={}))
+        assert server.seen == []
+
+    def test_twice_and_after_the_end(self, server: WebServer) -> None:
+        call = Call()
+        assert call.send(Request(method="GET", url=f"{server.url}/echo", headers={})).status == 200
+        call.hang_up()
+        call.hang_up()
+
+    def test_at_any_moment(self, server: WebServer) -> None:
+        """However the two threads meet: the call ends, with its answer or without."""
+        for number in range(100):
+            calling = Calling(f"{server.url}/redirect?to=/echo&number={number}")
+            time.sleep(number * 30e-6)
+            calling.call.hang_up()
+            calling.join(10)
+            assert not calling.is_alive()
+            assert calling.answer is not None or calling.words == "the call was ended"
+
+
+def test_no_connection_is_left_open(server: WebServer) -> None:
+    before = open_files()
+    elsewhere = ("redirect?to=/echo", "redirect?to=http://10.0.0.1/")
+    for path in ("echo", "drop", "cut", "huge", "garbage", *elsewhere):
+        with suppress(CallFailed):
+            get(f"{server.url}/{path}")
+    wait_until(lambda: open_files() <= before)
+
+
+class TestTls:
+    def test_name_and_certificate_count_although_the_address_is_called(
+        self, local: None, tmp_path: Path
+    ) -> None:
+        theirs, ours = certified("shop.example", tmp_path)
+        names = Names(["127.0.0.1"])
+        with serving(theirs) as server:
+            assert get(f"{server.url_of('shop.example')}/echo", resolve=names, tls=ours).status == 200
+            assert server.seen[0]["headers"]["host"] == f"shop.example:{server.server_port}"
+            words = refusal(f"{server.url_of('other.example')}/echo", resolve=names, tls=ours)
+            assert "the certificate of other.example is refused: Hostname mismatch" in words
+            assert len(server.seen) == 1
+
+    def test_a_certificate_of_its_own_making_is_refused(self, local: None, tmp_path: Path) -> None:
+        theirs, _ = certified("shop.example", tmp_path)
+        with serving(theirs) as server:
+            words = refusal(f"{server.url_of('shop.example')}/", resolve=Names(["127.0.0.1"]))
+        assert words == "the certificate of shop.example is refused: self-signed certificate"
+
+    def test_a_server_without_tls(self, server: WebServer) -> None:
+        url = server.url.replace("http:", "https:")
+        assert failure(url).startswith("no secure connection to 127.0.0.1: ")
+
+
+class Calling(threading.Thread):
+    def __init__(self, wanted: str | Request, **rest: Any) -> None:
+        super().__init__(daemon=True)
+        self.call = Call(**rest)
+        self.request = Request(method="GET", url=wanted, headers={}) if isinstance(wanted, str) else wanted
+        self.answer: Answer | None = None
+        self.words = ""
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.answer = self.call.send(self.request, follow_redirects=True)
+        except CallFailed as failure:
+            self.words = str(failure)
+
+    def ended_by_hanging_up(self) -> str:
+        self.call.hang_up()
+        self.join(2)
+        assert not self.is_alive(), "the call goes on"
+        return self.words
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def large(port: int) -> Request:
+    """More than the system takes off one's hands."""
+    return Request(method="POST", url=f"http://127.0.0.1:{port}/", headers={}, body=bytes(20_000_000))
+
+
+@contextmanager
+def hanging_names() -> Iterator[Callable[[str, int], list[str]]]:
+    over = threading.Event()
+
+    def resolve(host: str, port: int) -> list[str]:
+        over.wait(30)
+        return []
+
+    try:
+        yield resolve
+    finally:
+        over.set()
+
+
+def certified(host: str, folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """What a server with that name shows, and what trusts it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, host)])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    shown = certificate.public_bytes(serialization.Encoding.PEM)
+    pem = folder / "server.pem"
+    pem.write_bytes(
+        shown
+        + key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    theirs.load_cert_chain(pem)
+    return theirs, ssl.create_default_context(cadata=shown.decode())
