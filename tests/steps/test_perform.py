@@ -18,6 +18,8 @@ from schedules import registry
 from tests.steps.stage import Recorder, Running, function, work
 from tests.waiting import wait_until
 
+UNKNOWN = "there is no step type 'nonsense'; known are executable, http, powershell, python, sql, wait"
+
 
 def in_thread(nursery: Nursery, name: str, *args: object) -> Outcome:
     return perform(function(name, *args, isolation="thread"), Recorder(), nursery=nursery)
@@ -136,7 +138,7 @@ def test_a_step_can_skip_itself(nursery: Nursery) -> None:
 @pytest.mark.parametrize(
     ("step_type", "config", "words"),
     [
-        ("nonsense", {}, "there is no step type 'nonsense'; known are executable, python"),
+        ("nonsense", {}, UNKNOWN),
         ("python", {"function": "no-path"}, "function: must be a dotted path"),
         ("python", [], "config: must be an object of settings"),
         ("executable", {"argv": ["/does/not/exist"]}, "argv: /does/not/exist does not exist"),
@@ -287,7 +289,7 @@ def test_two_types_cannot_share_a_name(deaf: StepType) -> None:
 def test_an_unknown_type_names_the_known_ones() -> None:
     with pytest.raises(KeyError) as raised:
         base.get("nonsense")
-    assert str(raised.value) == "there is no step type 'nonsense'; known are executable, python"
+    assert str(raised.value) == UNKNOWN
 
 
 def test_the_clock_of_the_worker_is_used(nursery: Nursery) -> None:
