@@ -233,7 +233,7 @@ def _build(data: object) -> Spec:
     return Spec(
         cron=tuple(_cron(text) for text in _list("cron", values)),
         every=tuple(_interval(item) for item in _list("every", values)),
-        at=tuple(_moment(item, time_zone, dst) for item in _list("at", values)),
+        at=tuple(moment_of(item, time_zone, dst) for item in _list("at", values)),
         time_zone=time_zone,
         dst=dst,
     )
@@ -280,10 +280,18 @@ def _interval(item: object) -> Interval:
 def _seconds(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    parts = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
-    if parts is None or not parts[0]:
+    seconds = seconds_of(value) if isinstance(value, str) else None
+    if seconds is None:
         examples = "90s, 15m, 1h30m, 2d or a whole number of seconds"
         raise SpecError("every", f"{shown(value)} is not a duration; write {examples}, at least 1s")
+    return seconds
+
+
+def seconds_of(text: str) -> int | None:
+    """The length of a duration such as 1h30m; None if it is none."""
+    parts = _DURATION.fullmatch(text.strip())
+    if parts is None or not parts[0]:
+        return None
     return sum(int(parts[unit] or 0) * seconds for unit, seconds in UNITS.items())
 
 
@@ -293,7 +301,7 @@ _MOMENT = re.compile(
 )
 
 
-def _moment(value: object, time_zone: str, dst: str) -> datetime:
+def moment_of(value: object, time_zone: str, dst: str) -> datetime:
     text = _text("at", value)
     if not _MOMENT.fullmatch(text):
         examples = "2026-12-01T09:00 (on the clock of time_zone) or 2026-12-01T09:00:00Z"

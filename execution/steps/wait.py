@@ -1,0 +1,102 @@
+"""Nothing, until a time has come. The task waits in the queue and needs no seat meanwhile."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, time, timedelta
+from typing import Any
+
+from activities.words import exact, span
+from execution.steps.base import Context, Later, StepFailed, StepType
+from execution.steps.fields import Field
+from schedules.placeholders import has_placeholders
+from schedules.spec import moment_of, seconds_of
+from schedules.wording import SpecError
+from schedules.zones import once, wall_time, zone_of
+
+LONGEST = timedelta(days=366)
+TIME_OF_DAY = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?")
+
+
+class WaitStep(StepType):
+    name = "wait"
+    title = "Wait"
+    needs_code_permission = False
+    fields = (
+        Field("duration", "For how long", help="such as 90s, 15m, 1h30m or 2d"),
+        Field(
+            "until",
+            "Until when",
+            help="a time of day such as 06:30 (the next one after the run's nominal time, on the schedule's "
+            "clock) or a moment such as 2026-12-01T09:00",
+        ),
+    )
+
+    def check(self, values: dict[str, Any]) -> dict[str, str]:
+        if bool(values["duration"]) == bool(values["until"]):
+            return {"duration": "give either a duration or until, not both and not neither"}
+        complaints = {
+            "duration": "" if _is_open(values["duration"]) else _duration_complaint(values["duration"]),
+            "until": "" if _is_open(values["until"]) else _until_complaint(values["until"]),
+        }
+        return {field: complaint for field, complaint in complaints.items() if complaint}
+
+    def run(self, ctx: Context) -> object:
+        ctx.executed_at = begun = ctx.begun_at
+        try:
+            end, now = end_of(ctx, begun), ctx.clock()
+        except SpecError as error:
+            raise StepFailed(f"until: {error}", can_retry=False) from None
+        if now >= end:
+            return {"until": end.isoformat(), "waited_seconds": round((now - begun).total_seconds(), 3)}
+        limit = ctx.work.timeout_seconds
+        deadline = end if limit is None else begun + timedelta(seconds=limit)
+        if now >= deadline:
+            ctx.interrupt("timeout")
+        ctx.check()
+        zone = zone_of(ctx.work.time_zone)
+        raise Later(min(end, deadline), f"Waiting until {exact(end, zone)}, {span(end - begun)} in all.")
+
+
+def end_of(ctx: Context, begun: datetime) -> datetime:
+    """The same whenever it is asked, so that a wait goes on where a dead worker left it."""
+    if ctx.config["duration"]:
+        return begun + timedelta(seconds=seconds_of(ctx.config["duration"]) or 0)
+    until, place = ctx.config["until"], ctx.work.time_zone
+    if TIME_OF_DAY.fullmatch(until):
+        return next_time_of_day(time.fromisoformat(until), place, after=ctx.nominal_at or begun)
+    return moment_of(until, place, "cron")
+
+
+def next_time_of_day(at: time, place: str, *, after: datetime) -> datetime:
+    """A run that comes late does not wait for the next day: its own time of day has passed already."""
+    zone = zone_of(place)
+    day = wall_time(after, zone).date()
+    for days in range(3):
+        moment = once(datetime.combine(day + timedelta(days=days), at), zone)
+        if moment is not None and moment >= after:
+            return moment.astimezone(UTC)
+    return after
+
+
+def _is_open(value: str) -> bool:
+    return not value or has_placeholders(value)
+
+
+def _duration_complaint(text: str) -> str:
+    seconds = seconds_of(text)
+    if seconds is None:
+        return f"{text!r} is not a duration; write 90s, 15m, 1h30m or 2d"
+    if not 1 <= seconds <= LONGEST.total_seconds():
+        return f"{text!r} is out of range: at least 1s, at most {LONGEST.days}d"
+    return ""
+
+
+def _until_complaint(text: str) -> str:
+    if TIME_OF_DAY.fullmatch(text):
+        return ""
+    try:
+        moment_of(text, "UTC", "cron")
+    except SpecError:
+        return f"{text!r} is not a time; write a time of day such as 06:30, or 2026-12-01T09:00, or with Z"
+    return ""
