@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
+import re
 import secrets
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
+
+from activities.private_files import create_once
+from execution.sql_connections import SqlConnection
+from schedules.vault import KEY_IN_WORDS, is_key
 
 
 def text(name: str, default: str) -> str:
@@ -62,6 +69,26 @@ def choice(name: str, default: str, *, among: list[str]) -> str:
     return value
 
 
+def places(name: str) -> list[str]:
+    """Names of hosts, addresses and networks."""
+    listed = words(name, [])
+    for place in listed:
+        try:
+            ip_network(place)
+        except ValueError as error:
+            if not re.fullmatch(r"(?=.*[a-zA-Z])[\w.-]+", place):
+                raise ImproperlyConfigured(f"{name}: {error}; it is no name of a host either.") from None
+    return listed
+
+
+def ports(name: str) -> list[int]:
+    listed = words(name, [])
+    for port in listed:
+        if not re.fullmatch("[0-9]{1,5}", port) or not 1 <= int(port) <= 65_535:
+            raise ImproperlyConfigured(f"{name}: {port} is not a port from 1 to 65535.")
+    return [int(port) for port in listed]
+
+
 def database(*, data_dir: Path, pooled: bool) -> dict[str, Any]:
     url = text("DATABASE_URL", "")
     if not url:
@@ -88,7 +115,7 @@ def secret_key(*, data_dir: Path) -> str:
     path = data_dir / "secret_key"
     make_folder(data_dir)
     try:
-        _create_once(path, secrets.token_urlsafe(50))
+        create_once(path, secrets.token_urlsafe(50))
         key = path.read_text().strip()
     except OSError as error:
         raise ImproperlyConfigured(f"The secret key cannot be kept in {path}: {error.strerror}.") from None
@@ -97,11 +124,51 @@ def secret_key(*, data_dir: Path) -> str:
     return key
 
 
+def secrets_keys(name: str) -> list[str]:
+    keys = words(name, [])
+    for number, key in enumerate(keys, 1):
+        if not is_key(key):  # which the message does not repeat: it may be one with a typing error
+            raise ImproperlyConfigured(f"{name}: key {number} of {len(keys)} is not {KEY_IN_WORDS}.")
+    return keys
+
+
+def sql_connections(name: str, *, data_dir: Path) -> dict[str, SqlConnection]:
+    given, source = text(name, ""), name
+    if not given and (path := data_dir / "sql_connections.json").exists():
+        source = str(path)
+        try:
+            given = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise ImproperlyConfigured(f"{source} cannot be read: {why}.") from None
+    return _sql_connections(given, source) if given else {}
+
+
 def make_folder(path: Path) -> None:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ImproperlyConfigured(f"The folder {path} cannot be made: {error.strerror}.") from None
+
+
+def _sql_connections(given: str, source: str) -> dict[str, SqlConnection]:
+    """Only names are ever repeated in a message, and only when they are: the rest may hold a password."""
+    try:
+        urls = json.loads(given)
+    except (ValueError, RecursionError):
+        urls = None
+    if not isinstance(urls, dict) or not all(re.fullmatch(r"[\w.-]{1,100}", name) for name in urls):
+        raise ImproperlyConfigured(
+            f'{source} must be a JSON object of names and URLs, such as {{"hr": "postgresql://…"}}; '
+            "names have letters, digits, dots, - and _."
+        )
+    connections = {}
+    for name, url in urls.items():
+        try:
+            connections[name] = SqlConnection.from_url(url)
+        except ValueError as error:
+            raise ImproperlyConfigured(f"{source}: the URL of {name} {error}.") from None
+    return connections
 
 
 def _within(name: str, number: float, *, least: float, most: float) -> float:
@@ -147,21 +214,3 @@ def _postgresql(parsed: dict[str, Any], *, pooled: bool) -> dict[str, Any]:
         "CONN_MAX_AGE": 0 if pooled else 60,
         "CONN_HEALTH_CHECKS": True,
     }
-
-
-def _create_once(path: Path, content: str) -> None:
-    """Several processes may start at once; all of them must end up with the same, whole content."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        if not path.exists():
-            with open(draft, "w", opener=_private) as file:
-                file.write(content)
-            os.link(draft, path)
-    except FileExistsError:
-        pass
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, mode=0o600)

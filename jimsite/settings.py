@@ -9,7 +9,7 @@ from jimsite.logs import logging_config
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
-# What belongs to this installation and must outlive an upgrade: database, secret key, worker locks.
+# What belongs to this installation and must outlive an upgrade: database, keys, worker locks.
 JIM_DATA_DIR = environment.folder("JIM_DATA_DIR", BASE_DIR / "data")
 
 # How long a worker may be silent before its tasks are given to others. Every other interval of the
@@ -26,17 +26,39 @@ JIM_KILL_SECONDS = environment.seconds("JIM_KILL_SECONDS", 1, least=0)
 JIM_OUTPUT_BYTES = environment.whole("JIM_OUTPUT_BYTES", 1_048_576, least=1, most=1_073_741_824)
 JIM_OUTPUT_LINES = environment.whole("JIM_OUTPUT_LINES", 10_000, least=1, most=10_000_000)
 
-# The only folders that "executable" steps may start programs from.
+# The only folders that "executable" and "powershell" steps may start programs and scripts from.
 JIM_EXECUTABLE_FOLDERS = environment.folders(
     "JIM_EXECUTABLE_FOLDERS", [BASE_DIR / "scripts", JIM_DATA_DIR / "scripts"]
 )
+# Where PowerShell 7 is, if not in the usual folders under the name pwsh.
+JIM_PWSH = environment.text("JIM_PWSH", "pwsh")
+
+# What "http" steps may call besides public addresses: hosts, addresses or networks (comma-separated), such as
+# 10.0.0.0/8,intranet.example.
+JIM_HTTP_ALLOW = environment.places("JIM_HTTP_ALLOW")
+# The only ports that they may call (comma-separated); all of them if there are none here.
+JIM_HTTP_PORTS = environment.ports("JIM_HTTP_PORTS")
+# How much of an answer they read; more is a failure.
+JIM_HTTP_BYTES = environment.whole("JIM_HTTP_BYTES", 10_485_760, least=1, most=1_073_741_824)
+
+# The databases that "sql" steps may name, a JSON object: {"hr": "postgresql://user:password@host:5432/name",
+# "local": "sqlite:////path/to/file"}. Without it, the file sql_connections.json in the data folder is read;
+# as it holds passwords, nobody else should be able to (mode 600).
+JIM_SQL_CONNECTIONS = environment.sql_connections("JIM_SQL_CONNECTIONS", data_dir=JIM_DATA_DIR)
+# The only folders that "sql" steps may read script files from.
+JIM_SQL_FOLDERS = environment.folders("JIM_SQL_FOLDERS", [JIM_DATA_DIR / "sql"])
 
 JIM_RETENTION_DAYS = environment.whole("JIM_RETENTION_DAYS", 90, least=1, most=36_500)
 JIM_AUDIT_DAYS = environment.whole("JIM_AUDIT_DAYS", 3_650, least=1, most=36_500)
 
 JIM_PORT = environment.whole("JIM_PORT", 8_000, least=1, most=65_535)
 
+# The keys that secrets are encrypted with, the newest first (comma-separated). Without any, they are kept in
+# the data folder, in the file secrets_keys; hosts that have data folders of their own must share them here.
+JIM_SECRETS_KEYS = environment.secrets_keys("JIM_SECRETS_KEYS")
+
 DEBUG = environment.flag("JIM_DEBUG")
+DEFAULT_EXCEPTION_REPORTER_FILTER = "jimsite.reports.DiscreetReports"
 SECRET_KEY = environment.secret_key(data_dir=JIM_DATA_DIR)
 # Local names only: a public name has to be allowed on purpose (comma-separated).
 ALLOWED_HOSTS = environment.words("JIM_ALLOWED_HOSTS", ["127.0.0.1", "localhost", "[::1]"])

@@ -1,0 +1,946 @@
+"""SQL scripts on a real PostgreSQL and on real SQLite files."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import quote
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.test import override_settings
+
+from execution.binding import Binding
+from execution.models import WorkerTask
+from execution.nursery import Nursery
+from execution.sql_connections import SqlConnection
+from execution.steps import sql_postgres, sql_sqlite
+from execution.steps.base import Outcome, perform
+from tests.conftest import server
+from tests.postgres import PostgresServer
+from tests.settings import TEST_DB, TEST_DIR
+from tests.steps.stage import Recorder, Running, work
+from tests.waiting import wait_until
+
+Ask = Callable[[str, str], Any]
+PASSWORD = "hunter2-canary"
+CLERK = f"clerk_{os.getpid()}"
+ENGINES = ["pg", "lite"]
+STAFF = """
+    CREATE TABLE staff (id integer PRIMARY KEY, name text NOT NULL UNIQUE, hired date, boss integer);
+    INSERT INTO staff VALUES (1, 'Ada', '2020-01-01', NULL), (2, 'Bob', NULL, 1)
+"""
+ENDLESS = {
+    "pg": "SELECT pg_sleep(60)",
+    "lite": "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n",
+}
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    """The server of this run, or one of its own if the suite runs on SQLite."""
+    if TEST_DB == "postgres":
+        yield server
+        return
+    own = PostgresServer(TEST_DIR / f"pg-sql-{os.getpid()}")
+    own.start()
+    try:
+        yield own
+    finally:
+        own.stop()
+
+
+@pytest.fixture(scope="module")
+def database(postgres: PostgresServer) -> Iterator[str]:
+    """The URL of a database that only this module uses."""
+    name = f"scratch_{os.getpid()}"
+    with psycopg.connect(postgres.url("postgres"), autocommit=True) as admin:
+        admin.execute(f"DROP DATABASE IF EXISTS {name}")
+        admin.execute(f"CREATE DATABASE {name}")
+        admin.execute(f"DROP ROLE IF EXISTS {CLERK}")
+        admin.execute(f"CREATE ROLE {CLERK} LOGIN PASSWORD '{PASSWORD}'")
+        yield postgres.url(name)
+        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        admin.execute(f"DROP ROLE {CLERK}")
+
+
+@pytest.fixture(scope="module")
+def outside(database: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(database, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture(autouse=True)
+def connections(database: str, outside: psycopg.Connection[Any], tmp_path: Path) -> Iterator[None]:
+    """Connections to both, each with a table `staff` of two; scripts come from the folder `sql`."""
+    outside.rollback()
+    outside.execute(
+        "DROP SCHEMA public CASCADE; CREATE SCHEMA public; GRANT USAGE ON SCHEMA public TO PUBLIC"
+    )
+    outside.execute(f"GRANT USAGE ON SCHEMA public TO {CLERK}; {STAFF}")
+    with closing(sqlite3.connect(lite_path(tmp_path), isolation_level=None)) as lite:
+        lite.executescript(f"PRAGMA synchronous = OFF; BEGIN; {STAFF}; COMMIT")
+    (tmp_path / "sql").mkdir()
+    urls = {
+        "pg": database,
+        "clerk": database.replace("postgres@", f"{CLERK}:{PASSWORD}@"),
+        "lite": f"sqlite:///{quote(str(lite_path(tmp_path)))}",
+    }
+    with override_settings(
+        JIM_SQL_CONNECTIONS={name: SqlConnection.from_url(url) for name, url in urls.items()},
+        JIM_SQL_FOLDERS=[tmp_path / "sql"],
+    ):
+        yield
+
+
+@pytest.fixture
+def ask(outside: psycopg.Connection[Any], tmp_path: Path) -> Iterator[Ask]:
+    """Looks at a database from outside: the first value of a query's answer."""
+    with closing(sqlite3.connect(lite_path(tmp_path), isolation_level=None, timeout=0.1)) as lite:
+
+        def ask(engine: str, query: str) -> Any:
+            cursor = outside.execute(query) if engine == "pg" else lite.execute(query)
+            row = cursor.fetchone() if cursor.description else None
+            return row[0] if row else None
+
+        yield ask
+
+
+def lite_path(folder: Path) -> Path:
+    return folder / "a b%20c#d?e.sqlite3"
+
+
+def config(engine: str, script: str, **rest: Any) -> dict[str, Any]:
+    return {"connection": engine, "script": script, **rest}
+
+
+def run(nursery: Nursery, engine: str, script: str, **rest: Any) -> tuple[Outcome, list[str]]:
+    """The outcome and what was said, with the times left out."""
+    sink, timeout = Recorder(), rest.pop("timeout", None)
+    outcome = perform(
+        work("sql", config(engine, script, **rest), timeout_seconds=timeout), sink, nursery=nursery
+    )
+    return outcome, without_times(sink)
+
+
+def without_times(sink: Recorder) -> list[str]:
+    return [re.sub(r" \(\d+\.\d\d s\)", "", line) for _, line in sink.said]
+
+
+def first(outcome: Outcome) -> Any:
+    """The first row of the last result."""
+    assert isinstance(outcome.result, dict), outcome.error
+    return outcome.result["first"]
+
+
+def start(nursery: Nursery, engine: str, script: str, **rest: Any) -> Running:
+    timeout = rest.pop("timeout", None)
+    return Running(nursery, work("sql", config(engine, script, **rest), timeout_seconds=timeout))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_success(nursery: Nursery, ask: Ask, engine: str) -> None:
+    script = """
+        -- who joined
+        INSERT INTO staff VALUES (:id, :name, :hired, 1), (4, 'Dan', '2021-02-03', 1);
+        UPDATE staff SET boss = 2 WHERE boss = 1;
+        CREATE TABLE log (note text);
+        DELETE FROM staff WHERE id = 99;
+        SELECT id, name, hired, boss FROM staff ORDER BY id;
+    """
+    outcome, said = run(
+        nursery, engine, script, parameters={"id": 3, "name": "Cy; DROP TABLE staff", "hired": None}
+    )
+    assert (outcome.status, outcome.error) == ("complete", "")
+    assert outcome.result == {
+        "statements": 5,
+        "rows": 5,
+        "first": {"id": 1, "name": "Ada", "hired": "2020-01-01", "boss": None},
+    }
+    assert said == [
+        "INSERT 2 rows",
+        "UPDATE 3 rows",
+        "CREATE TABLE" if engine == "pg" else "CREATE",
+        "DELETE 0 rows",
+        "SELECT 4 rows:",
+        "id | name                 | hired      | boss",
+        "---+----------------------+------------+-----",
+        "1  | Ada                  | 2020-01-01 | NULL",
+        "2  | Bob                  | NULL       | 2",
+        "3  | Cy; DROP TABLE staff | NULL       | 2",
+        "4  | Dan                  | 2021-02-03 | 2",
+    ]
+    assert ask(engine, "SELECT count(*) FROM staff") == 4
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_failure_undoes_the_whole_script(nursery: Nursery, ask: Ask, engine: str) -> None:
+    script = (
+        "DELETE FROM staff;\nCREATE TABLE log (note text);\n\nINSERT INTO\n  nowhere VALUES (1);\nSELECT 1"
+    )
+    outcome, said = run(nursery, engine, script)
+    assert outcome.status == "failed_with_error"
+    assert (
+        outcome.error
+        == {
+            "pg": 'statement 3, line 5: relation "nowhere" does not exist',
+            "lite": "statement 3, line 4: no such table: nowhere",
+        }[engine]
+    )
+    assert (outcome.can_retry, outcome.traceback, len(said)) == (False, "", 2)
+    assert ask(engine, "SELECT count(*) FROM staff") == 2
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_without_a_transaction_each_statement_lasts(nursery: Nursery, ask: Ask, engine: str) -> None:
+    script = (
+        "DELETE FROM staff WHERE id = 1; VACUUM; BEGIN; DELETE FROM staff; ROLLBACK; SELECT * FROM nowhere"
+    )
+    outcome, said = run(nursery, engine, script, transaction=False)
+    assert said == ["DELETE 1 row", "VACUUM", "BEGIN", "DELETE 1 row", "ROLLBACK"]
+    assert "statement 6, line 1: " in outcome.error
+    assert ask(engine, "SELECT count(*) FROM staff") == 1
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_vacuum_inside_a_transaction_says_the_way_out(nursery: Nursery, engine: str) -> None:
+    outcome, _ = run(nursery, engine, "VACUUM")
+    assert "with transaction set to false, the step would run it outside of one" in outcome.error
+    assert outcome.can_retry is False
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_transaction_left_open_is_a_failure(nursery: Nursery, ask: Ask, engine: str) -> None:
+    outcome, _ = run(nursery, engine, "BEGIN; DELETE FROM staff", transaction=False)
+    assert outcome.error == f"{engine}: the script leaves a transaction open: COMMIT is missing"
+    assert ask(engine, "SELECT count(*) FROM staff") == 2
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_savepoints_may_stand_in_a_transaction(nursery: Nursery, ask: Ask, engine: str) -> None:
+    script = "DELETE FROM staff WHERE id = 1; SAVEPOINT a; DELETE FROM staff; ROLLBACK TO a; RELEASE a"
+    outcome, _ = run(nursery, engine, script)
+    assert outcome.status == "complete"
+    assert ask(engine, "SELECT name FROM staff") == "Bob"
+
+
+INJECTIONS = [
+    "'; DROP TABLE staff; --",
+    "' OR '1'='1",
+    "\\'; DROP TABLE staff; --",
+    '"; DELETE FROM staff; --',
+    "$$; DROP TABLE staff; $$",
+    "$1",
+    ":name",
+    "%s %(name)s %%",
+    "*/ DROP TABLE staff /*",
+    "Zoë 🙂\n\ttwo lines",
+    "",
+]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("value", INJECTIONS)
+def test_parameters_arrive_literally(nursery: Nursery, ask: Ask, engine: str, value: str) -> None:
+    script = "UPDATE staff SET name = :name WHERE id = 2; SELECT name FROM staff WHERE name = :name"
+    outcome, _ = run(nursery, engine, script, parameters={"name": value})
+    assert outcome.result == {"statements": 2, "rows": 1, "first": {"name": value}}
+    assert ask(engine, "SELECT name FROM staff WHERE id = 2") == value
+    assert ask(engine, "SELECT count(*) FROM staff") == 2
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_parameters_keep_their_types(nursery: Nursery, engine: str) -> None:
+    parameters = {"i": 3, "big": 2**62, "f": 1.5, "yes": True, "none": None, "id": 2}
+    script = "SELECT :i * 2 AS i, :big AS big, :f * 2 AS f, :yes AS yes, :none AS none, name FROM staff"
+    script += " WHERE id = :id"
+    outcome, _ = run(nursery, engine, script, parameters=parameters)
+    yes = True if engine == "pg" else 1
+    assert first(outcome) == {
+        "i": 6, "big": 2**62, "f": 3.0, "yes": yes, "none": None, "name": "Bob",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("reason", "status", "words"),
+    [
+        ("cancel", "cancelled", "cancelled"),
+        ("drain", "failed_with_error", "worker stopped"),
+        ("lost", "failed_with_error", "worker lost its lease"),
+    ],
+)
+def test_an_interrupt_in_mid_query_undoes_the_script(
+    nursery: Nursery, ask: Ask, engine: str, reason: str, status: str, words: str
+) -> None:
+    running = start(nursery, engine, f"INSERT INTO staff VALUES (3, 'Cy', NULL, 1); {ENDLESS[engine]}")
+    wait_until(lambda: running.sink.said)
+    wait_until_busy(ask, engine)
+    asked = time.monotonic()
+    running.interrupt(reason)
+    outcome = running.outcome
+    assert time.monotonic() - asked < 5
+    assert (outcome.status, outcome.message + outcome.error) == (status, words)
+    assert (outcome.interrupted, outcome.traceback) == (reason, "")
+    assert ask(engine, "SELECT count(*) FROM staff") == 2
+    assert_nothing_left(ask, engine)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_timeout_in_mid_query_undoes_the_script(nursery: Nursery, ask: Ask, engine: str) -> None:
+    started = time.monotonic()
+    outcome, _ = run(nursery, engine, f"DELETE FROM staff; {ENDLESS[engine]}", timeout=0.3)
+    assert time.monotonic() - started < 5
+    assert (outcome.error, outcome.interrupted, outcome.can_retry) == (
+        "timed out after 0.3 s",
+        "timeout",
+        True,
+    )
+    assert ask(engine, "SELECT count(*) FROM staff") == 2
+    assert_nothing_left(ask, engine)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_statement_has_a_time_limit_of_its_own(nursery: Nursery, ask: Ask, engine: str) -> None:
+    script = f"DELETE FROM staff; {ENDLESS[engine]}"
+    outcome, _ = run(nursery, engine, script, statement_timeout_seconds=0.2)
+    assert (
+        outcome.error
+        == {
+            "pg": "statement 2, line 1: canceling statement due to statement timeout",
+            "lite": "statement 2, line 1: canceled after 0.2 s, the statement_timeout_seconds",
+        }[engine]
+    )
+    assert (outcome.can_retry, outcome.interrupted) == (True, None)
+    assert ask(engine, "SELECT count(*) FROM staff") == 2
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_waiting_for_a_lock_can_be_interrupted(nursery: Nursery, ask: Ask, engine: str) -> None:
+    ask(engine, "BEGIN" if engine == "pg" else "BEGIN IMMEDIATE")
+    ask(engine, "DELETE FROM staff")
+    running = start(nursery, engine, "UPDATE staff SET boss = 7")
+    wait_until_locked_out(running, ask, engine)
+    running.interrupt("cancel")
+    assert running.outcome.status == "cancelled"
+    ask(engine, "ROLLBACK")
+    assert ask(engine, "SELECT count(*) FROM staff WHERE boss = 7") == 0
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_lock_that_is_released_in_time_is_no_failure(nursery: Nursery, ask: Ask, engine: str) -> None:
+    ask(engine, "BEGIN" if engine == "pg" else "BEGIN IMMEDIATE")
+    ask(engine, "DELETE FROM staff WHERE id = 1")
+    running = start(nursery, engine, "UPDATE staff SET boss = 7")
+    wait_until_locked_out(running, ask, engine)
+    ask(engine, "COMMIT")
+    assert running.outcome.result == {"statements": 1, "rows": 1, "first": None}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "script",
+    [
+        "INSERT INTO staff VALUES (3, 'Cy', NULL, 1)",
+        "SELECT 1; DELETE FROM staff",
+        "WITH a AS (SELECT 1) UPDATE staff SET boss = 1",
+        "DROP TABLE staff",
+        "CREATE TABLE other (id integer)",
+    ],
+)
+def test_read_only(nursery: Nursery, ask: Ask, engine: str, script: str) -> None:
+    outcome, _ = run(nursery, engine, script, read_only=True)
+    words = "in a read-only transaction" if engine == "pg" else "attempt to write a readonly database"
+    assert words in outcome.error
+    assert (outcome.status, outcome.can_retry) == ("failed_with_error", False)
+    assert ask(engine, "SELECT count(*) FROM staff") == 2
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_read_only_reads(nursery: Nursery, engine: str) -> None:
+    outcome, _ = run(nursery, engine, "SELECT count(*) AS n FROM staff", read_only=True)
+    assert outcome.result == {"statements": 1, "rows": 0, "first": {"n": 2}}
+
+
+NUMBERS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < :most) SELECT x FROM n"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("max_rows", "lines"),
+    [
+        (0, ["SELECT 1,234 rows"]),
+        (1, ["SELECT 1,234 rows, the first:", "x", "-", "1"]),
+        (3, ["SELECT 1,234 rows, the first 3:", "x", "-", "1", "2", "3"]),
+    ],
+)
+def test_the_first_rows_are_shown_and_all_are_counted(
+    nursery: Nursery, engine: str, max_rows: int, lines: list[str]
+) -> None:
+    outcome, said = run(nursery, engine, NUMBERS, parameters={"most": 1_234}, max_rows=max_rows)
+    assert said == lines
+    assert outcome.result == {"statements": 1, "rows": 0, "first": {"x": 1}}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_huge_result_is_not_held_in_memory(nursery: Nursery, engine: str) -> None:
+    wide = {"pg": "repeat('x', 1000)", "lite": "hex(zeroblob(500))"}[engine]
+    script = NUMBERS.replace("SELECT x FROM n", f"SELECT {wide} FROM n")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from now on
+    before = peak_memory()
+    _, said = run(nursery, engine, script, parameters={"most": 200_000}, max_rows=1)
+    assert said[0] == "SELECT 200,000 rows, the first:"
+    assert peak_memory() - before < 50_000, "kB; the rows have 200,000"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_long_and_strange_values_fit_the_table(nursery: Nursery, engine: str) -> None:
+    script = "SELECT :long AS a, :lines AS b, NULL AS c, '' AS d, :long AS a"
+    values = {"long": "x" * 5_000, "lines": "one\ntwo\tthree\x1b[31m"}
+    outcome, said = run(nursery, engine, script, parameters=values)
+    assert said[3] == f"{'x' * 59}… | one↵two three\ufffd[31m | NULL |   | {'x' * 59}…"
+    row = first(outcome)
+    assert list(row) == ["a", "b", "c", "d", "a_2"]
+    assert row["a"] == f"{'x' * 3_999}…"
+    assert row["b"] == values["lines"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_row_too_wide_for_a_result_keeps_the_columns_that_fit(nursery: Nursery, engine: str) -> None:
+    columns = ", ".join(f":long AS c{number}" for number in range(100))
+    outcome, said = run(nursery, engine, f"SELECT {columns}", parameters={"long": "x" * 3_000})
+    assert outcome.status == "complete"
+    assert 10 < len(first(outcome)) < 100
+    assert said[-1] == "… and 69 more columns"
+    assert max(map(len, said)) < 2_100
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_one_column_has_room_for_a_plan(nursery: Nursery, engine: str) -> None:
+    _, said = run(nursery, engine, "SELECT :plan AS plan", parameters={"plan": "x" * 300})
+    assert said[3] == "x" * 300
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_half_a_secret_is_never_shown(nursery: Nursery, engine: str) -> None:
+    secret = "correct horse battery staple"
+    script = "SELECT :filler || :secret AS a, 1 AS b; SELECT :much || :secret AS c"
+    parameters = {"filler": "x" * 45, "much": "x" * 3_990, "secret": "{{ secrets.login }}"}
+    given = work("sql", config(engine, script, parameters=parameters), refs=["secrets.login"])
+    binding = Binding(values={"secrets.login": secret}, secrets=(secret,))
+    sink = Recorder()
+    outcome = perform(given, sink, nursery=nursery, binding=binding)
+    assert outcome.status == "complete"
+    assert "correct" not in str(outcome) + str(sink.said)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "script", ["INSERT INTO staff (id) VALUES (9)", "INSERT INTO staff VALUES (1, 'Eve')", "SELEC 1"]
+)
+def test_what_no_retry_would_change_is_not_retried(nursery: Nursery, engine: str, script: str) -> None:
+    outcome, _ = run(nursery, engine, script)
+    assert (outcome.status, outcome.can_retry) == ("failed_with_error", False)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_rows_and_returned_rows(nursery: Nursery, engine: str) -> None:
+    script = "SELECT * FROM staff WHERE id = 0; UPDATE staff SET boss = 5 RETURNING id"
+    outcome, said = run(nursery, engine, script)
+    assert said[0] == "SELECT 0 rows"
+    assert said[1:] == ["UPDATE 2 rows:", "id", "--", "1", "2"]
+    assert outcome.result == {"statements": 2, "rows": 2, "first": {"id": 1}}
+    outcome, _ = run(nursery, engine, "DELETE FROM staff; SELECT id FROM staff")
+    assert outcome.result == {"statements": 2, "rows": 2, "first": None}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_many_steps_at_once(nursery: Nursery, engine: str) -> None:
+    running = [
+        start(
+            nursery,
+            engine,
+            "UPDATE staff SET boss = boss + 1 WHERE id = 2; SELECT :n AS n",
+            parameters={"n": n},
+        )
+        for n in range(12)
+    ]
+    assert [first(each.outcome)["n"] for each in running] == list(range(12))
+    outcome, _ = run(nursery, engine, "SELECT boss FROM staff WHERE id = 2")
+    assert first(outcome) == {"boss": 13}
+
+
+def test_notices_are_output(nursery: Nursery) -> None:
+    script = (
+        "DO $$ BEGIN RAISE NOTICE 'one %', 1; RAISE WARNING E'two\\nlines'; END $$; DROP TABLE IF EXISTS no"
+    )
+    _, said = run(nursery, "pg", script)
+    assert said == [
+        "NOTICE: one 1",
+        "WARNING: two",
+        "lines",
+        "DO",
+        'NOTICE: table "no" does not exist, skipping',
+        "DROP TABLE",
+    ]
+
+
+def test_values_that_later_steps_can_use(nursery: Nursery) -> None:
+    script = """
+        SELECT 7::smallint AS small, 2::bigint AS big, 1.50::numeric AS exact, sum(3::bigint) AS sum,
+            0.1::float8 AS float, 'NaN'::float8 AS nan, 12345678901234567890.123 AS long, true AS yes,
+            '{"a": [1, 2.5, 1e400]}'::json AS json, 'infinity'::timestamptz AS never, '24:00'::time AS late,
+            '5 years 3 days'::interval AS span, '{1,2}'::int[] AS list, '\\x00ff'::bytea AS raw,
+            '4713-01-01 BC'::date AS old, NULL::int AS none, count(*), count(*)
+    """
+    outcome, _ = run(nursery, "pg", script)
+    assert first(outcome) == {
+        "small": 7, "big": 2, "exact": 1.5, "sum": 3, "float": 0.1, "nan": "NaN",
+        "long": "12345678901234567890.123", "yes": True, "json": {"a": [1, 2.5, "1e400"]},
+        "never": "infinity", "late": "24:00:00", "span": "5 years 3 days", "list": "{1,2}", "raw": "\\x00ff",
+        "old": "4713-01-01 BC", "none": None, "count": 1, "count_2": 1,
+    }  # fmt: skip
+
+
+def test_everything_of_the_language_reaches_the_server(nursery: Nursery) -> None:
+    script = r"""
+        CREATE FUNCTION double(x int) RETURNS int LANGUAGE sql BEGIN ATOMIC SELECT 1; SELECT x * 2; END;
+        CREATE FUNCTION triple(x int) RETURNS int LANGUAGE plpgsql AS $f$ BEGIN RETURN x * 3; END; $f$;
+        SELECT double(:n) AS two, triple(:n::int) AS three, (ARRAY[1,2,3,4])[2:3] AS part, E'it\'s;' AS e,
+            'a\' AS plain, '{"k": 1}'::jsonb ? 'k' AS has, 7 % 4 AS rest, JSON_OBJECT('id':1) ->> 'id' AS o
+            /* ; /* :nested */ ; */ -- :comment ;
+        ;
+    """
+    outcome, _ = run(nursery, "pg", script, parameters={"n": 5})
+    assert outcome.error == ""
+    assert first(outcome) == {
+        "two": 10, "three": 15, "part": "{2,3}", "e": "it's;", "plain": "a\\", "has": True,
+        "rest": 3, "o": "1",
+    }  # fmt: skip
+
+
+def test_a_list_goes_in_as_json(nursery: Nursery) -> None:
+    script = "SELECT name FROM staff WHERE id IN (SELECT value::int FROM jsonb_array_elements_text(:ids))"
+    outcome, _ = run(nursery, "pg", script, parameters={"ids": "[2, 3]"})
+    assert first(outcome) == {"name": "Bob"}
+
+
+def test_the_server_knows_whose_query_it_is_and_how_long_it_may_take(nursery: Nursery) -> None:
+    script = """
+        SELECT current_setting('application_name') AS name, current_setting('statement_timeout') AS timeout,
+            current_setting('client_connection_check_interval') AS gone
+    """
+    outcome, _ = run(nursery, "pg", script, timeout=30)
+    assert first(outcome) == {"name": "jim: a step", "timeout": "35s", "gone": "2s"}
+    outcome, _ = run(nursery, "pg", script, timeout=30, statement_timeout_seconds=1.5)
+    assert first(outcome)["timeout"] == "1500ms"
+    outcome, _ = run(nursery, "pg", script)
+    assert first(outcome)["timeout"] == "0"
+
+
+def test_a_stricter_limit_of_the_role_stays(nursery: Nursery, ask: Ask) -> None:
+    ask("pg", f"ALTER ROLE {CLERK} SET statement_timeout = '7s'")
+    script = "SELECT current_setting('statement_timeout') AS limit"
+    assert first(run(nursery, "clerk", script, timeout=30)[0]) == {"limit": "7s"}
+    assert first(run(nursery, "clerk", script, timeout=1)[0]) == {"limit": "6s"}
+    assert first(run(nursery, "clerk", script, statement_timeout_seconds=9)[0]) == {"limit": "9s"}
+
+
+@pytest.mark.parametrize(
+    ("code", "can_retry"),
+    [
+        ("40001", True), ("40P01", True), ("55P03", True), ("53300", True), ("57014", True), ("08006", True),
+        ("23505", False), ("42501", False), ("42P01", False), ("22012", False), ("P0001", False),
+    ],
+)  # fmt: skip
+def test_what_is_retried(nursery: Nursery, code: str, can_retry: bool) -> None:
+    outcome, _ = run(nursery, "pg", f"DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{code}'; END $$")
+    assert (outcome.status, outcome.can_retry) == ("failed_with_error", can_retry)
+
+
+def test_a_terminated_backend_is_retried(nursery: Nursery, ask: Ask) -> None:
+    running = start(nursery, "pg", f"DELETE FROM staff; {ENDLESS['pg']}")
+    wait_until_busy(ask, "pg")
+    ask("pg", f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {OURS}")
+    assert "terminating connection due to administrator command" in running.outcome.error
+    assert (running.outcome.can_retry, running.outcome.interrupted) == (True, None)
+    assert ask("pg", "SELECT count(*) FROM staff") == 2
+
+
+AT_COMMIT = """
+    CREATE FUNCTION at_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body}; RETURN NULL; END $$;
+    CREATE CONSTRAINT TRIGGER late AFTER INSERT ON staff DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION at_commit()
+"""
+
+
+def test_what_fails_at_commit_fails(nursery: Nursery, ask: Ask) -> None:
+    ask("pg", AT_COMMIT.format(body="RAISE EXCEPTION 'too late'"))
+    outcome, _ = run(nursery, "pg", "INSERT INTO staff VALUES (3, 'Cy')")
+    assert outcome.error.startswith("pg: too late")
+    assert (outcome.status, outcome.can_retry) == ("failed_with_error", False)
+
+
+def test_a_commit_can_be_interrupted(nursery: Nursery, ask: Ask) -> None:
+    ask("pg", AT_COMMIT.format(body="PERFORM pg_sleep(60)"))
+    running = start(nursery, "pg", "INSERT INTO staff VALUES (3, 'Cy')")
+    wait_until_busy(ask, "pg")
+    running.interrupt("cancel")
+    assert running.outcome.status == "cancelled"
+    assert ask("pg", "SELECT count(*) FROM staff") == 2
+
+
+def test_a_connection_lost_at_commit_is_not_retried(nursery: Nursery, ask: Ask) -> None:
+    ask("pg", AT_COMMIT.format(body="PERFORM pg_terminate_backend(pg_backend_pid())"))
+    outcome, _ = run(nursery, "pg", "INSERT INTO staff VALUES (3, 'Cy')")
+    assert "lost during COMMIT, so whether the script took effect is unknown" in outcome.error
+    assert outcome.can_retry is False
+
+
+def test_a_query_that_refuses_to_be_cancelled_is_left_and_ends(
+    nursery: Nursery, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql_postgres, "GIVE_UP_SECONDS", 0.7)
+    script = """
+        DELETE FROM staff;
+        DO $$ BEGIN LOOP
+            BEGIN PERFORM pg_sleep(60); EXCEPTION WHEN query_canceled THEN NULL; END;
+        END LOOP; END $$
+    """
+    running = start(nursery, "pg", script)
+    wait_until_busy(ask, "pg")
+    running.interrupt("cancel")
+    assert running.outcome.status == "cancelled"
+    assert_nothing_left(ask, "pg")
+    assert ask("pg", "SELECT count(*) FROM staff") == 2
+
+
+UNDOING = [
+    "SET TRANSACTION READ WRITE",
+    "SET LOCAL transaction_read_only = off",
+    "SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE",
+    "SET default_transaction_read_only = off",
+    "SELECT set_config('transaction_read_only', 'off', false)",
+    "SAVEPOINT a; SET TRANSACTION READ WRITE",
+    "RESET transaction_read_only",
+    "RESET ALL",
+    "DO $$ BEGIN SET TRANSACTION READ WRITE; END $$",
+    "DO $$ BEGIN COMMIT; END $$",
+    "DISCARD ALL",
+]
+
+
+@pytest.mark.parametrize("attempt", UNDOING)
+def test_a_script_cannot_undo_read_only(nursery: Nursery, ask: Ask, attempt: str) -> None:
+    outcome, _ = run(nursery, "pg", f"{attempt}; DELETE FROM staff", read_only=True)
+    assert (outcome.status, outcome.can_retry) == ("failed_with_error", False)
+    assert ask("pg", "SELECT count(*) FROM staff") == 2
+
+
+def test_one_statement_is_one_statement_for_the_server_too(nursery: Nursery, ask: Ask) -> None:
+    """Even where the server was told to read quotes otherwise than the scanner does."""
+    script = r"SET standard_conforming_strings = off; SELECT 'a\'', 1; COMMIT; DELETE FROM staff; --'"
+    outcome, _ = run(nursery, "pg", script)
+    assert "statement 2, line 1: cannot insert multiple commands" in outcome.error
+    assert ask("pg", "SELECT count(*) FROM staff") == 2
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("COPY (SELECT 1) TO PROGRAM 'true'", "permission denied to COPY to or from an external program"),
+        ("SELECT pg_read_file('/etc/hostname')", "permission denied for function pg_read_file"),
+        ("SELECT * FROM staff", "permission denied for table staff"),
+        ("CREATE DATABASE x", "CREATE DATABASE cannot run inside a transaction block"),
+    ],
+)
+def test_a_role_may_do_what_it_may(nursery: Nursery, script: str, words: str) -> None:
+    outcome, _ = run(nursery, "clerk", script)
+    assert words in outcome.error
+    assert outcome.can_retry is False
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("SET work_mem = :x", 'statement 1, line 1: syntax error at or near ":x"'),
+        ("SELECT jsonb_build_object('a', :x)", "could not determine data type of parameter :x"),
+        ("SELECT jsonb_build_object('a', :x)", "HINT: write its type, as in CAST(:name AS text)"),
+        ("SELECT 1;\nSELECT\n  oops,\n :x", 'statement 2, line 3: column "oops" does not exist'),
+        ("SELECT 1 / (:x - 1)::int", "invalid input"),
+        ("SELECT * FROM staf WHERE name = :x", 'relation "staf" does not exist'),
+    ],
+)
+def test_errors_speak_of_the_script(nursery: Nursery, script: str, words: str) -> None:
+    outcome, _ = run(nursery, "pg", script, parameters={"x": "one"})
+    assert words in outcome.error
+
+
+def test_context_of_an_error(nursery: Nursery) -> None:
+    outcome, _ = run(nursery, "pg", "INSERT INTO staff VALUES (7, 'Ada')")
+    assert outcome.error.endswith("DETAIL: Key (name)=(Ada) already exists.")
+
+
+def test_a_server_that_is_away_is_retried_and_no_password_shown(
+    nursery: Nursery, postgres: PostgresServer
+) -> None:
+    with closing(socket.socket()) as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        urls = [
+            f"postgresql://jim:{PASSWORD}@127.0.0.1:{port}/hr",
+            postgres.url("missing").replace("postgres@", f"{CLERK}:{PASSWORD}@"),
+            postgres.url("postgres").replace("postgres@", f"nobody_known:{PASSWORD}@"),
+            f"postgresql://jim:{PASSWORD}@127.0.0.1:{port}/hr?sslmode=nonsense",
+        ]
+        for url in urls:
+            with override_settings(JIM_SQL_CONNECTIONS={"hr": SqlConnection.from_url(url)}):
+                outcome, said = run(nursery, "hr", "SELECT 1")
+                assert PASSWORD not in str(outcome) + str(said) + repr(settings.JIM_SQL_CONNECTIONS)
+                assert outcome.error.startswith("hr: ")
+                assert (outcome.status, outcome.can_retry) == ("failed_with_error", True)
+
+
+def test_connecting_can_be_interrupted(nursery: Nursery) -> None:
+    """The server takes the connection and never says a word."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+        url = f"postgresql://jim:{PASSWORD}@127.0.0.1:{silent.getsockname()[1]}/hr?connect_timeout=10"
+        with override_settings(JIM_SQL_CONNECTIONS={"hr": SqlConnection.from_url(url)}):
+            running = start(nursery, "hr", "SELECT 1")
+            accepted, _ = silent.accept()
+            asked = time.monotonic()
+            running.interrupt("cancel")
+            assert running.outcome.status == "cancelled"
+            assert time.monotonic() - asked < 5
+            accepted.close()
+    wait_until(lambda: not any(thread.name == "sql connect" for thread in threading.enumerate()))
+
+
+def test_a_server_that_falls_silent_is_given_up(
+    nursery: Nursery, postgres: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql_postgres, "GIVE_UP_SECONDS", 0.3)
+    with Relay(str(postgres.folder / ".s.PGSQL.5432")) as relay:
+        url = re.sub(r"@/(\w+)\?.*", rf"@127.0.0.1:{relay.port}/\1?sslmode=disable", database)
+        with override_settings(JIM_SQL_CONNECTIONS={"far": SqlConnection.from_url(url)}):
+            running = start(nursery, "far", "SELECT 1; SELECT pg_sleep(60)")
+            wait_until(lambda: running.sink.said)
+            relay.fall_silent()
+            running.interrupt("timeout")
+            assert running.outcome.interrupted == "timeout"
+
+
+def test_jims_own_database_is_known_by_any_address(
+    nursery: Nursery, database: str, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert WorkerTask._meta.db_table == sql_postgres.OWN_TABLE
+    own = {"ENGINE": "django.db.backends.postgresql", "NAME": f"scratch_{os.getpid()}", "HOST": "db.example"}
+    monkeypatch.setitem(settings.DATABASES, "default", own)
+    assert run(nursery, "pg", "SELECT 1")[0].status == "complete"
+    ask("pg", "CREATE SCHEMA jim")
+    ask("pg", "CREATE TABLE jim.execution_workertask (id integer)")
+    outcome, _ = run(nursery, "pg", "SELECT 1")
+    assert outcome.error == "pg: it is JIM's own database, which sql steps may not touch"
+    assert outcome.can_retry is False
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("ATTACH 'other.sqlite3' AS x", "ATTACH, or VACUUM INTO a file, is not allowed"),
+        ("ATTACH :file AS x", "ATTACH, or VACUUM INTO a file, is not allowed"),
+        ("ATTACH 'fi' || 'le' AS x", "ATTACH, or VACUUM INTO a file, is not allowed"),
+        ("ATTACH 'file::memory:?cache=shared' AS x", "ATTACH, or VACUUM INTO a file, is not allowed"),
+        ("VACUUM INTO 'copy.sqlite3'", "ATTACH, or VACUUM INTO a file, is not allowed"),
+        ("VACUUM INTO :file", "ATTACH, or VACUUM INTO a file, is not allowed"),
+        ("SELECT load_extension('evil')", "the function load_extension is not allowed"),
+        ("SELECT Fts3_Tokenizer('simple', x'0011223344556677')", "is not allowed"),
+        ("PRAGMA hard_heap_limit = 1000", "PRAGMA hard_heap_limit is not allowed"),
+        ("PRAGMA soft_heap_limit(1000)", "PRAGMA soft_heap_limit is not allowed"),
+        ("PRAGMA temp_store_directory = '/'", "PRAGMA temp_store_directory is not allowed"),
+        ("PRAGMA writable_schema = ON", "PRAGMA writable_schema is not allowed"),
+        ("PRAGMA main.busy_timeout = 100000", "PRAGMA busy_timeout is not allowed"),
+    ],
+)
+def test_sqlite_stays_within_its_file(
+    nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = {path.name for path in tmp_path.iterdir()}
+    parameters = {"file": str(tmp_path / "other.sqlite3")} if ":file" in script else {}
+    outcome, _ = run(nursery, "lite", script, transaction=False, parameters=parameters)
+    assert words in outcome.error
+    assert (outcome.status, outcome.can_retry) == ("failed_with_error", False)
+    assert {path.name for path in tmp_path.iterdir()} == before
+
+
+def test_sqlite_read_only_cannot_be_undone(nursery: Nursery, ask: Ask) -> None:
+    outcome, _ = run(nursery, "lite", "PRAGMA query_only = OFF; DELETE FROM staff", read_only=True)
+    assert "PRAGMA query_only is not allowed" in outcome.error
+    assert ask("lite", "SELECT count(*) FROM staff") == 2
+
+
+def test_sqlite_triggers_references_and_pragmas(nursery: Nursery) -> None:
+    script = """
+        CREATE TABLE log (note text, of integer REFERENCES staff (id));
+        CREATE TRIGGER hired AFTER INSERT ON staff BEGIN
+            INSERT INTO log VALUES (CASE WHEN new.id > 2 THEN 'new; ' || new.name END, new.id);
+            SELECT 1;
+        END;
+        INSERT INTO staff VALUES (3, 'Cy', NULL, 1);
+        PRAGMA table_info(log);
+        SELECT note, of FROM log;
+    """
+    outcome, said = run(nursery, "lite", script)
+    assert outcome.result == {"statements": 5, "rows": 1, "first": {"note": "new; Cy", "of": 3}}
+    assert said[2] == "INSERT 1 row"
+    outcome, _ = run(nursery, "lite", "INSERT INTO log VALUES ('x', 99)")
+    assert "FOREIGN KEY constraint failed" in outcome.error
+
+
+def test_sqlite_values(nursery: Nursery, ask: Ask) -> None:
+    ask("lite", "INSERT INTO staff VALUES (5, CAST(x'c3ff28' AS text), NULL, 1)")
+    script = "SELECT 1.5 AS f, x'00ff' AS raw, 9e999 AS inf, 9223372036854775807 AS big, name FROM staff"
+    script += " WHERE id = 5"
+    outcome, _ = run(nursery, "lite", script)
+    assert first(outcome) == {
+        "f": 1.5, "raw": "00ff", "inf": "inf", "big": 2**63 - 1, "name": "\ufffd\ufffd(",
+    }  # fmt: skip
+
+
+def test_a_busy_sqlite_is_retried_in_the_end(
+    nursery: Nursery, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql_sqlite, "LOCK_SECONDS", 0.1)
+    ask("lite", "BEGIN IMMEDIATE")
+    outcome, _ = run(nursery, "lite", "DELETE FROM staff")
+    assert (outcome.error, outcome.can_retry) == ("lite: database is locked", True)
+    outcome, _ = run(nursery, "lite", "DELETE FROM staff", transaction=False)
+    assert (outcome.error, outcome.can_retry) == ("statement 1, line 1: database is locked", True)
+    outcome, _ = run(nursery, "lite", "SELECT 1", read_only=True)
+    assert outcome.status == "complete"
+
+
+def test_a_sqlite_file_that_is_none(nursery: Nursery, tmp_path: Path) -> None:
+    file = tmp_path / "new.sqlite3"
+    with override_settings(JIM_SQL_CONNECTIONS={"new": SqlConnection.from_url(f"sqlite:///{file}")}):
+        outcome, _ = run(nursery, "new", "CREATE TABLE a (b)")
+        assert outcome.error == f"new: there is no file {file}; an empty one is enough"
+        assert not file.exists()
+        file.touch()
+        assert run(nursery, "new", "CREATE TABLE a (b)")[0].status == "complete"
+        file.write_text("no database " * 1_000)
+        outcome, _ = run(nursery, "new", "SELECT 1")
+        assert (outcome.error, outcome.can_retry) == ("new: file is not a database", False)
+
+
+def test_braces_that_are_no_placeholder_run(nursery: Nursery) -> None:
+    outcome, _ = run(nursery, "pg", "SELECT ('{{1,2},{3,4}}'::int[])[2][1] AS n")
+    assert first(outcome) == {"n": 3}
+
+
+@pytest.mark.parametrize(
+    ("content", "row"),
+    [
+        (b"SELECT name FROM staff WHERE id = :id;", {"name": "Bob"}),
+        (b"\xef\xbb\xbf-- with a BOM\r\nSELECT name\r\nFROM staff WHERE id = :id", {"name": "Bob"}),
+        ("SELECT 'Zoë {{ x' AS name, :id AS id".encode(), {"name": "Zoë {{ x", "id": 2}),
+    ],
+)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_script_from_a_file(
+    nursery: Nursery, tmp_path: Path, engine: str, content: bytes, row: dict[str, Any]
+) -> None:
+    (tmp_path / "sql" / "a.sql").write_bytes(content)
+    file = str(tmp_path / "sql" / "a.sql")
+    outcome, _ = run(nursery, engine, "", file=file, parameters={"id": 2})
+    assert outcome.error == ""
+    assert first(outcome) == row
+
+
+def test_a_file_that_is_gone_cannot_run_here(nursery: Nursery, tmp_path: Path) -> None:
+    outcome, _ = run(nursery, "pg", "", file=str(tmp_path / "sql" / "gone.sql"))
+    assert outcome.error.startswith(f"cannot run on worker {socket.gethostname()}: file: ")
+    assert outcome.can_retry is False
+
+
+OURS = "datname = current_database() AND application_name LIKE 'jim: %'"
+
+
+def wait_until_busy(ask: Ask, engine: str) -> None:
+    """Until the step is in the middle of what does not end by itself."""
+    if engine == "pg":
+        sleeping = f"SELECT count(*) FROM pg_stat_activity WHERE {OURS} AND wait_event = 'PgSleep'"
+        wait_until(lambda: ask("pg", sleeping))
+
+
+def wait_until_locked_out(running: Running, ask: Ask, engine: str) -> None:
+    if engine == "pg":
+        ours = "SELECT pid FROM pg_locks WHERE relation = 'staff'::regclass"
+        wait_until(lambda: ask("pg", f"SELECT 1 FROM pg_locks WHERE NOT granted AND pid IN ({ours})"))
+    else:  # nobody can see who waits for an SQLite file: it is who has not ended
+        running.join(0.2)
+        assert running.is_alive()
+
+
+def assert_nothing_left(ask: Ask, engine: str) -> None:
+    """No backend goes on; no lock is held."""
+    if engine == "pg":
+        wait_until(lambda: ask("pg", f"SELECT count(*) FROM pg_stat_activity WHERE {OURS}") == 0)
+    else:
+        ask("lite", "BEGIN EXCLUSIVE")
+        ask("lite", "ROLLBACK")
+
+
+def peak_memory() -> int:
+    return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
+
+
+class Relay:
+    """A way to the server over TCP that can fall silent, as a network does."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._is_silent = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._sockets: list[socket.socket] = [self._listener]
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def fall_silent(self) -> None:
+        self._is_silent.set()
+
+    def __exit__(self, *_: object) -> None:
+        for each in self._sockets:
+            each.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            behind = socket.socket(socket.AF_UNIX)
+            behind.connect(self._path)
+            self._sockets += [client, behind]
+            for one, other in ((client, behind), (behind, client)):
+                threading.Thread(target=self._pass_on, args=(one, other), daemon=True).start()
+
+    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
+        try:
+            while (data := one.recv(65_536)) and not self._is_silent.is_set():
+                other.sendall(data)
+        except OSError:
+            return

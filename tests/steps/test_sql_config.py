@@ -1,0 +1,226 @@
+"""What an `sql` step's settings may be; nothing here needs a server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.test import override_settings
+
+from execution.sql_connections import SqlConnection
+from execution.steps.base import get
+from tests.conftest import server
+from tests.settings import TEST_DB
+from tests.steps.test_config import refuses
+
+
+@pytest.fixture(autouse=True)
+def connections(tmp_path: Path) -> Iterator[None]:
+    (tmp_path / "sql").mkdir()
+    urls = {"pg": "postgresql://ada@db.example/hr", "lite": "sqlite:////srv/lite.sqlite3"}
+    with override_settings(
+        JIM_SQL_CONNECTIONS={name: SqlConnection.from_url(url) for name, url in urls.items()},
+        JIM_SQL_FOLDERS=[tmp_path / "sql"],
+    ):
+        yield
+
+
+def test_config_is_canonical_after_cleaning() -> None:
+    assert get("sql").clean({"connection": " pg ", "script": "SELECT 1"}) == {
+        "connection": "pg",
+        "script": "SELECT 1",
+        "file": "",
+        "parameters": {},
+        "read_only": False,
+        "transaction": True,
+        "max_rows": 20,
+        "statement_timeout_seconds": None,
+    }
+    assert get("sql").needs_code_permission
+
+
+@pytest.mark.parametrize(
+    ("rest", "field", "words"),
+    [
+        ({"connection": ""}, "connection", "is required"),
+        ({"connection": "hr"}, "connection", "there is no connection 'hr'; known are lite, pg"),
+        ({"connection": "postgresql://a:b@c/d"}, "connection", "there is no connection"),
+        ({"connection": "{{ schedule }}"}, "connection", "takes no placeholders"),
+        ({"script": ""}, "script", "is required, or else a file"),
+        ({"script": " \n "}, "script", "is required, or else a file"),
+        ({"script": "-- only\n/* a comment */;"}, "script", "holds no statement, only space and comments"),
+        ({"script": 7}, "script", "must be text"),
+        ({"script": "SELECT 'a\0'"}, "script", "contains NUL"),
+        ({"script": "SELECT 'open"}, "script", "the text that begins with ' in line 1 is never closed"),
+        ({"script": "SELECT '{{ nominal_time }}'"}, "script", "takes no placeholders"),
+        ({"script": "SELECT 1" + " " * 1_048_576}, "script", "is longer than 1,048,576 bytes"),
+        ({"script": "1;" * 10_001}, "script", "more than 10,000 statements; make several steps of them"),
+        ({"script": "\\d staff"}, "script", r"line 1: \d is a command of the database's shell"),
+        ({"script": "COPY staff FROM STDIN"}, "script", "COPY between the server and its client"),
+        (
+            {"script": "SELECT 1;\nBEGIN"},
+            "script",
+            "line 2: BEGIN cannot stand in a script that is one transaction",
+        ),
+        ({"script": "START TRANSACTION"}, "script", "or set transaction to false"),
+        ({"script": "COMMIT"}, "script", "line 1: COMMIT cannot stand"),
+        ({"script": "end"}, "script", "line 1: END cannot stand"),
+        ({"script": "ABORT"}, "script", "line 1: ABORT cannot stand"),
+        ({"script": "/* x */ RoLLback"}, "script", "line 1: ROLLBACK cannot stand"),
+        ({"script": "ROLLBACK AND CHAIN"}, "script", "line 1: ROLLBACK cannot stand"),
+        ({"script": "PREPARE TRANSACTION 'x'"}, "script", "line 1: PREPARE cannot stand"),
+        ({"file": "/tmp/x.sql"}, "file", "cannot be given together with a script; clear one of them"),
+        (
+            {"script": "SELECT :a"},
+            "parameters",
+            "the script uses :a in the statement of line 1; give it a value",
+        ),
+        ({"parameters": {"a": 1}}, "parameters", "a is not used: the script has no :a"),
+        (
+            {"script": "SELECT ':a'", "parameters": {"a": 1}},
+            "parameters",
+            "in quotes or comments it is only text",
+        ),
+        ({"parameters": {"a b": 1}}, "parameters", "'a b' is not the name of a parameter"),
+        ({"parameters": [1]}, "parameters", "must be an object of names and values"),
+        (
+            {"script": "SELECT :a", "parameters": {"a": [1]}},
+            "parameters",
+            "the value of a must be text, a number",
+        ),
+        (
+            {"script": "SELECT :a", "parameters": {"a": {}}},
+            "parameters",
+            "the value of a must be text, a number",
+        ),
+        ({"script": "SELECT :a", "parameters": {"a": 2**63}}, "parameters", "is too large for a database"),
+        ({"script": "SELECT :a", "parameters": {"a": "\0"}}, "parameters", "contains NUL"),
+        ({"read_only": True, "transaction": False}, "read_only", "needs transaction to be true"),
+        ({"read_only": "yes"}, "read_only", "must be true or false"),
+        ({"transaction": "{{ attempt }}"}, "transaction", "must be true or false"),
+        ({"max_rows": -1}, "max_rows", "must be a whole number from 0 to 1,000"),
+        ({"max_rows": 1.5}, "max_rows", "must be a whole number from 0 to 1,000"),
+        ({"max_rows": 1e9}, "max_rows", "must be a whole number from 0 to 1,000"),
+        (
+            {"statement_timeout_seconds": 0},
+            "statement_timeout_seconds",
+            "must be a number from 0.001 to 604,800",
+        ),
+        ({"statement_timeout_seconds": "5"}, "statement_timeout_seconds", "must be a number, not '5'"),
+        ({"query": "SELECT 1"}, "query", "is not a setting of sql steps; they have connection, script, file"),
+    ],
+)
+def test_bad_config(rest: dict[str, Any], field: str, words: str) -> None:
+    refuses("sql", {"connection": "pg", "script": "SELECT 1", **rest}, field, words)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        {"script": "SELECT :a", "parameters": {"a": "{{ steps.fetch.result.count }}"}},
+        {"script": "SELECT :a", "parameters": {"a": "{{ secrets.login }}"}},
+        {"script": "SELECT :a", "parameters": "{{ steps.fetch.result }}"},
+        {"max_rows": "{{ steps.fetch.result.count }}"},
+        {"statement_timeout_seconds": "{{ steps.fetch.result.count }}"},
+        {"script": "SELECT '{{1,2},{3,4}}'::int[]"},
+        {"script": "BEGIN; COMMIT", "transaction": False},
+    ],
+)
+def test_good_config(rest: dict[str, Any]) -> None:
+    assert get("sql").clean({"connection": "pg", "script": "SELECT 1", **rest})
+
+
+def test_without_connections_the_message_says_where_to_define_one() -> None:
+    with override_settings(JIM_SQL_CONNECTIONS={}):
+        words = "none is defined yet (JIM_SQL_CONNECTIONS, or sql_connections.json)"
+        refuses("sql", {"connection": "hr", "script": "SELECT 1"}, "connection", words)
+
+
+def test_jims_own_database_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jim = tmp_path / "jim.sqlite3"
+    jim.touch()
+    (tmp_path / "link").symlink_to(jim)
+    (tmp_path / "hard").hardlink_to(jim)
+    monkeypatch.setitem(
+        settings.DATABASES, "default", {"ENGINE": "django.db.backends.sqlite3", "NAME": str(jim)}
+    )
+    for path in (jim, tmp_path / "link", tmp_path / "hard", tmp_path / "sql" / ".." / "jim.sqlite3"):
+        with override_settings(JIM_SQL_CONNECTIONS={"own": SqlConnection.from_url(f"sqlite:///{path}")}):
+            refuses(
+                "sql", {"connection": "own", "script": "SELECT 1"}, "connection", "own is JIM's own database"
+            )
+
+
+@pytest.mark.parametrize(
+    ("url", "is_own"),
+    [
+        ("postgresql://x@localhost/jim", True),
+        ("postgres://y:z@127.0.0.1:5432/jim?sslmode=disable", True),
+        ("postgresql://x@[::1]/jim", True),
+        ("postgresql://x@other,LOCALHOST/jim", True),
+        ("postgresql:///jim?host=localhost", True),
+        ("postgresql://x@localhost:5433/jim", False),
+        ("postgresql://x@localhost/hr", False),
+        ("postgresql://x@db.example/jim", False),
+        ("postgresql:///jim?host=/run/postgresql", False),
+        ("sqlite:////srv/jim", False),
+    ],
+)
+def test_which_addresses_are_jims_own(url: str, is_own: bool) -> None:
+    own = {"ENGINE": "django.db.backends.postgresql", "NAME": "jim", "HOST": "localhost", "PORT": 5432}
+    assert SqlConnection.from_url(url).is_jims_own(own) is is_own
+
+
+def test_the_database_of_this_very_installation_is_refused() -> None:
+    own = settings.DATABASES["default"]
+    url = f"sqlite:///{own['NAME']}" if TEST_DB == "sqlite" else server.url(str(own["NAME"]))
+    with override_settings(JIM_SQL_CONNECTIONS={"own": SqlConnection.from_url(url)}):
+        refuses("sql", {"connection": "own", "script": "SELECT 1"}, "connection", "own is JIM's own database")
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("a.sql", "'a.sql' is not an absolute path; write it from / on"),
+        ("~/a.sql", "is not an absolute path"),
+        ("{sql}/missing.sql", "does not exist"),
+        ("{sql}/loop", "does not exist"),
+        ("{sql}/" + "x" * 300, "does not exist"),
+        ("{sql}", "is not a file with text"),
+        ("{sql}/fifo", "is not a file with text"),
+        ("{sql}/zero", "is outside the folders that scripts may come from"),
+        ("{sql}/../secret.sql", "is outside the folders that scripts may come from: {sql}"),
+        ("{sql}/link.sql", "is outside the folders that scripts may come from"),
+        ("/etc/hostname", "is outside the folders that scripts may come from"),
+        ("{sql}/latin.sql", "is not UTF-8 text"),
+        ("{sql}/utf16.sql", "is not UTF-8 text"),
+        ("{sql}/nul.sql", "is not text: it contains NUL"),
+        ("{sql}/empty.sql", "holds no statement, only space and comments"),
+        ("{sql}/big.sql", "is longer than 1,048,576 bytes"),
+        ("{sql}/commit.sql", "line 2: COMMIT cannot stand in a script that is one transaction"),
+        ("{sql}/a.sql\0", "contains NUL"),
+    ],
+)
+def test_bad_files(tmp_path: Path, file: str, words: str) -> None:
+    sql = tmp_path / "sql"
+    contents = {
+        "latin.sql": "SELECT 'Zoë'".encode("latin-1"),
+        "utf16.sql": "SELECT 1".encode("utf-16"),
+        "nul.sql": b"SELECT 1\0",
+        "empty.sql": b"-- nothing\n",
+        "big.sql": b"SELECT 1;" + b" " * 1_048_576,
+        "commit.sql": b"SELECT 1;\nCOMMIT;",
+    }
+    for name, content in contents.items():
+        (sql / name).write_bytes(content)
+    (tmp_path / "secret.sql").write_text("SELECT 1")
+    (sql / "link.sql").symlink_to(tmp_path / "secret.sql")
+    (sql / "zero").symlink_to("/dev/zero")
+    (sql / "loop").symlink_to("loop")
+    os.mkfifo(sql / "fifo")
+    given = {"connection": "pg", "file": file.replace("{sql}", str(sql))}
+    refuses("sql", given, "file", words.replace("{sql}", str(sql)))
