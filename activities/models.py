@@ -202,7 +202,9 @@ class Activity(models.Model):
     parent = models.ForeignKey(
         "self", models.CASCADE, null=True, blank=True, related_name="children", db_index=False
     )
-    retry_of = models.ForeignKey("self", models.SET_NULL, null=True, blank=True, related_name="retries")
+    retry_of = models.ForeignKey(
+        "self", models.SET_NULL, null=True, blank=True, related_name="retries", db_index=False
+    )
     task_key = models.UUIDField(null=True, blank=True)
     attempt = models.PositiveIntegerField(default=1)
     step_index = models.PositiveIntegerField(null=True, blank=True, help_text="The group of the step.")
@@ -229,8 +231,19 @@ class Activity(models.Model):
             models.UniqueConstraint(fields=["task_key", "attempt"], name="activity_once_per_attempt"),
         ]
         indexes = [
-            models.Index(fields=["parent", "step_index"], name="activity_of_group"),
-            models.Index(fields=["target_type", "target_id", "-id"], name="activity_of_target"),
+            # Each task writes an activity three times, and each write goes to every index that it is in.
+            models.Index(
+                fields=["parent", "step_index"],
+                name="activity_of_group",
+                condition=Q(parent__isnull=False),
+            ),
+            models.Index(fields=["retry_of"], name="activity_retry_of", condition=Q(retry_of__isnull=False)),
+            # Attempts are found by their task's key.
+            models.Index(
+                fields=["target_type", "target_id", "-id"],
+                name="activity_of_target",
+                condition=Q(task_key=None),
+            ),
             models.Index(
                 fields=["status", "id"],
                 name="activity_open",

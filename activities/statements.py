@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -29,17 +29,9 @@ def update_each(
 
     Each row is (pk, value, …) in the order of `fields`. Returns the keys of the rows that were changed.
     """
-    given = _given(connection.vendor, model, ("pk", *fields))
-    key, *others = given.names
-    assign = ", ".join(f"{name} = v.{name}" for name in others)
-    guard = f" AND {where}" if where else ""
-    # SQLite knows no alias after RETURNING; PostgreSQL finds the bare name ambiguous.
-    returning = key if connection.vendor == "sqlite" else f"t.{key}"
-    update = (
-        f'UPDATE "{model._meta.db_table}" AS t SET {assign} FROM v WHERE t.{key} = v.{key}{guard} '
-        f"RETURNING {returning}"
-    )
-    return {pk for (pk,) in _write(given, rows, update, params)}
+    vendor = connection.vendor
+    given = _given(vendor, model, ("pk", *fields))
+    return {pk for (pk,) in _write(vendor, given, rows, _update(vendor, model, given.names, where), params)}
 
 
 def insert_each(
@@ -56,18 +48,14 @@ def insert_each(
 
     `same` are fields that have one value in all rows.
     """
-    same = same or {}
-    given = _given(connection.vendor, model, tuple(fields))
-    shared = _given(connection.vendor, model, tuple(same))
-    columns = [f"v.{name}" for name in given.names] + ["%s"] * len(same)
-    insert = (
-        f'INSERT INTO "{model._meta.db_table}" ({", ".join(given.names + shared.names)}) '
-        f"SELECT {', '.join(columns)} FROM v WHERE {where} RETURNING {returning}"
-    )
-    constants = list(same.values())
-    if connection.vendor != "postgresql":
-        constants = [column[0] for column in _fitted(shared, [constants])] if constants else []
-    return _write(given, rows, insert, [*constants, *params])
+    vendor = connection.vendor
+    given = _given(vendor, model, tuple(fields))
+    shared = _given(vendor, model, tuple(same or ()))
+    constants = list(same.values()) if same else []
+    if vendor != "postgresql" and constants:
+        constants = [column[0] for column in _fitted(shared, [constants])]
+    insert = _insert(vendor, model, given.names, shared.names, where, returning)
+    return _write(vendor, given, rows, insert, [*constants, *params])
 
 
 def among(columns: str, values: Sequence[Any]) -> tuple[str, list[Any]]:
@@ -91,6 +79,12 @@ def fetch(sql: str, params: Sequence[Any]) -> list[tuple[Any, ...]]:
         return list(cursor.fetchall())
 
 
+def instant(at: datetime | str) -> datetime:
+    """As `fetch` found it: SQLite stores UTC without a zone."""
+    at = datetime.fromisoformat(at) if isinstance(at, str) else at
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
 def placeholders(rows: Sequence[Sequence[Any]]) -> str:
     """`(%s, %s), (%s, %s)` for a VALUES list."""
     return ", ".join([f"({', '.join(['%s'] * len(rows[0]))})"] * len(rows))
@@ -99,19 +93,19 @@ def placeholders(rows: Sequence[Sequence[Any]]) -> str:
 class Given(NamedTuple):
     """The columns of a list of rows `v`, and what makes their values fit for the driver (None: nothing)."""
 
-    names: list[str]
-    types: list[str]
-    fit: list[Callable[[Any], Any] | None]
+    names: tuple[str, ...]
+    definition: str
+    fit: tuple[Callable[[Any], Any] | None, ...]
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _given(vendor: str, model: type[models.Model], fields: tuple[str, ...]) -> Given:
     columns: list[Any] = [model._meta.pk if name == "pk" else model._meta.get_field(name) for name in fields]
     fits = _POSTGRESQL_FITS if vendor == "postgresql" else _SQLITE_FITS
     return Given(
-        [f'"{column.column}"' for column in columns],
-        [str(column.rel_db_type(connection)) for column in columns],
-        [fits.get(_kind(column)) for column in columns],
+        tuple(column.column for column in columns),
+        ", ".join(f'"{column.column}" {column.rel_db_type(connection)}' for column in columns),
+        tuple(fits.get(_kind(column)) for column in columns),
     )
 
 
@@ -119,10 +113,40 @@ def _kind(column: Any) -> str:
     return str((column.target_field if column.is_relation else column).get_internal_type())
 
 
+@lru_cache(maxsize=256)
+def _update(vendor: str, model: type[models.Model], names: tuple[str, ...], where: str) -> str:
+    key, *others = names
+    assign = ", ".join(f'"{name}" = v."{name}"' for name in others)
+    guard = f" AND {where}" if where else ""
+    # SQLite knows no alias after RETURNING; PostgreSQL finds the bare name ambiguous.
+    returning = f't."{key}"' if vendor == "postgresql" else f'"{key}"'
+    return (
+        f'UPDATE "{model._meta.db_table}" AS t SET {assign} FROM v WHERE t."{key}" = v."{key}"{guard} '
+        f"RETURNING {returning}"
+    )
+
+
+@lru_cache(maxsize=256)
+def _insert(
+    vendor: str,
+    model: type[models.Model],
+    names: tuple[str, ...],
+    shared: tuple[str, ...],
+    where: str,
+    returning: str,
+) -> str:
+    columns = ", ".join(f'"{name}"' for name in names + shared)
+    values = ", ".join([f'v."{name}"' for name in names] + ["%s"] * len(shared))
+    return (
+        f'INSERT INTO "{model._meta.db_table}" ({columns}) '
+        f"SELECT {values} FROM v WHERE {where} RETURNING {returning}"
+    )
+
+
 def _write(
-    given: Given, rows: Iterable[Sequence[Any]], statement: str, params: Sequence[Any]
+    vendor: str, given: Given, rows: Iterable[Sequence[Any]], statement: str, params: Sequence[Any]
 ) -> list[tuple[Any, ...]]:
-    listed = _listed_as_json if connection.vendor == "postgresql" else _listed_as_values
+    listed = _listed_as_json if vendor == "postgresql" else _listed_as_values
     written: list[tuple[Any, ...]] = []
     with connection.cursor() as cursor:
         for part in _slices(list(rows), columns=len(given.names)):
@@ -134,16 +158,15 @@ def _write(
 
 def _listed_as_json(given: Given, rows: Sequence[Sequence[Any]]) -> tuple[str, list[Any]]:
     """One parameter, whatever the size: a third of what the driver needs for a VALUES list of variables."""
-    names = ", ".join(f"{name} {type_}" for name, type_ in zip(given.names, given.types, strict=True))
-    keys = [name.strip('"') for name in given.names]
-    columns = _fitted(given, rows)
-    text = json.dumps([dict(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)])
-    return f"v AS (SELECT * FROM json_to_recordset(%s) AS v({names}))", [text]
+    fitted = zip(*_fitted(given, rows), strict=True)
+    text = json.dumps([dict(zip(given.names, row, strict=True)) for row in fitted])
+    return f"v AS (SELECT * FROM json_to_recordset(%s) AS v({given.definition}))", [text]
 
 
 def _listed_as_values(given: Given, rows: Sequence[Sequence[Any]]) -> tuple[str, list[Any]]:
     values = [value for row in zip(*_fitted(given, rows), strict=True) for value in row]
-    return f"v({', '.join(given.names)}) AS (VALUES {placeholders(rows)})", values
+    names = ", ".join(f'"{name}"' for name in given.names)
+    return f"v({names}) AS (VALUES {placeholders(rows)})", values
 
 
 def _fitted(given: Given, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
@@ -161,7 +184,11 @@ def _slices(rows: Sequence[Sequence[Any]], *, columns: int) -> Iterator[Sequence
 
 
 def _naive(at: datetime) -> str:
-    return str(connection.ops.adapt_datetimefield_value(at))
+    return at.astimezone(UTC).replace(tzinfo=None).isoformat(" ")
+
+
+def _hex(key: UUID | str) -> str:
+    return str(key).replace("-", "")
 
 
 _POSTGRESQL_FITS: dict[str, Callable[[Any], Any]] = {
@@ -170,6 +197,6 @@ _POSTGRESQL_FITS: dict[str, Callable[[Any], Any]] = {
 }
 _SQLITE_FITS: dict[str, Callable[[Any], Any]] = {
     "DateTimeField": _naive,
-    "UUIDField": lambda key: UUID(str(key)).hex,
+    "UUIDField": _hex,
     "JSONField": json.dumps,
 }

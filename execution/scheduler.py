@@ -6,14 +6,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
 
 from django.conf import settings
 from django.db import connection
 from django.db.models import Min, QuerySet
 
 from activities import clock
-from activities.statements import AWAY
+from activities.statements import AWAY, fetch
 from activities.wake import Watch
 from schedules.generator import end_snoozes, fill, generate
 from schedules.models import Occurrence, Schedule
@@ -27,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 LIFELINE_SECONDS = 1.0
 PROBE_SECONDS = 0.05
+_SOME_TIME = datetime(1, 1, 2, tzinfo=UTC)
 
 
 SETTLING: tuple[Callable[[datetime], object], ...] = (fill, generate, end_snoozes, invoke)
@@ -39,7 +42,7 @@ RECOVERING: tuple[Callable[[datetime], object], ...] = (
 
 def tick(now: datetime, *, recovering: bool = True) -> None:
     """What a scheduler does, in this order; trouble in one part never stops the others."""
-    for part in (*SETTLING, *(RECOVERING if recovering else ())):
+    for part in (*(SETTLING if is_due(now) else ()), *(RECOVERING if recovering else ())):
         try:
             part(now)
         except AWAY:
@@ -49,14 +52,26 @@ def tick(now: datetime, *, recovering: bool = True) -> None:
 
 
 def is_due(now: datetime) -> bool:
-    """A few index probes: is there anything for a tick to do?"""
-    return (
-        Schedule.objects.due(now).exists()
-        or Occurrence.objects.due(now).exists()
-        or Execution.objects.unaccounted().exists()
-        or Schedule.objects.open().unfilled().exists()
-        or Schedule.objects.snoozed_until(now).exists()
+    """One statement of a few index probes: is there anything for a tick to do?"""
+    sql, params = _probe(connection.vendor)
+    at = connection.ops.adapt_datetimefield_value(now)
+    return bool(fetch(sql, [at if param == _SOME_TIME else param for param in params])[0][0])
+
+
+@cache
+def _probe(vendor: str) -> tuple[str, list[Any]]:
+    """Put together once: writing these five queries takes longer than answering them."""
+    probes = (
+        Schedule.objects.due(_SOME_TIME),
+        Occurrence.objects.due(_SOME_TIME),
+        Execution.objects.unaccounted(),
+        Schedule.objects.open().unfilled(),
+        Schedule.objects.snoozed_until(_SOME_TIME),
     )
+    compiled = [rows.values("pk").query.sql_with_params() for rows in probes]
+    stored = connection.ops.adapt_datetimefield_value(_SOME_TIME)
+    params = [_SOME_TIME if param == stored else param for _, own in compiled for param in own]
+    return f"SELECT {' OR '.join(f'EXISTS ({sql})' for sql, _ in compiled)}", params
 
 
 def next_due(now: datetime) -> datetime | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from activities.models import Activity, Ending
+from activities.statements import instant
 from execution import retry
 from execution.steps.base import Isolation, Outcome, Reason, Work
 
@@ -94,14 +95,8 @@ class Held:
             nominal_at=step.get("nominal_at"),
             refs=step.get("refs"),
             time_zone=step.get("time_zone", "UTC"),
-            begun_at=None if self.begun_at is None else _instant(self.begun_at).isoformat(),
+            begun_at=None if self.begun_at is None else instant(self.begun_at).isoformat(),
         )
-
-
-def _instant(at: datetime | str) -> datetime:
-    """SQLite stores UTC without a zone."""
-    at = datetime.fromisoformat(at) if isinstance(at, str) else at
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from django.db import models
+from django.db import connection, models
 from django.db.models import Q
+
+from activities.statements import fetch
 
 
 class ChoreQuerySet(models.QuerySet["Chore"]):
@@ -15,10 +17,16 @@ class ChoreQuerySet(models.QuerySet["Chore"]):
 
     def tick(self, *, outage: timedelta, now: datetime) -> datetime:
         """Notes that a scheduler ticks; since when has one ticked without a gap longer than `outage`?"""
-        chore, _ = self.get_or_create(name="tick", defaults={"last_run_at": now, "steady_since": now})
-        if chore.last_run_at is None or now - chore.last_run_at > outage:
-            self.filter(name="tick", last_run_at=chore.last_run_at).update(steady_since=now)
-        self.filter(Q(last_run_at=None) | Q(last_run_at__lt=now), name="tick").update(last_run_at=now)
+        at, long_ago = (connection.ops.adapt_datetimefield_value(time) for time in (now, now - outage))
+        fetch(
+            "INSERT INTO execution_chore (name, last_run_at, steady_since) VALUES ('tick', %s, %s) "
+            "ON CONFLICT (name) DO UPDATE SET last_run_at = excluded.last_run_at, steady_since = CASE "
+            "WHEN execution_chore.last_run_at >= %s THEN execution_chore.steady_since "
+            "ELSE excluded.steady_since END "
+            "WHERE execution_chore.last_run_at IS NULL OR execution_chore.last_run_at < excluded.last_run_at "
+            "RETURNING name",
+            [at, at, long_ago],
+        )
         return self.values_list("steady_since", flat=True).get(name="tick") or now
 
 

@@ -172,7 +172,7 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         """
         with transaction.atomic(savepoint=False):
             ids = {f.task.execution_id for f in finishes if f.task.execution_id is not None}
-            executions = list(Execution.objects.lock().filter(pk__in=ids)) if ids else []
+            executions = Execution.objects.hold(sorted(ids)) if ids else []
             following = {f.task.pk: nxt for f in finishes if (nxt := f.next(now)) is not None}
             retried = self._retry(
                 [f for f in finishes if _is_again(following.get(f.task.pk))], following, worker_id, now
@@ -458,7 +458,9 @@ class WorkerTask(models.Model):
 
     # Unique, as its activities see to it; found through them as well.
     key = models.UUIDField()
-    execution = models.ForeignKey(Execution, models.CASCADE, null=True, blank=True, related_name="tasks")
+    execution = models.ForeignKey(
+        Execution, models.CASCADE, null=True, blank=True, related_name="tasks", db_index=False
+    )
     activity = models.ForeignKey(Activity, models.PROTECT, related_name="+")
     line = models.PositiveIntegerField()
     step_index = models.PositiveIntegerField()
@@ -510,6 +512,9 @@ class WorkerTask(models.Model):
                 F("id"),
                 name="task_queue_of_pool",
                 condition=Q(status="queued"),
+            ),
+            models.Index(
+                fields=["execution"], name="task_of_execution", condition=Q(execution__isnull=False)
             ),
             models.Index(fields=["worker"], name="task_of_worker", condition=Q(status="processing")),
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from activities.words import exact, span
 from execution.steps.base import Context, Later, StepFailed, StepType
@@ -46,7 +47,7 @@ class WaitStep(StepType):
         try:
             end, now = end_of(ctx, begun), ctx.clock()
         except SpecError as error:
-            raise StepFailed(f"until: {error}", can_retry=False) from None
+            raise StepFailed(f"until: {error.message}", can_retry=False) from None
         if now >= end:
             return {"until": end.isoformat(), "waited_seconds": round((now - begun).total_seconds(), 3)}
         limit = ctx.work.timeout_seconds
@@ -54,8 +55,8 @@ class WaitStep(StepType):
         if now >= deadline:
             ctx.interrupt("timeout")
         ctx.check()
-        zone = zone_of(ctx.work.time_zone)
-        raise Later(min(end, deadline), f"Waiting until {exact(end, zone)}, {span(end - begun)} in all.")
+        told = f"Waiting until {exact(end, _zone(ctx.work.time_zone))}, {span(end - begun)} in all."
+        raise Later(min(end, deadline), told)
 
 
 def end_of(ctx: Context, begun: datetime) -> datetime:
@@ -77,6 +78,14 @@ def next_time_of_day(at: time, place: str, *, after: datetime) -> datetime:
         if moment is not None and moment >= after:
             return moment.astimezone(UTC)
     return after
+
+
+def _zone(place: str) -> ZoneInfo:
+    """For people: a schedule whose spec is broken can still be run by hand."""
+    try:
+        return zone_of(place)
+    except SpecError:
+        return ZoneInfo("UTC")
 
 
 def _is_open(value: str) -> bool:
