@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from django.db import connection, models, transaction
 from django.db.models import Exists, OuterRef, Q
@@ -20,8 +20,7 @@ from execution.binding import note
 from schedules.models import Occurrence, Schedule, Step
 from schedules.registry import step_types
 
-if TYPE_CHECKING:
-    from .task import Planned
+from .planned import Planned, add
 
 logger = logging.getLogger(__name__)
 
@@ -76,8 +75,6 @@ class Start:
 
     def planned(self, execution_id: int, root_id: int) -> Iterator[Planned]:
         """All its tasks: the first group queued, the rest waiting for the group before."""
-        from .task import Planned
-
         first = self.lines[0]["index"]
         for line in self.lines:
             status = "queued" if line["index"] == first else "waiting"
@@ -118,8 +115,6 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
 
         Returns the executions by occurrence.
         """
-        from .task import WorkerTask
-
         roots = Activity.objects.add(
             Start.ROOT, [start.root for start in starts], status=Activity.Status.IN_PROGRESS, now=now
         )
@@ -136,8 +131,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
             for start, root in zip(starts, roots, strict=True)
             for task in start.planned(by_root[root], root)
         ]
-        WorkerTask.objects.add(planned, now=now)
-        wake("jim_tasks")
+        add(planned, now=now)
         return {start.occurrence.pk: by_root[root] for start, root in zip(starts, roots, strict=True)}
 
     def advance(self, executions: Iterable[Execution], *, now: datetime) -> list[Execution]:

@@ -4,13 +4,13 @@ import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.db import connection, models, transaction
 from django.db.models import F, Min, Q
 
 from activities.models import Activity, Ending, Initiator
-from activities.statements import among, fetch, insert_each, update_each
+from activities.statements import among, fetch, update_each
 from activities.wake import wake
 from execution import retry
 from execution.binding import note
@@ -20,74 +20,12 @@ from schedules.models.step import config_invalid
 from schedules.registry import ConfigError, step_types
 
 from .attempt import Finish, Held
+from .claim import claim
 from .execution import Execution
+from .planned import AT_ONCE, Planned, add
 from .worker import Worker
 
 RECOVERED_PER_PASS = 200
-ACTIVITY_FIELDS = (
-    "target_type",
-    "target_id",
-    "target_name",
-    "initiator_type",
-    "initiator_id",
-    "initiator_name",
-    "parent",
-    "task_key",
-    "step_index",
-    "line",
-)
-TASK_FIELDS = (
-    "key",
-    "execution",
-    "line",
-    "step_index",
-    "name",
-    "step",
-    "pool",
-    "isolation",
-    "status",
-)
-
-
-class Planned(NamedTuple):
-    """A line of a plan (or a single job) that becomes a task."""
-
-    line: dict[str, Any]
-    initiator: Initiator
-    status: str = "queued"
-    execution_id: int | None = None
-    root_id: int | None = None
-
-    @property
-    def activity(self) -> tuple[Any, ...]:
-        line, by = self.line, self.initiator
-        return (
-            line["step_type"],
-            line["key"],
-            line["name"],
-            by.type,
-            by.id,
-            by.name,
-            self.root_id,
-            line["key"],
-            line["index"],
-            line["line"],
-        )
-
-    @property
-    def task(self) -> tuple[Any, ...]:
-        line = self.line
-        return (
-            line["key"],
-            self.execution_id,
-            line["line"],
-            line["index"],
-            line["name"],
-            line,
-            line["pool"],
-            line["isolation"],
-            self.status,
-        )
 
 
 class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
@@ -132,30 +70,20 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
     ) -> list[uuid.UUID]:
         """Single jobs without an execution, each one's activity is its root; returns their keys."""
         lines = [_adhoc_line(step, now=now) for step in steps]
-        with transaction.atomic():
-            self.add([Planned(line, initiator) for line in lines], now=now)
-            wake("jim_tasks")
+        planned = [Planned(line, initiator) for line in lines]
+        if len(planned) <= AT_ONCE:
+            add(planned, now=now)
+        else:
+            with transaction.atomic():
+                add(planned, now=now)
         return [uuid.UUID(line["key"]) for line in lines]
-
-    def add(self, planned: Sequence[Planned], *, now: datetime) -> None:
-        """Tasks and the activities of their first attempts, in two statements."""
-        activities = Activity.objects.add(
-            ACTIVITY_FIELDS, [p.activity for p in planned], status=Activity.Status.PENDING, now=now
-        )
-        rows = [(*p.task, activity) for p, activity in zip(planned, activities, strict=True)]
-        same = WorkerTask.UNTRIED | {"available_at": now, "created_at": now}
-        insert_each(WorkerTask, (*TASK_FIELDS, "activity"), rows, same=same, returning="id")
 
     def claim(
         self, worker: Worker, *, seats: Mapping[Isolation, int], pools: Sequence[str], now: datetime
     ) -> list[Held]:
         """Takes ready tasks for a living worker: the first in order, at most as many as it has seats."""
         free = {isolation: size for isolation, size in seats.items() if size > 0}
-        if not free:
-            return []
-        claim = _claim_together if _is_postgresql() else _claim_in_turn
-        rows = claim(worker.pk, free, pools, now)
-        return sorted((Held(row, now) for row in rows), key=lambda held: held.turn)
+        return claim(worker.pk, free=free, pools=pools, now=now) if free else []
 
     def release(self, tasks: Sequence[Held], *, worker_id: uuid.UUID) -> set[int]:
         """Back to the queue, unstarted, as the same attempt; one that is being cancelled is not released."""
@@ -327,70 +255,7 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
 
 
 _DELETE = "DELETE FROM execution_workertask"
-_ACTIVITY = Held.COLUMNS.index("activity_id")
 _RELEASE = "UPDATE execution_workertask SET status = 'queued', worker_id = NULL, claimed_at = NULL"
-
-
-def _claim_together(
-    worker_id: uuid.UUID, free: Mapping[Isolation, int], pools: Sequence[str], now: datetime
-) -> list[tuple[Any, ...]]:
-    """One statement, so that an idle worker answers within one round trip."""
-    params = [worker_id, now, *_picks(free, pools, now), worker_id, worker_id, now]
-    return fetch(_claim_statement("postgresql", len(free), len(pools)), params)
-
-
-def _claim_in_turn(
-    worker_id: uuid.UUID, free: Mapping[Isolation, int], pools: Sequence[str], now: datetime
-) -> list[tuple[Any, ...]]:
-    """SQLite changes one table per statement. A look comes first: it does not take the write lock."""
-    own, at = _stored(worker_id), connection.ops.adapt_datetimefield_value(now)
-    params = _picks(free, pools, at)
-    if not fetch(f"SELECT EXISTS ({_any_ready(len(free), len(pools))})", params)[0][0]:
-        return []
-    with transaction.atomic(savepoint=False):
-        rows = fetch(_claim_statement("sqlite", len(free), len(pools)), [own, at, *params, own])
-        Activity.objects.begin([row[_ACTIVITY] for row in rows], worker_id=worker_id, now=now)
-    return rows
-
-
-def _picks(free: Mapping[Isolation, int], pools: Sequence[str], at: Any) -> list[Any]:
-    return [value for isolation, size in free.items() for value in (isolation, at, *pools, size)]
-
-
-@lru_cache(maxsize=64)
-def _claim_statement(vendor: str, isolations: int, pools: int) -> str:
-    if vendor == "postgresql":
-        # An array is computed once; a plain IN may become a join that runs the LIMIT again for each row.
-        pick = f"ARRAY({_ready(pools)} FOR UPDATE SKIP LOCKED)"
-        chosen = f"= ANY({' || '.join([pick] * isolations)})"
-    else:
-        chosen = f"IN ({_any_ready(isolations, pools)})"
-    columns = ", ".join(Held.COLUMNS)
-    update = (
-        "UPDATE execution_workertask SET status = 'processing', worker_id = %s, claimed_at = %s "
-        f"WHERE id {chosen} AND status = 'queued' "
-        "AND EXISTS (SELECT 1 FROM execution_worker w WHERE w.id = %s AND w.status = 'alive') "
-        f"RETURNING {columns}"
-    )
-    if vendor != "postgresql":
-        return update
-    return (
-        f"WITH t AS ({update}), begun AS (UPDATE activities_activity a SET status = 'in_progress', "
-        "worker_id = %s, executed_at = %s FROM t WHERE a.id = t.activity_id AND a.status = 'pending') "
-        f"SELECT {columns} FROM t"
-    )
-
-
-def _any_ready(isolations: int, pools: int) -> str:
-    return " UNION ALL ".join([f"SELECT id FROM ({_ready(pools)})"] * isolations)
-
-
-def _ready(pools: int) -> str:
-    in_pools = f"AND pool IN ({', '.join(['%s'] * pools)}) " if pools else ""
-    return (
-        "SELECT id FROM execution_workertask WHERE status = 'queued' AND isolation = %s "
-        f"AND available_at <= %s {in_pools}ORDER BY priority DESC, position, id LIMIT %s"
-    )
 
 
 def _stored(worker_id: uuid.UUID) -> Any:
@@ -491,8 +356,6 @@ class WorkerTask(models.Model):
     created_at = models.DateTimeField()
 
     objects = WorkerTaskQuerySet.as_manager()
-
-    UNTRIED = {"priority": 0, "position": 0, "attempt": 1, "failures": 0, "crashes": 0}
 
     class Meta:
         indexes = [

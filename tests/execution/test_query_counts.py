@@ -24,7 +24,7 @@ DUE = NOW + seconds(60)
 # savepoint here, BEGIN and COMMIT in real life.
 STATEMENTS = {
     "generate": (8, 8),
-    "start": (17, 18),
+    "start": (17, 16),
     "claim": (3, 1),
     "finish": (4, 4),
     "advance": (7, 8),

@@ -1,0 +1,90 @@
+"""The claim, in the form that costs each database least."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+
+from activities.models import Activity
+from activities.statements import fetch
+from execution.steps.base import Isolation
+
+from .attempt import Held
+
+ACTIVITY = Held.COLUMNS.index("activity_id")
+
+
+def claim(
+    worker_id: UUID, *, free: Mapping[Isolation, int], pools: Sequence[str], now: datetime
+) -> list[Held]:
+    """Ready tasks for the free seats of a living worker, and their activities begin."""
+    claim_rows = _claim_together if connection.vendor == "postgresql" else _claim_in_turn
+    rows = claim_rows(worker_id, free, pools, now)
+    return sorted((Held(row, now) for row in rows), key=lambda held: held.turn)
+
+
+def _claim_together(
+    worker_id: UUID, free: Mapping[Isolation, int], pools: Sequence[str], now: datetime
+) -> list[tuple[Any, ...]]:
+    """One statement, so that an idle worker answers within one round trip."""
+    params = [worker_id, now, *_picks(free, pools, now), worker_id, worker_id, now]
+    return fetch(_claim_statement("postgresql", len(free), len(pools)), params)
+
+
+def _claim_in_turn(
+    worker_id: UUID, free: Mapping[Isolation, int], pools: Sequence[str], now: datetime
+) -> list[tuple[Any, ...]]:
+    """SQLite changes one table per statement. A look comes first: it does not take the write lock."""
+    own, at = worker_id.hex, connection.ops.adapt_datetimefield_value(now)
+    params = _picks(free, pools, at)
+    if not fetch(f"SELECT EXISTS ({_any_ready(len(free), len(pools))})", params)[0][0]:
+        return []
+    with transaction.atomic(savepoint=False):
+        rows = fetch(_claim_statement("sqlite", len(free), len(pools)), [own, at, *params, own])
+        Activity.objects.begin([row[ACTIVITY] for row in rows], worker_id=worker_id, now=now)
+    return rows
+
+
+def _picks(free: Mapping[Isolation, int], pools: Sequence[str], at: Any) -> list[Any]:
+    return [value for isolation, size in free.items() for value in (isolation, at, *pools, size)]
+
+
+@lru_cache(maxsize=64)
+def _claim_statement(vendor: str, isolations: int, pools: int) -> str:
+    if vendor == "postgresql":
+        # An array is computed once; a plain IN may become a join that runs the LIMIT again for each row.
+        pick = f"ARRAY({_ready(pools)} FOR UPDATE SKIP LOCKED)"
+        chosen = f"= ANY({' || '.join([pick] * isolations)})"
+    else:
+        chosen = f"IN ({_any_ready(isolations, pools)})"
+    columns = ", ".join(Held.COLUMNS)
+    update = (
+        "UPDATE execution_workertask SET status = 'processing', worker_id = %s, claimed_at = %s "
+        f"WHERE id {chosen} AND status = 'queued' "
+        "AND EXISTS (SELECT 1 FROM execution_worker w WHERE w.id = %s AND w.status = 'alive') "
+        f"RETURNING {columns}"
+    )
+    if vendor != "postgresql":
+        return update
+    return (
+        f"WITH t AS ({update}), begun AS (UPDATE activities_activity a SET status = 'in_progress', "
+        "worker_id = %s, executed_at = %s FROM t WHERE a.id = t.activity_id AND a.status = 'pending') "
+        f"SELECT {columns} FROM t"
+    )
+
+
+def _any_ready(isolations: int, pools: int) -> str:
+    return " UNION ALL ".join([f"SELECT id FROM ({_ready(pools)})"] * isolations)
+
+
+def _ready(pools: int) -> str:
+    in_pools = f"AND pool IN ({', '.join(['%s'] * pools)}) " if pools else ""
+    return (
+        "SELECT id FROM execution_workertask WHERE status = 'queued' AND isolation = %s "
+        f"AND available_at <= %s {in_pools}ORDER BY priority DESC, position, id LIMIT %s"
+    )
