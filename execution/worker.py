@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 import uuid
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.db import connection, connections
@@ -69,6 +70,7 @@ class WorkerLoop:
         self.runs: dict[tuple[int, int], Run] = {}
         self.ended: deque[Run] = deque()
         self.unwritten: list[Run] = []
+        self.claimed_at = datetime.min.replace(tzinfo=UTC)
         self.is_doubtful = False
         self.withdrawn: list[Run] = []
         self.may_hold_strays = False
@@ -247,14 +249,14 @@ class WorkerLoop:
                 self.wants_restart = True
 
     def _claim(self) -> list[Held]:
-        lease = settings.JIM_LEASE_SECONDS
+        lease, self.claimed_at = settings.JIM_LEASE_SECONDS, clock.now()
         if self.buried == self.worker.pk or time.monotonic() - self.last_beat > lease * 5 / 6:
             return []
         free = {
             isolation: seats.size - self._busy(isolation) + self.ahead[isolation]
             for isolation, seats in self.seats.items()
         }
-        return WorkerTask.objects.claim(self.worker, seats=free, pools=self.pools, now=clock.now())
+        return WorkerTask.objects.claim(self.worker, seats=free, pools=self.pools, now=self.claimed_at)
 
     @property
     def _backlog(self) -> int:
@@ -308,16 +310,20 @@ class WorkerLoop:
         if self.until_idle and not self.runs and not self._is_ready():
             self.stop()
         else:
-            self.woken.wait(self._patience() if self.runs else self._seconds_to_next_task())
+            self.woken.wait(min(self._patience(), self._seconds_to_next_task()))
 
     def _patience(self) -> float:
+        if not self.runs:
+            return settings.JIM_POLL_SECONDS
         return LOOK_SECONDS if self.changed else SAID_SECONDS
 
     def _seconds_to_next_task(self) -> float:
-        """Until a retry's time comes; or a task's whose clock is ahead of ours by an instant."""
-        now = clock.now()
-        at = WorkerTask.objects.queued_later(pools=self.pools, now=now)
-        return min(settings.JIM_POLL_SECONDS, (at - now).total_seconds()) if at else settings.JIM_POLL_SECONDS
+        """Until a retry's time comes; or a task's whose clock is ahead of ours by an instant.
+
+        Seen from the claim: what has become ready since then must not fall between the two.
+        """
+        at = WorkerTask.objects.queued_later(pools=self.pools, now=self.claimed_at)
+        return math.inf if at is None else max(0, (at - clock.now()).total_seconds())
 
     def _reincarnate(self) -> None:
         """Somebody buried this worker: its steps run elsewhere by now, so they end here without a trace."""

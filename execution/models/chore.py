@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from django.db import connection, models
 from django.db.models import Q
 
-from activities.statements import fetch
+from activities.statements import fetch, instant
 
 
 class ChoreQuerySet(models.QuerySet["Chore"]):
@@ -18,16 +18,16 @@ class ChoreQuerySet(models.QuerySet["Chore"]):
     def tick(self, *, outage: timedelta, now: datetime) -> datetime:
         """Notes that a scheduler ticks; since when has one ticked without a gap longer than `outage`?"""
         at, long_ago = (connection.ops.adapt_datetimefield_value(time) for time in (now, now - outage))
-        fetch(
+        [(steady_since,)] = fetch(
             "INSERT INTO execution_chore (name, last_run_at, steady_since) VALUES ('tick', %s, %s) "
-            "ON CONFLICT (name) DO UPDATE SET last_run_at = excluded.last_run_at, steady_since = CASE "
-            "WHEN execution_chore.last_run_at >= %s THEN execution_chore.steady_since "
-            "ELSE excluded.steady_since END "
-            "WHERE execution_chore.last_run_at IS NULL OR execution_chore.last_run_at < excluded.last_run_at "
-            "RETURNING name",
+            "ON CONFLICT (name) DO UPDATE SET "
+            "last_run_at = CASE WHEN execution_chore.last_run_at > excluded.last_run_at "
+            "THEN execution_chore.last_run_at ELSE excluded.last_run_at END, "
+            "steady_since = CASE WHEN execution_chore.last_run_at >= %s "
+            "THEN execution_chore.steady_since ELSE excluded.steady_since END RETURNING steady_since",
             [at, at, long_ago],
         )
-        return self.values_list("steady_since", flat=True).get(name="tick") or now
+        return instant(steady_since)
 
 
 class Chore(models.Model):
