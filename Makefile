@@ -9,11 +9,13 @@ BROWSERS := chromium chromium-browser google-chrome
 CHROMIUM := $(if $(JIM_CHROMIUM)$(shell for name in $(BROWSERS); do command -v $$name; done),,node_modules/.chromium)
 SUITES := test-sqlite test-postgres test-sqlite-serial test-postgres-serial
 
-.PHONY: help run test lint format lock venv clean $(SUITES)
+.PHONY: help run test lint format lock venv clean bench bench-peers $(SUITES)
 
 help:
 	@echo "make run      start JIM on http://127.0.0.1:8000 (JIM_PORT, JIM_DATA_DIR for a second one)"
 	@echo "make test     the whole suite, on SQLite and on PostgreSQL"
+	@echo "make bench    how fast JIM is, on SQLite and on PostgreSQL (QUICK=1; bench/README.md has more)"
+	@echo "make bench-peers  the same beside its peers, with ratios; about a quarter of an hour"
 	@echo "make lint     ruff, mypy, import-linter, Django's checks"
 	@echo "make format   ruff format and its safe fixes"
 	@echo "make lock     lock the dependencies of pyproject.toml (UPGRADE=1: to their newest versions)"
@@ -39,6 +41,13 @@ test-sqlite-serial: .venv/.dev $(CHROMIUM)
 
 test-postgres-serial: .venv/.dev $(CHROMIUM)
 	JIM_TEST_DB=postgres $(BIN)/pytest -q -m serial
+
+MEASURED = $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) $(if $(REPS),--repetitions $(REPS)) $(if $(JSON),--json $(JSON))
+bench: .venv/.dev
+	@$(BIN)/python -m bench $(MEASURED) $(if $(DATABASE),--database $(DATABASE)) $(if $(N),--n $(N))
+
+bench-peers: .venv/.dev
+	@$(BIN)/python -m bench.peers $(MEASURED) $(if $(PEERS),--peers $(PEERS)) $(if $(FULL),--full)
 
 # Its own data folder: checking must not create or touch the one in use.
 lint: export JIM_DATA_DIR := $(CURDIR)/.venv/lint-data

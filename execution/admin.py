@@ -308,8 +308,9 @@ class QueueAdmin(RecordAdmin[WorkerTask]):
             return f"runs on {task.worker} for {span(now - task.claimed_at)}{asked}"
         if task.status == WorkerTask.Status.WAITING:
             return "waits for the steps before it"
-        if task.available_at > now:
-            return f"tries again {distance(task.available_at, now=now)}"
+        if task.is_delayed and task.available_at > now:
+            what = "tries again" if task.begun_at is None else "waits, goes on"
+            return f"{what} {distance(task.available_at, now=now)}"
         return "waits for a free seat" if task.is_served else f"no worker is alive that serves {task.pool}"
 
     @admin.display(description="execution")

@@ -25,7 +25,7 @@ URL_SAFE = ("", "/", "!'()*~", "!$&'()*+,;=:@/?")
 
 
 class Mask:
-    """Replaces secrets, also in base64, URL-encoded, or escaped for JSON, HTML, Python and shells."""
+    """Replaces secrets, also in base64, URL-encoded, or escaped for JSON, HTML, Python, SQL and shells."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._secrets = {part for secret in secrets for part in _parts(secret)}
@@ -148,32 +148,52 @@ def _parts(secret: str) -> Iterator[str]:
         for each in (part, part.strip()):
             if len(each) >= SHORTEST:
                 yield each
+                # As whoever takes a header for Latin-1 reads it.
+                yield each.encode().decode("latin-1")
 
 
 def _forms(secret: str) -> Iterator[str]:
-    yield secret
-    yield from _quoted(secret)
-    for safe in URL_SAFE:
-        yield from _either_case(quote(secret, safe=safe))
-    yield from _either_case(quote_plus(secret))
+    """Written once, and that between quotes again: a log quotes what is JSON already."""
+    once = {secret, *_in_quotes(secret), *_in_html(secret), *_in_shells(secret), *_in_urls(secret)}
+    for form in once:
+        yield form
+        yield from _in_quotes(form)
     yield from _base64(secret.encode())
 
 
-def _quoted(secret: str) -> Iterator[str]:
-    """Between the quotes of JSON (and JSON in JSON), Python, HTML and shells."""
-    for dumped in (_json(secret, ensure_ascii=True), _json(secret, ensure_ascii=False)):
+def _in_quotes(text: str) -> Iterator[str]:
+    """Of JSON, Python and SQL."""
+    for dumped in (_json(text, ensure_ascii=True), _json(text, ensure_ascii=False)):
         yield dumped
         yield dumped.replace("/", "\\/")
-        yield _json(dumped, ensure_ascii=True)
-    yield repr(secret)[1:-1]
-    yield ascii(secret)[1:-1]
-    yield repr(secret.encode())[2:-1]
-    for escaped in (html.escape(secret, quote=False), html.escape(secret)):
+    # Whether Python escapes a quote depends on what else stands in the same text.
+    for pieces in (
+        [repr(piece)[1:-1] for piece in text.split("'")],
+        [ascii(piece)[1:-1] for piece in text.split("'")],
+        [repr(piece)[2:-1] for piece in text.encode().split(b"'")],
+    ):
+        yield "'".join(pieces)
+        yield "\\'".join(pieces)
+    yield text.replace("'", "''")
+    yield text.replace("\\", "\\\\").replace("'", "''")
+
+
+def _in_html(text: str) -> Iterator[str]:
+    for escaped in (html.escape(text, quote=False), html.escape(text)):
         yield escaped
         yield escaped.replace("&#x27;", "&#39;").replace("&quot;", "&#34;")
-    yield secret.replace("'", "'\"'\"'")
-    yield secret.replace("'", "'\\''")
-    yield re.sub(r"([^\w@%+=:,./-])", r"\\\1", secret)
+
+
+def _in_shells(text: str) -> Iterator[str]:
+    yield text.replace("'", "'\"'\"'")
+    yield text.replace("'", "'\\''")
+    yield re.sub(r"([^\w@%+=:,./-])", r"\\\1", text)
+
+
+def _in_urls(text: str) -> Iterator[str]:
+    for safe in URL_SAFE:
+        yield from _either_case(quote(text, safe=safe))
+    yield from _either_case(quote_plus(text))
 
 
 def _json(text: str, *, ensure_ascii: bool) -> str:

@@ -70,6 +70,18 @@ def note_and_talk(ctx: Context, ledger: str, seconds: float) -> None:
     mark(ledger, "end", ctx)
 
 
+def note_once(ctx: Context, ledger: str) -> None:
+    """The first attempt goes on until it is interrupted; a later one has nothing left to do."""
+    mark(ledger, "start", ctx)
+    try:
+        while ctx.attempt == 1:
+            ctx.wait(60)
+    except BaseException:
+        mark(ledger, "stopped", ctx)
+        raise
+    mark(ledger, "end", ctx)
+
+
 def mark(ledger: str, event: str, ctx: Context) -> None:
     line = f"{event} {ctx.idempotency_key} {ctx.attempt} {os.getpid()} {time.time()}\n"
     file = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -139,6 +151,12 @@ def ignore_everything(ctx: Context, path: str) -> None:
     ctx.progress(0, message="waiting")
     while not Path(path).exists():
         time.sleep(0.02)
+
+
+def run_program(ctx: Context, argv: list[str]) -> None:
+    """Waits for a program that is told of the attempt in the way of `executable` steps."""
+    told = {"JIM_ATTEMPT": str(ctx.attempt), "JIM_IDEMPOTENCY_KEY": ctx.idempotency_key}
+    subprocess.run(argv, env=os.environ | told, check=True)
 
 
 def have_children(ctx: Context, path: str) -> None:

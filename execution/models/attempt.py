@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -38,7 +39,7 @@ class Held:
         "step",
     )
 
-    def __init__(self, row: tuple[Any, ...], claimed_at: datetime) -> None:
+    def __init__(self, row: Sequence[Any], claimed_at: datetime) -> None:
         self.pk: int
         self.attempt: int
         self.activity_id: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -16,7 +17,14 @@ from execution.steps.base import Isolation
 
 from .attempt import Held
 
-ACTIVITY = Held.COLUMNS.index("activity_id")
+Row = Sequence[Any]
+ACTIVITY, ISOLATION = Held.COLUMNS.index("activity_id"), Held.COLUMNS.index("isolation")
+# Waits and retries whose time has come. Until then no claim has to read past them.
+RIPE = (
+    "SELECT id FROM execution_workertask WHERE status = 'queued' AND is_delayed AND available_at <= %s "
+    "ORDER BY available_at LIMIT 1000"
+)
+RIPEN = "UPDATE execution_workertask SET is_delayed = FALSE"
 
 
 def claim(
@@ -24,34 +32,51 @@ def claim(
 ) -> list[Held]:
     """Ready tasks for the free seats of a living worker, and their activities begin."""
     claim_rows = _claim_together if connection.vendor == "postgresql" else _claim_in_turn
-    rows = claim_rows(worker_id, free, pools, now)
-    return sorted((Held(row, now) for row in rows), key=lambda held: held.turn)
+    claimed = [Held(row, now) for row in claim_rows(worker_id, free, pools, now)]
+    return sorted(claimed, key=lambda held: held.turn)
 
 
 def _claim_together(
     worker_id: UUID, free: Mapping[Isolation, int], pools: Sequence[str], now: datetime
-) -> list[tuple[Any, ...]]:
-    """One statement, so that an idle worker answers within one round trip."""
-    params = [worker_id, now, *_picks(free, pools, now), worker_id, worker_id, now]
-    return fetch(_claim_statement("postgresql", len(free), len(pools)), params)
+) -> Sequence[Row]:
+    """One statement, so that an idle worker answers within one round trip.
+
+    What it finds to be delayed no longer is not part of the queue that it sees: that takes a second look.
+    """
+    params = [now, worker_id, now, *_picks(free, pools), worker_id, worker_id, now]
+    found = fetch(_claim_statement("postgresql", len(free), len(pools)), params)
+    rows: list[Row] = [row for _, *row in found if row[0] is not None]
+    if found[0][0]:
+        left = _left(free, rows)
+        rows += _claim_together(worker_id, left, pools, now) if left else []
+    return rows
 
 
 def _claim_in_turn(
     worker_id: UUID, free: Mapping[Isolation, int], pools: Sequence[str], now: datetime
-) -> list[tuple[Any, ...]]:
+) -> Sequence[Row]:
     """SQLite changes one table per statement. A look comes first: it does not take the write lock."""
     own, at = worker_id.hex, connection.ops.adapt_datetimefield_value(now)
-    params = _picks(free, pools, at)
-    if not fetch(f"SELECT EXISTS ({_any_ready(len(free), len(pools))})", params)[0][0]:
+    params = _picks(free, pools)
+    looks = f"SELECT EXISTS ({_any_ready(len(free), len(pools))}), EXISTS ({RIPE})"
+    [(is_ready, is_ripe)] = fetch(looks, [*params, at])
+    if not is_ready and not is_ripe:
         return []
     with transaction.atomic(savepoint=False):
+        if is_ripe:
+            fetch(f"{RIPEN} WHERE id IN ({RIPE}) RETURNING id", [at])
         rows = fetch(_claim_statement("sqlite", len(free), len(pools)), [own, at, *params, own])
         Activity.objects.begin([row[ACTIVITY] for row in rows], worker_id=worker_id, now=now)
     return rows
 
 
-def _picks(free: Mapping[Isolation, int], pools: Sequence[str], at: Any) -> list[Any]:
-    return [value for isolation, size in free.items() for value in (isolation, at, *pools, size)]
+def _picks(free: Mapping[Isolation, int], pools: Sequence[str]) -> list[Any]:
+    return [value for isolation, size in free.items() for value in (isolation, *pools, size)]
+
+
+def _left(free: Mapping[Isolation, int], rows: Sequence[Row]) -> dict[Isolation, int]:
+    taken = Counter(row[ISOLATION] for row in rows)
+    return {isolation: size - taken[isolation] for isolation, size in free.items() if size > taken[isolation]}
 
 
 @lru_cache(maxsize=64)
@@ -72,9 +97,10 @@ def _claim_statement(vendor: str, isolations: int, pools: int) -> str:
     if vendor != "postgresql":
         return update
     return (
-        f"WITH t AS ({update}), begun AS (UPDATE activities_activity a SET status = 'in_progress', "
+        f"WITH ripe AS ({RIPEN} WHERE id = ANY(ARRAY({RIPE} FOR UPDATE SKIP LOCKED)) RETURNING id), "
+        f"t AS ({update}), begun AS (UPDATE activities_activity a SET status = 'in_progress', "
         "worker_id = %s, executed_at = %s FROM t WHERE a.id = t.activity_id AND a.status = 'pending') "
-        f"SELECT {columns} FROM t"
+        f"SELECT r.ripe, {columns} FROM (SELECT count(*) AS ripe FROM ripe) r LEFT JOIN t ON TRUE"
     )
 
 
@@ -85,6 +111,6 @@ def _any_ready(isolations: int, pools: int) -> str:
 def _ready(pools: int) -> str:
     in_pools = f"AND pool IN ({', '.join(['%s'] * pools)}) " if pools else ""
     return (
-        "SELECT id FROM execution_workertask WHERE status = 'queued' AND isolation = %s "
-        f"AND available_at <= %s {in_pools}ORDER BY priority DESC, position, id LIMIT %s"
+        "SELECT id FROM execution_workertask WHERE status = 'queued' AND NOT is_delayed AND isolation = %s "
+        f"{in_pools}ORDER BY priority DESC, position, id LIMIT %s"
     )

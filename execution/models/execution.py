@@ -363,9 +363,8 @@ class Execution(models.Model):
             execution.cancel_reason = reason[:1000] or execution.cancel_reason
             execution.save(update_fields=["cancel_requested_at", "cancel_reason"])
             tasks = WorkerTask.objects.filter(execution=execution)
-            running = Activity.objects.filter(
-                parent=execution.activity_id, status=Activity.Status.IN_PROGRESS
-            )
+            # What has been put off has begun as well.
+            running = Activity.objects.open().filter(parent=execution.activity_id, executed_at__isnull=False)
             # Their worker may be giving them back, or writing what they say.
             list(tasks.lock().values_list("pk"))
             list(running.lock().values_list("pk"))

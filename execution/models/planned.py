@@ -16,7 +16,7 @@ from activities.statements import fetch, insert_each
 
 AT_ONCE = 2_000
 # What a task that was never tried looks like.
-UNTRIED = {"priority": 0, "position": 0, "attempt": 1, "failures": 0, "crashes": 0}
+UNTRIED = {"is_delayed": False, "priority": 0, "position": 0, "attempt": 1, "failures": 0, "crashes": 0}
 ACTIVITY_FIELDS = (
     "target_type",
     "target_id",

@@ -52,12 +52,13 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         now: datetime,
         isolations: Collection[Isolation] = ("thread", "process"),
     ) -> WorkerTaskQuerySet:
-        ready = self.queued().filter(isolation__in=isolations, available_at__lte=now)
+        ready = self.queued().filter(isolation__in=isolations)
+        ready = ready.filter(Q(is_delayed=False) | Q(is_delayed=True, available_at__lte=now))
         return ready.filter(pool__in=pools) if pools else ready
 
     def queued_later(self, *, pools: Sequence[str], now: datetime) -> datetime | None:
-        """When the next of the tasks that are not ready yet will be."""
-        later = self.queued().filter(available_at__gt=now)
+        """When the next of the tasks that were delayed beyond this time will be ready."""
+        later = self.queued().filter(is_delayed=True, available_at__gt=now)
         later = later.filter(pool__in=pools) if pools else later
         at: datetime | None = later.aggregate(at=Min("available_at"))["at"]
         return at
@@ -138,9 +139,12 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         tasks = list(self.lock())
         idle = [task for task in tasks if task.status != WorkerTask.Status.PROCESSING]
         self.filter(pk__in=[task.pk for task in idle]).delete()
-        Activity.objects.filter(pk__in=[task.activity_id for task in idle]).close(
-            status=Activity.Status.CANCELLED, message="Cancelled before it started.", now=now
-        )
+        for has_begun, told in (
+            (False, "Cancelled before it started."),
+            (True, "Cancelled while it waited."),
+        ):
+            ids = [task.activity_id for task in idle if (task.begun_at is not None) == has_begun]
+            Activity.objects.filter(pk__in=ids).close(status=Activity.Status.CANCELLED, message=told, now=now)
         self.processing().filter(cancel_requested_at=None).update(cancel_requested_at=now)
 
     def recover(self, *, now: datetime) -> int:
@@ -195,8 +199,11 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         held = [by_task[task.pk] for task in rows.lock() if task.attempt == by_task[task.pk].task.attempt]
         update_each(
             WorkerTask,
-            ("status", "worker", "claimed_at", "available_at", "begun_at"),
-            [(f.task.pk, "queued", None, None, f.outcome.again_at, f.outcome.executed_at) for f in held],
+            ("status", "worker", "claimed_at", "available_at", "is_delayed", "begun_at"),
+            [
+                (f.task.pk, "queued", None, None, f.outcome.again_at, True, f.outcome.executed_at)
+                for f in held
+            ],
         )
         Activity.objects.put_off(
             [(f.task.activity_id, f.outcome.executed_at, f.outcome.message) for f in held]
@@ -228,6 +235,7 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
                 "failures",
                 "crashes",
                 "available_at",
+                "is_delayed",
                 "activity",
                 "begun_at",
             ),
@@ -241,6 +249,7 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
                     nxt.failures,
                     nxt.crashes,
                     nxt.available_at,
+                    nxt.available_at is not None and nxt.available_at > now,
                     activity.pk,
                     task.begun_at if nxt.failures == task.failures else None,
                 )
@@ -340,6 +349,7 @@ class WorkerTask(models.Model):
     failures = models.PositiveIntegerField(default=0)
     crashes = models.PositiveIntegerField(default=0)
     available_at = models.DateTimeField()
+    is_delayed = models.BooleanField(default=False, help_text="Not ready before `available_at`.")
     worker = models.ForeignKey(
         Worker,
         models.PROTECT,
@@ -365,7 +375,7 @@ class WorkerTask(models.Model):
                 F("position"),
                 F("id"),
                 name="task_queue",
-                condition=Q(status="queued"),
+                condition=Q(status="queued", is_delayed=False),
             ),
             models.Index(
                 F("pool"),
@@ -374,7 +384,12 @@ class WorkerTask(models.Model):
                 F("position"),
                 F("id"),
                 name="task_queue_of_pool",
-                condition=Q(status="queued"),
+                condition=Q(status="queued", is_delayed=False),
+            ),
+            models.Index(
+                fields=["available_at"],
+                name="task_delayed",
+                condition=Q(status="queued", is_delayed=True),
             ),
             models.Index(
                 fields=["execution"], name="task_of_execution", condition=Q(execution__isnull=False)

@@ -93,7 +93,7 @@ def test_a_worker_serves_its_pools_only_and_without_any_all_of_them() -> None:
 
 def test_what_is_not_available_yet_is_not_claimed() -> None:
     start(step())
-    WorkerTask.objects.update(available_at=NOW + seconds(10))
+    WorkerTask.objects.update(available_at=NOW + seconds(10), is_delayed=True)
     worker = make_worker()
     assert claim(worker, now=NOW + seconds(9)) == []
     assert names(claim(worker, now=NOW + seconds(10))) == ["work"]

@@ -54,6 +54,15 @@ FORMS: list[Callable[[str], str]] = [
     lambda text: html.escape(text, quote=False),
     shlex.quote,
     lambda text: shlex.join(["curl", "-u", f"user:{text}"]),
+    lambda text: text.replace("'", "''"),
+    lambda text: "E'" + text.replace("\\", "\\\\").replace("'", "''") + "'",
+    lambda text: text.encode().decode("latin-1"),
+    lambda text: json.dumps(text.encode().decode("latin-1")),
+    lambda text: repr(f"\"{text}' {text}"),
+    lambda text: json.dumps(repr(text)),
+    lambda text: json.dumps(html.escape(text, quote=False)),
+    lambda text: repr(json.dumps(text)),
+    lambda text: json.dumps(shlex.quote(text)),
 ]
 secrets = st.text(st.characters(exclude_characters="•", exclude_categories=["Cs"]), min_size=4, max_size=20)
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import html
 import json
 import socket
 import ssl
 import threading
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 MEBIBYTE = 1024 * 1024
 STATES = {"01": "connected", "02": "connecting"}
@@ -26,6 +28,7 @@ class WebServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.seen: list[dict[str, Any]] = []
         self.stored = b""
+        self.waiting: set[Handler] = set()
         self.is_ending = threading.Event()
         self.scheme = "https" if tls else "http"
         if tls:
@@ -121,6 +124,18 @@ class Handler(BaseHTTPRequestHandler):
     def on_echo(self) -> None:
         self.answer(json.dumps(self.server.seen[-1]).encode(), type="application/json")
 
+    def on_reflect(self) -> None:
+        """Says what it was told wherever and however it can, as careless servers do."""
+        told = self.body.decode()
+        forms = [told, html.escape(told), json.dumps(told), quote(told), b64encode(self.body).decode()]
+        self.answer(
+            f"<p>{'</p><p>'.join(forms)}</p>".encode(),
+            status=int(self.query["is"]),
+            type="text/html; charset=utf-8",
+            ETag=self.headers["X-Token"],
+            Location=f"/{quote(told)}",
+        )
+
     def on_hasty(self) -> None:
         """Answers without having read the body, and hangs up."""
         self.answer(b"too large", status=413)
@@ -146,6 +161,16 @@ class Handler(BaseHTTPRequestHandler):
 
     def on_silence(self) -> None:
         self.server.is_ending.wait(30)
+
+    def on_second_attempt(self) -> None:
+        """Silent to the first one, until that hangs up."""
+        if self.query["attempt"] != "1":
+            return self.answer(b"welcome back")
+        self.server.waiting.add(self)
+        while not self.has_hung_up() and not self.server.is_ending.wait(0.02):
+            pass
+        self.server.waiting.discard(self)
+        return None
 
     def on_slow_body(self) -> None:
         """Begins, and does not go on."""
@@ -260,6 +285,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def on_upgrade(self) -> None:
         self.start(101, Upgrade="smoke", Connection="Upgrade")
+
+    def has_hung_up(self) -> bool:
+        try:
+            return not self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except ConnectionError:
+            return True
 
     def packed(self, body: bytes, *, coding: str = "gzip") -> None:
         self.start(200, **{"Content-Encoding": coding, "Content-Length": str(len(body))})

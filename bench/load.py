@@ -1,0 +1,118 @@
+"""What a measurement puts into the database, and how it sees that all of it was done."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection
+
+from activities import clock
+from activities.models import Activity, Initiator
+from activities.wake import wake
+from execution.models import Execution, WorkerTask
+from schedules.models import Occurrence, Schedule, Step
+
+from .jobs import marks
+
+BY = Initiator.system("bench")
+BULK = 1_000
+CHAIN = {"a": 0, "b": 1, "c": 2, "d": 2, "e": 3, "f": 3}
+LAST = ("e", "f")
+
+
+def enqueue(steps: Iterable[dict[str, Any]]) -> None:
+    WorkerTask.objects.enqueue(steps, initiator=BY, now=clock.now())
+
+
+def enqueue_many(tasks: int, *, isolation: str = "thread") -> None:
+    for start in range(0, tasks, BULK):
+        enqueue([step(isolation=isolation)] * min(BULK, tasks - start))
+
+
+def step(function: str = "noop", args: Sequence[Any] = (), *, isolation: str = "thread") -> dict[str, Any]:
+    config = {"function": f"bench.jobs.{function}", "args": list(args), "isolation": isolation}
+    return {"name": function, "step_type": "python", "config": config}
+
+
+def chain_steps(*, marking: bool = False) -> list[dict[str, Any]]:
+    """a → b → (c, d) → (e, f). All of them count, or the last ones mark instead."""
+    return [
+        (step("mark", [LAST.index(name)]) if marking and name in LAST else step())
+        | {"name": name, "index": index}
+        for name, index in CHAIN.items()
+    ]
+
+
+def create_schedules(count: int, *, steps: Sequence[dict[str, Any]], first: int = 0) -> list[Schedule]:
+    """What `define` makes, in bulk, as 100,000 of them are wanted; each is due in half a day."""
+    now = clock.now()
+    schedules = [Schedule(name=f"Schedule {n}", spec=_spec(n, now)) for n in range(first, first + count)]
+    for schedule in schedules:
+        schedule.restart_cursor(now)
+    Schedule.objects.bulk_create(schedules, batch_size=BULK)
+    lines = [Step.from_json(schedule, line) for schedule in schedules for line in steps]
+    Step.objects.bulk_create(lines, batch_size=BULK)
+    wake("jim_schedules")
+    return schedules
+
+
+def make_due(due_at: datetime) -> None:
+    """All at this second, which no cron line can say; their next time is to be found among two rules."""
+    second = due_at.hour * 3600 + due_at.minute * 60 + due_at.second
+    spec = _spec(0, due_at) | {"every": [{"every": 86_400, "offset": second}]}
+    Schedule.objects.update(spec=spec, next_run_at=due_at, processed_until=due_at - timedelta(seconds=1))
+    wake("jim_schedules")
+
+
+def _spec(number: int, now: datetime) -> dict[str, Any]:
+    """One of sixty cron lines, none of which is due soon."""
+    return {"cron": [f"{number % 60} {(now + timedelta(hours=12)).hour} * * *"]}
+
+
+def settle() -> None:
+    """Statistics and visibility as on a database that has been up for a while; the peers get the same."""
+    if connection.vendor == "postgresql":
+        execute("VACUUM ANALYZE")
+        execute("CHECKPOINT")
+    else:
+        execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def execute(statement: str) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        return list(cursor.fetchall()) if cursor.description else []
+
+
+def expect(found: object, expected: object, what: str) -> None:
+    if found != expected:
+        raise RuntimeError(f"{what}: {expected} expected, found {found}")
+
+
+def expect_complete(tasks: int, *, counted: int) -> None:
+    """Every task ran once, at its first attempt; its record is complete, and its row is gone."""
+    rows = Activity.objects.filter(task_key__isnull=False).values_list("status", "attempt")
+    expect(dict(Counter(rows)), {("complete", 1): tasks}, "activities by status and attempt")
+    expect(WorkerTask.objects.count(), 0, "tasks left")
+    expect(marks.total().calls, counted, "functions called")
+
+
+def expect_completed(executions: int) -> None:
+    statuses = Counter(Execution.objects.values_list("status", flat=True))
+    expect(dict(statuses), {"completed": executions}, "executions by status")
+
+
+def expect_started(executions: int, *, steps: int) -> None:
+    statuses = Counter(Occurrence.objects.values_list("status", flat=True))
+    expect(dict(statuses), {"started": executions}, "occurrences by status")
+    expect(WorkerTask.objects.count(), executions * steps, "tasks")
+
+
+def expect_never_analysed(table: str) -> None:
+    if connection.vendor == "postgresql":
+        looked = "last_analyze IS NULL AND last_autoanalyze IS NULL AND last_autovacuum IS NULL"
+        rows = execute(f"SELECT {looked} FROM pg_stat_user_tables WHERE relname = '{table}'")
+        expect(rows, [(True,)], f"{table} was never analysed")

@@ -1,0 +1,317 @@
+"""How each number is found; README.md has the definitions, which are those of the peers.
+
+Each function has an installation of its own: an empty database, and nobody else who uses it.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from django.db import connection
+
+from activities import clock
+from activities.models import Activity
+from execution.invoker import trigger
+from execution.models import Execution, Worker, WorkerTask
+from execution.scheduler import tick
+from schedules.models import Occurrence, Schedule
+
+from .catalogue import Sizes, size_name
+from .crew import Crew
+from .jobs import marks
+from .load import (
+    BY,
+    CHAIN,
+    LAST,
+    chain_steps,
+    create_schedules,
+    enqueue,
+    enqueue_many,
+    execute,
+    expect,
+    expect_complete,
+    expect_completed,
+    expect_never_analysed,
+    expect_started,
+    make_due,
+    settle,
+    step,
+)
+from .processes import cpu_seconds, pss_megabytes
+
+WARM_UPS = 50
+GAP_SECONDS = 0.02
+DUE_IN = timedelta(seconds=4)
+TICKS = 20
+CLAIM = 100
+
+
+class Reading(NamedTuple):
+    metric: str
+    value: float
+    unit: str
+
+
+def enqueue_single(sizes: Sizes) -> list[Reading]:
+    for _ in range(WARM_UPS):
+        enqueue([step()])
+    began = time.perf_counter()
+    for _ in range(sizes.single):
+        enqueue([step()])
+    seconds = time.perf_counter() - began
+    expect(WorkerTask.objects.queued().count(), WARM_UPS + sizes.single, "tasks queued")
+    return [Reading("enqueue_single", sizes.single / seconds, "tasks/s")]
+
+
+def enqueue_bulk(sizes: Sizes) -> list[Reading]:
+    began = time.perf_counter()
+    enqueue_many(sizes.drain)
+    seconds = time.perf_counter() - began
+    expect(WorkerTask.objects.queued().count(), sizes.drain, "tasks queued")
+    return [Reading("enqueue_bulk", sizes.drain / seconds, "tasks/s")]
+
+
+def drain(sizes: Sizes) -> list[Reading]:
+    enqueue_many(sizes.drain)
+    return [Reading("drain", _drain(sizes.drain, workers=_workers()), "tasks/s")]
+
+
+def drain_one_worker(sizes: Sizes) -> list[Reading]:
+    enqueue_many(sizes.drain)
+    return [Reading("drain_one_worker", _drain(sizes.drain, workers=1), "tasks/s")]
+
+
+def drain_children(sizes: Sizes) -> list[Reading]:
+    enqueue_many(sizes.children, isolation="process")
+    return [Reading("drain_children", _drain(sizes.children, workers=1), "tasks/s")]
+
+
+def chains_together(sizes: Sizes) -> list[Reading]:
+    """All executions have been started before the workers begin."""
+    for schedule in create_schedules(sizes.together, steps=chain_steps()):
+        trigger(schedule, initiator=BY, now=clock.now())
+    rate = _drain(sizes.together * len(CHAIN), workers=_workers())
+    expect_completed(sizes.together)
+    return [Reading("chains_together", rate, "tasks/s")]
+
+
+def latency(sizes: Sizes) -> list[Reading]:
+    with Crew() as crew:
+        crew.scheduler()
+        crew.worker()
+        _pick_up(crew)
+        time.sleep(sizes.rest_seconds)
+        times = []
+        for seconds in _gaps(sizes.latency):
+            time.sleep(seconds)
+            times.append(_pick_up(crew))
+        crew.wait(lambda: not WorkerTask.objects.exists())
+    expect_complete(sizes.latency + 1, counted=0)
+    return _percentiles("latency", times)
+
+
+def chain(sizes: Sizes) -> list[Reading]:
+    steps = chain_steps(marking=True)
+    with Crew() as crew:
+        crew.scheduler()
+        crew.worker()
+        schedule = Schedule.objects.define(name="chain", spec={}, steps=steps, initiator=BY, now=clock.now())
+        _run_chain(crew, schedule)
+        time.sleep(sizes.rest_seconds)
+        times = []
+        for _ in range(sizes.chain):
+            time.sleep(GAP_SECONDS)
+            times.append(_run_chain(crew, schedule))
+    runs = sizes.chain + 1
+    expect_complete(runs * len(CHAIN), counted=runs * (len(CHAIN) - len(LAST)))
+    expect_completed(runs)
+    return _percentiles("chain", times)
+
+
+def due_one_step(sizes: Sizes) -> list[Reading]:
+    return [Reading("due_one_step", _due(sizes.due, [step()]), "ms")]
+
+
+def due_six_steps(sizes: Sizes) -> list[Reading]:
+    return [Reading("due_six_steps", _due(sizes.due, chain_steps()), "ms")]
+
+
+def due_one_step_tick(sizes: Sizes) -> list[Reading]:
+    return [Reading("due_one_step_tick", _due_tick(sizes.due, [step()]), "ms")]
+
+
+def due_six_steps_tick(sizes: Sizes) -> list[Reading]:
+    return [Reading("due_six_steps_tick", _due_tick(sizes.due, chain_steps()), "ms")]
+
+
+def ticks(sizes: Sizes) -> list[Reading]:
+    """Ticks in this process with nothing due, then what a real scheduler uses with that many schedules."""
+    readings = []
+    count = 0
+    for size in sizes.ticks:
+        create_schedules(size - count, steps=[step()], first=count)
+        count = size
+        settle()
+        milliseconds = _median_ms(lambda: tick(clock.now(), recovering=False))
+        readings.append(Reading(f"tick_{size_name(size)}", milliseconds, "ms"))
+    recovering = _median_ms(lambda: tick(clock.now()))
+    readings.append(Reading(f"tick_recovering_{size_name(count)}", recovering, "ms"))
+    with Crew() as crew:
+        scheduler = crew.scheduler()
+        time.sleep(sizes.rest_seconds)
+        (percent,) = _cpu_percent([scheduler.pid], seconds=sizes.idle_seconds / 2)
+    readings.append(Reading(f"scheduler_cpu_{size_name(count)}", percent, "% of a core"))
+    expect(Occurrence.objects.count(), 0, "occurrences")
+    return readings
+
+
+def idle(sizes: Sizes) -> list[Reading]:
+    """Just started, and after a task of each kind: what had to be loaded for it stays loaded."""
+    with Crew() as crew:
+        scheduler, worker = crew.scheduler(), crew.worker()
+        pids = [worker.pid, scheduler.pid]
+        time.sleep(sizes.rest_seconds)
+        fresh = sum(pss_megabytes(pid) for pid in pids)
+        enqueue([step(), step(isolation="process")])
+        crew.wait(lambda: not WorkerTask.objects.exists())
+        time.sleep(sizes.rest_seconds)
+        busy = _cpu_percent(pids, seconds=sizes.idle_seconds)
+        memory = [pss_megabytes(pid) for pid in pids]
+    expect_complete(2, counted=2)
+    return [
+        Reading("idle_memory", fresh, "MB PSS"),
+        Reading("idle_memory_used", sum(memory), "MB PSS"),
+        Reading("idle_memory_used_worker", memory[0], "MB PSS"),
+        Reading("idle_memory_used_scheduler", memory[1], "MB PSS"),
+        Reading("idle_cpu_worker", busy[0], "% of a core"),
+        Reading("idle_cpu_scheduler", busy[1], "% of a core"),
+    ]
+
+
+def claim(sizes: Sizes) -> list[Reading]:
+    """On tables as they are in a burst: full, and nobody has counted their rows."""
+    tables = [model._meta.db_table for model in (WorkerTask, Activity)]
+    if connection.vendor == "postgresql":
+        for table in tables:
+            execute(f"ALTER TABLE {table} SET (autovacuum_enabled = false)")
+    enqueue_many(sizes.waiting)
+    worker = Worker.objects.register(id=uuid.uuid4(), pools=[], seats=CLAIM, now=clock.now())
+    before = [_claim(worker) for _ in range(sizes.claims)]
+    for table in tables:
+        expect_never_analysed(table)
+    execute("ANALYZE")
+    after = [_claim(worker) for _ in range(sizes.claims)]
+    expect(WorkerTask.objects.processing().count(), 2 * sizes.claims * CLAIM, "tasks claimed")
+    return [*_percentiles("claim_unanalysed", before), _percentiles("claim_analysed", after)[0]]
+
+
+def _workers() -> int:
+    """Two where they can write side by side; SQLite has one writer at a time."""
+    return 2 if connection.vendor == "postgresql" else 1
+
+
+def _drain(tasks: int, *, workers: int) -> float:
+    """Tasks per second, from the start of the first until the end of the last has been recorded."""
+    settle()
+    with Crew() as crew:
+        crew.scheduler()
+        for _ in range(workers):
+            crew.start_worker()
+        crew.wait(lambda: marks.total().calls >= tasks, every=0.01)
+        crew.wait(lambda: not WorkerTask.objects.exists(), every=0.002)
+        ended = time.monotonic_ns()
+    expect_complete(tasks, counted=tasks)
+    return tasks / ((ended - marks.total().first) / 1e9)
+
+
+def _pick_up(crew: Crew) -> float:
+    """Milliseconds from the return of the call that queues a task to the task's first line."""
+    marks.clear(0)
+    enqueue([step("mark", [0])])
+    queued = time.monotonic_ns()
+    crew.wait(lambda: marks.at(0), every=0.0005)
+    return max(0, marks.at(0) - queued) / 1e6
+
+
+def _gaps(count: int) -> Iterator[float]:
+    """Spread evenly over 30 to 80 ms, in no order, so that they meet every phase of whatever polls."""
+    golden = 0.618034
+    return (0.03 + 0.05 * (number * golden % 1) for number in range(count))
+
+
+def _run_chain(crew: Crew, schedule: Schedule) -> float:
+    """Milliseconds from the call that starts the execution to the mark of the last step."""
+    places = range(len(LAST))
+    for place in places:
+        marks.clear(place)
+    began = time.monotonic_ns()
+    trigger(schedule, initiator=BY, now=clock.now())
+    crew.wait(lambda: all(marks.at(place) for place in places), every=0.0005)
+    crew.wait(lambda: not Execution.objects.in_progress().exists())
+    return (max(marks.at(place) for place in places) - began) / 1e6
+
+
+def _due(count: int, steps: Sequence[dict[str, Any]]) -> float:
+    """Milliseconds from the instant all are due until the last execution of a real scheduler is seen."""
+    create_schedules(count, steps=steps)
+    with Crew() as crew:
+        crew.scheduler()
+        due_at = clock.now().replace(microsecond=0) + DUE_IN
+        make_due(due_at)
+        settle()
+        if clock.now() >= due_at:
+            raise RuntimeError("the machine is too busy: the schedules were due before all was ready")
+        crew.wait(lambda: Execution.objects.count() >= count)
+        seen_at = clock.now()
+    expect_started(count, steps=len(steps))
+    return 1000 * (seen_at - due_at).total_seconds()
+
+
+def _due_tick(count: int, steps: Sequence[dict[str, Any]]) -> float:
+    """Milliseconds of one tick in this process, which is how the peers' schedulers are measured."""
+    create_schedules(count, steps=steps)
+    tick(clock.now())
+    make_due(clock.now().replace(microsecond=0))
+    settle()
+    began = time.perf_counter()
+    tick(clock.now())
+    milliseconds = 1000 * (time.perf_counter() - began)
+    expect_started(count, steps=len(steps))
+    return milliseconds
+
+
+def _claim(worker: Worker) -> float:
+    began = time.perf_counter()
+    tasks = WorkerTask.objects.claim(worker, seats={"thread": CLAIM}, pools=(), now=clock.now())
+    milliseconds = 1000 * (time.perf_counter() - began)
+    expect(len(tasks), CLAIM, "tasks in one claim")
+    return milliseconds
+
+
+def _cpu_percent(pids: Sequence[int], *, seconds: float) -> list[float]:
+    began, before = time.monotonic(), [cpu_seconds(pid) for pid in pids]
+    time.sleep(seconds)
+    passed = time.monotonic() - began
+    return [100 * (cpu_seconds(pid) - then) / passed for pid, then in zip(pids, before, strict=True)]
+
+
+def _median_ms(action: Callable[[], object]) -> float:
+    times = []
+    for _ in range(TICKS):
+        began = time.perf_counter()
+        action()
+        times.append(1000 * (time.perf_counter() - began))
+    return statistics.median(times)
+
+
+def _percentiles(metric: str, times: Sequence[float]) -> list[Reading]:
+    ranked = sorted(times)
+    return [
+        Reading(f"{metric}_p{percent}", ranked[round(percent / 100 * (len(ranked) - 1))], "ms")
+        for percent in (50, 95)
+    ]

@@ -1,0 +1,104 @@
+"""Processes that end with whoever started them, whatever happens to it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from execution.nursery_process import children_of
+
+PR_SET_PDEATHSIG = 1
+PRCTL = ctypes.CDLL(None).prctl
+END_SECONDS = 20.0
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+# Places in /proc/…/stat, counted from the state.
+CPU_TIMES = slice(11, 15)
+START_TIME = 19
+
+
+def launch(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    stdout: int | IO[Any],
+    stderr: int | IO[Any],
+    own_session: bool = False,
+    end_by: signal.Signals = signal.SIGTERM,
+) -> subprocess.Popen[str]:
+    """In a session of its own, a Ctrl-C at the terminal reaches only whoever knows how to end it.
+
+    `end_by` tells it that whoever started it is gone.
+    """
+    return subprocess.Popen(
+        command,
+        env=env,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        text=True,
+        start_new_session=own_session,
+        preexec_fn=lambda: PRCTL(PR_SET_PDEATHSIG, end_by),
+    )
+
+
+def end(process: subprocess.Popen[str], *, by: signal.Signals = signal.SIGTERM) -> int:
+    """Asks it to end, then ends what is left of it and of all that it has started; returns its exit code."""
+    family = {pid: _start_time(pid) for pid in tree(process.pid)}
+    if process.poll() is None:
+        process.send_signal(by)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(END_SECONDS)
+    for pid, began in family.items():
+        # The number of one that has ended may belong to somebody else by now.
+        if began and _start_time(pid) == began:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    return process.wait()
+
+
+def tree(pid: int) -> list[int]:
+    """This process and all below it."""
+    found = [pid]
+    for parent in found:
+        found += children_of(parent)
+    return found
+
+
+def pss_megabytes(pid: int) -> float:
+    """The memory of a process and all below it; a page that n processes share counts as 1/n of a page."""
+    return sum(_pss_kilobytes(each) for each in tree(pid)) / 1024
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process and all below it have used so far."""
+    ticks = [int(number) for each in tree(pid) for number in _stat(each)[CPU_TIMES]]
+    return sum(ticks) / TICKS_PER_SECOND
+
+
+def _pss_kilobytes(pid: int) -> int:
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1])
+    return 0
+
+
+def _start_time(pid: int) -> str:
+    return "".join(_stat(pid)[START_TIME : START_TIME + 1])
+
+
+def _stat(pid: int) -> list[str]:
+    """Nothing for one that has ended."""
+    try:
+        # The name in parentheses may itself contain spaces and parentheses.
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []

@@ -1,0 +1,120 @@
+"""Runs measurements one by one, each in a process and on a database of its own."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+
+from .catalogue import Measure, Sizes
+from .installation import ROOT, Database, DatabaseName, PostgreSQL, SQLite
+from .machine import noise
+from .postgres import BenchServer
+from .processes import end, launch
+from .results import Key, Results
+
+MOST_SECONDS = 600
+TAIL = 3_000
+
+
+class Runner:
+    def __init__(
+        self, databases: Mapping[DatabaseName, Database], *, sizes: Sizes, results: Results, console: Console
+    ) -> None:
+        self.databases = databases
+        self.sizes = sizes
+        self.results = results
+        self.console = console
+
+    def run(self, measure: Measure, database: DatabaseName) -> None:
+        """Puts its readings, or its failure, among the results."""
+        before = noise()
+        with self.databases[database].installation() as env:
+            told, log = self._measure(measure, env)
+        if "failed" in told:
+            for metric in measure.metrics:
+                self.results.fail(Key(metric, database), told["failed"])
+            self.console.print(f"{measure.name} on {database} failed", style="red")
+            self.console.print(log[-TAIL:], markup=False, highlight=False)
+            return
+        for metric, value, unit in told["readings"]:
+            self.results.add(Key(metric, database), value, unit, noise=before)
+            self.console.print(f"{database:9} {metric:24} {value:12,.2f} {unit}", highlight=False)
+
+    def _measure(self, measure: Measure, env: Mapping[str, str]) -> tuple[dict[str, Any], str]:
+        """What came of it, and what it said on the way."""
+        command = [sys.executable, "-m", "bench.measuring", measure.name, self.sizes.as_json()]
+        log = Path(env["JIM_DATA_DIR"]) / "measuring.log"
+        with log.open("w") as file:
+            process = launch(
+                command, env=env, cwd=ROOT, stdout=subprocess.PIPE, stderr=file, own_session=True
+            )
+            try:
+                said, _ = process.communicate(timeout=MOST_SECONDS)
+                told = json.loads(said)
+            except subprocess.TimeoutExpired:
+                told = {"failed": f"took longer than {MOST_SECONDS} s"}
+            except ValueError:
+                told = {"failed": f"ended with code {process.returncode} and without an answer"}
+            finally:
+                end(process)
+        return told, log.read_text(errors="replace")
+
+
+def rounds(
+    measures: Sequence[Measure], databases: Sequence[DatabaseName], *, repetitions: int
+) -> Iterator[list[tuple[Measure, DatabaseName]]]:
+    """All of them in each round, so that a noisy minute does not hit one number only."""
+    for number in range(repetitions):
+        yield [
+            (measure, database)
+            for measure in measures
+            for database in databases
+            if database in measure.databases and (measure.repeats or number == 0)
+        ]
+
+
+@contextmanager
+def open_databases(
+    names: Sequence[DatabaseName], folder: Path, *, server: str
+) -> Iterator[dict[DatabaseName, Database]]:
+    """On the PostgreSQL server of this address, or on one of our own that ends with the block."""
+    with ExitStack() as stack:
+        databases: dict[DatabaseName, Database] = {}
+        if "sqlite" in names:
+            databases["sqlite"] = SQLite(folder)
+        if "postgres" in names:
+            if not server:
+                own = BenchServer(folder / "server")
+                stack.callback(_stop, own)
+                own.start()
+                server = own.admin_url
+            databases["postgres"] = postgres = PostgreSQL(folder, server=server)
+            stack.callback(postgres.close)
+        yield databases
+
+
+def end_in_order() -> None:
+    """Whoever is told to end still ends what it has started, and is not told twice."""
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        for signum in signals:
+            signal.signal(signum, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for signum in signals:
+        signal.signal(signum, stop)
+
+
+def _stop(server: BenchServer) -> None:
+    if hasattr(server, "process"):
+        server.stop()

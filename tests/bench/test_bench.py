@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+
+from bench.catalogue import QUICK, Sizes, chosen, measures
+from bench.figures import FIGURES, Figure
+from bench.harness import readings
+from bench.installation import CannotMeasure
+from bench.machine import Noise
+from bench.marks import Marks
+from bench.peers import by_turns
+from bench.results import Key, Results
+from tests.base import run_until_idle
+from tests.conftest import server
+from tests.settings import TEST_DB
+
+QUIET = Noise(busy=0, spin=20)
+
+
+@pytest.mark.serial
+def test_a_drain_by_real_processes_is_counted_and_written(tmp_path: Path) -> None:
+    """A count that is off by one would have no value, and end with another code."""
+    path = tmp_path / "deep" / "jim.json"
+    env = os.environ | ({"BENCH_DATABASE_URL": server.url("postgres")} if TEST_DB == "postgres" else {})
+    options = ["--only=drain", f"--database={TEST_DB}", "--n=200", "--repetitions=1", f"--json={path}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", *options],
+        cwd=settings.BASE_DIR,
+        env=env,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads(path.read_text())
+    assert [row.pop("value") > 0 for row in rows] == [True]
+    assert rows == [{"metric": "drain", "database": TEST_DB, "unit": "tasks/s"}]
+
+
+@pytest.mark.django_db
+def test_a_task_too_few_or_too_many_is_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("BENCH_MARKS", str(tmp_path / "marks"))
+    from activities import clock
+    from bench.load import enqueue_many, expect_complete
+
+    enqueue_many(3)
+    with pytest.raises(RuntimeError, match="activities by status and attempt"):
+        expect_complete(3, counted=3)
+    run_until_idle(now=clock.now())
+    expect_complete(3, counted=3)
+    for tasks in (2, 4):
+        with pytest.raises(RuntimeError, match="activities by status and attempt"):
+            expect_complete(tasks, counted=3)
+    for counted in (2, 4):
+        with pytest.raises(RuntimeError, match=f"functions called: {counted} expected, found 3"):
+            expect_complete(3, counted=counted)
+
+
+def test_threads_count_side_by_side(tmp_path: Path) -> None:
+    marks = Marks(tmp_path / "marks")
+    assert marks.total() == (0, 0, 0)
+
+    def count() -> None:
+        for _ in range(1000):
+            marks.count()
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    total = Marks(tmp_path / "marks").total()
+    assert total.calls == 4000
+    assert 0 < total.first <= total.last
+
+
+def test_a_number_with_a_failed_run_has_no_value() -> None:
+    results = Results()
+    for value in (1.0, 9.0, 2.0):
+        results.add(Key("drain", "sqlite"), value, "tasks/s", noise=QUIET)
+    results.add(Key("drain", "postgres", "celery"), 5.0, "tasks/s", noise=QUIET)
+    results.fail(Key("drain", "postgres", "celery"), "it fell over")
+    assert results.as_json() == [
+        {"metric": "drain", "database": "sqlite", "value": 2.0, "unit": "tasks/s"},
+        {"metric": "drain", "database": "postgres", "value": None, "unit": "tasks/s", "peer": "celery"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sense", "limit", "mine", "other", "is_met"),
+    [
+        ("at least", 10, 100.0, 10.0, True),
+        ("at least", 10, 99.0, 10.0, False),
+        ("at most", 2, 20.0, 10.0, True),
+        ("at most", 2, 21.0, 10.0, False),
+        ("at least", None, 1.0, 10.0, None),
+        ("at least", 10, None, 10.0, None),
+        ("at least", 10, 100.0, None, None),
+    ],
+)
+def test_a_figure_is_judged_beside_the_peer(
+    sense: Any, limit: float | None, mine: float | None, other: float | None, is_met: bool | None
+) -> None:
+    results = Results()
+    for key, value in ((Key("drain", "sqlite"), mine), (Key("drain", "redis", "celery"), other)):
+        if value is None:
+            results.fail(key, "it fell over")
+        else:
+            results.add(key, value, "tasks/s", noise=QUIET)
+    verdict = Figure("drain", "sqlite", sense, limit, Key("drain", "redis", "celery")).judge(results)
+    assert verdict
+    assert verdict.is_met is is_met
+
+
+def test_every_figure_is_about_something_measured() -> None:
+    measured = {metric for measure in measures(Sizes()) for metric in measure.metrics}
+    assert {figure.metric for figure in FIGURES} <= measured
+
+
+def test_what_is_not_named_is_not_measured() -> None:
+    assert [measure.name for measure in chosen(measures(Sizes()), ["latency", "claim"], quick=False)] == [
+        "latency",
+        "claim",
+    ]
+    assert len(chosen(measures(QUICK), [], quick=True)) < len(chosen(measures(QUICK), [], quick=False))
+    with pytest.raises(CannotMeasure, match="nothing to measure called speed; there are: enqueue, drain"):
+        chosen(measures(Sizes()), ["speed"], quick=False)
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        ({"metric": "drain", "value": 5.0, "ok": True}, [("drain", 5.0, "tasks/s")]),
+        ({"metric": "drain", "value": 5.0, "ok": False}, []),
+        ({"metric": "drain", "value": None, "unit": "error"}, []),
+        (
+            {"metric": "chain6", "value": 5.0, "p95": 7.0, "lost": 0},
+            [("chain_p50", 5.0, "ms"), ("chain_p95", 7.0, "ms")],
+        ),
+        ({"metric": "latency", "value": 5.0, "p95": 7.0, "lost": 1}, []),
+        ({"metric": "1000 due N=1000", "value": 9, "enqueued": 1000}, [("due_one_step_tick", 9, "ms")]),
+        ({"metric": "1000 due N=1000", "value": 9, "enqueued": 999}, []),
+        ({"metric": "enqueue_single_async10", "value": 9}, []),
+    ],
+)
+def test_a_peers_record_counts_only_if_all_was_done(record: dict[str, Any], expected: list[Any]) -> None:
+    assert readings(record) == expected
+
+
+def test_both_sides_take_turns() -> None:
+    assert "".join(by_turns("abcdef", "12")) == "ab1cde2f"
+    assert "".join(by_turns("ab", "123")) == "1a2b3"
+    assert "".join(by_turns("ab", "")) == "ab"
