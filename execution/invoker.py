@@ -79,7 +79,6 @@ def _trigger(
         Activity.objects.record("trigger", schedule, initiator=initiator, now=now)
         _account([schedule], now)
         _settle([schedule], [occurrence], now)
-        occurrence.refresh_from_db()
         if occurrence.status == Occurrence.Status.SKIPPED and occurrence.blocked_by:
             raise Overlapping(occurrence.blocked_by)
         if occurrence.status != Occurrence.Status.STARTED:
@@ -136,16 +135,14 @@ def _wait_a_second() -> None:
 def _account(schedules: Sequence[Schedule], now: datetime) -> None:
     """Counts executions that ended, once each."""
     by_pk = {schedule.pk: schedule for schedule in schedules}
-    ended = list(Execution.objects.unaccounted().filter(schedule__in=by_pk).order_by("finished_at", "pk"))
+    ended = Execution.objects.account(list(by_pk), now=now)
     if not ended:
         return
-    for execution in ended:
-        assert execution.schedule_id is not None
-        schedule = by_pk[execution.schedule_id]
-        schedule.last_outcome = execution.status
-        schedule.failed_count += execution.status == Execution.Status.FAILED
-    Execution.objects.filter(pk__in=[e.pk for e in ended], accounted_at=None).update(accounted_at=now)
-    changed = {e.schedule_id for e in ended}
+    for schedule_id, status in ended:
+        schedule = by_pk[schedule_id]
+        schedule.last_outcome = status
+        schedule.failed_count += status == Execution.Status.FAILED
+    changed = {schedule_id for schedule_id, _ in ended}
     update_each(
         Schedule,
         ("last_outcome", "failed_count"),
@@ -164,7 +161,11 @@ def _settle(schedules: Sequence[Schedule], due: Sequence[Occurrence], now: datet
     started = Execution.objects.start(starts, now=now) if starts else {}
     settled = [_row(fate, started, impossible, now) for fate in fates]
     Occurrence.objects.settle_each(settled)
-    _count(schedules, [(by_pk[row[0]], row[1]) for row in settled], now)
+    for pk, status, reason, blocked_by, settled_at in settled:
+        occurrence = by_pk[pk]
+        occurrence.status, occurrence.reason = status, reason
+        occurrence.blocked_by, occurrence.settled_at = blocked_by, settled_at
+    _count(schedules, due, now)
 
 
 def _running(schedules: Sequence[Schedule], now: datetime) -> tuple[dict[int, list[int]], datetime]:
@@ -173,11 +174,8 @@ def _running(schedules: Sequence[Schedule], now: datetime) -> tuple[dict[int, li
     The caller read the clock before it got the locks; a start may not be dated before an end it waited for.
     """
     running: dict[int, list[int]] = defaultdict(list)
-    columns = ("pk", "schedule_id", "finished_at")
-    current = Execution.objects.in_progress().filter(schedule__in=schedules).values_list(*columns)
-    ended_since = Execution.objects.filter(finished_at__gt=now).values_list(*columns)
     own = {schedule.pk for schedule in schedules}
-    for pk, schedule_id, finished_at in current.union(ended_since, all=True):
+    for pk, schedule_id, finished_at in Execution.objects.around(list(own), now=now):
         if finished_at is None:
             running[schedule_id].append(pk)
         elif schedule_id in own:
@@ -243,16 +241,16 @@ def _row(
     return fate.id, Occurrence.Status.SKIPPED, "overlap", blocked_by, now
 
 
-def _count(schedules: Sequence[Schedule], settled: Sequence[tuple[Occurrence, str]], now: datetime) -> None:
+def _count(schedules: Sequence[Schedule], settled: Sequence[Occurrence], now: datetime) -> None:
     by_pk = {schedule.pk: schedule for schedule in schedules}
-    for occurrence, status in settled:
-        schedule = by_pk[occurrence.schedule_id]
+    for occurrence in settled:
+        schedule, status = by_pk[occurrence.schedule_id], occurrence.status
         schedule.started_count += status == Occurrence.Status.STARTED
         schedule.skipped_count += status == Occurrence.Status.SKIPPED
         schedule.missed_count += status == Occurrence.Status.MISSED
         if status == Occurrence.Status.STARTED:
             schedule.last_run_at = now
-    changed = {occurrence.schedule_id for occurrence, _ in settled}
+    changed = {occurrence.schedule_id for occurrence in settled if occurrence.settled_at == now}
     update_each(
         Schedule,
         ("started_count", "skipped_count", "missed_count", "last_run_at"),

@@ -119,18 +119,6 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
             Execution.objects.advance(executions, now=now)
         return retried | put_off | set(gone)
 
-    def release_groups(self, groups: Sequence[tuple[int, int]], *, now: datetime) -> None:
-        """(execution, index): these groups need not wait any longer."""
-        theirs, ids = among("execution_id", [execution for execution, _ in groups])
-        grouped, pairs = among("(execution_id, step_index)", groups)
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "UPDATE execution_workertask SET status = 'queued', available_at = %s "
-                f"WHERE status = 'waiting' AND {theirs} AND {grouped}",
-                [connection.ops.adapt_datetimefield_value(now), *ids, *pairs],
-            )
-        wake("jim_tasks")
-
     def cancel(self, *, now: datetime) -> None:
         """Closes what has not started, flags what runs. The caller holds the execution's lock.
 

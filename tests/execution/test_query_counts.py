@@ -27,7 +27,7 @@ STATEMENTS = {
     "start": (17, 16),
     "claim": (3, 1),
     "finish": (4, 4),
-    "advance": (7, 8),
+    "advance": (7, 6),
     "complete": (9, 9),
     "retry": (6, 7),
     "fail": (9, 9),
