@@ -25,6 +25,7 @@ def finish(
     worker_id: UUID,
     now: datetime,
     then: Callable[[], list[Held]] = list,
+    start: Callable[[list[Held]], None] = lambda claimed: None,
 ) -> list[Held]:
     """One transaction for all, and for what is claimed `then`; if the database refuses it, one by one.
 
@@ -33,6 +34,8 @@ def finish(
     claimed: list[Held] = []
     try:
         with transaction.atomic():
+            # First in line: what was claimed does not wait for the settling of what has ended.
+            transaction.on_commit(lambda: start(claimed))
             accepted = WorkerTask.objects.finish(finishes, worker_id=worker_id, now=now)
             claimed = then()
     except AWAY:
@@ -88,6 +91,7 @@ def _bare(one: Finish, refusal: str) -> Finish:
         traceback="",
         result=None,
         can_retry=False,
+        again_at=None,
     )
     return replace(one, outcome=outcome)
 

@@ -6,6 +6,8 @@ import gc
 import logging
 import signal
 import threading
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any, Protocol
 
@@ -41,9 +43,13 @@ def run_until_signal(loop: Loop) -> Any:
             failure.append(error)
         finally:
             connection.close()
+            asked.put(None)
+
+    # The next signal may interrupt a handler in the middle of any call: nothing else is safe in one.
+    asked: SimpleQueue[int | None] = SimpleQueue()
 
     def stop(number: int, frame: FrameType | None) -> None:
-        loop.stop()
+        asked.put(number)
 
     _spare_the_collector()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -51,7 +57,9 @@ def run_until_signal(loop: Loop) -> Any:
     thread = threading.Thread(target=body, name=type(loop).__name__)
     thread.start()
     while thread.is_alive():
-        thread.join(0.5)
+        # Awake now and then: a signal that another thread got does not wake this one.
+        with suppress(Empty):
+            loop.stop() if asked.get(timeout=0.5) is not None else thread.join()
     if failure:
         raise failure[0]
     return result[0]

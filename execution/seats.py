@@ -53,11 +53,19 @@ class Seats:
         self._lock = threading.Lock()
         self._threads = 0
         self._submitted = 0
+        self._passed_over = 0
 
     @property
     def backlog(self) -> int:
         """How many wait for a seat; each of them will have an outcome soon."""
-        return self._queue.qsize()
+        return max(0, self._queue.qsize() - self._passed_over)
+
+    def withdraw(self, run: Run) -> bool:
+        """True if no seat has started it; the seat that comes to it passes it over."""
+        with self._lock:
+            is_withdrawn = run.take()
+            self._passed_over += is_withdrawn
+        return is_withdrawn
 
     def submit(self, run: Run, nursery: Nursery) -> None:
         with self._lock:
@@ -80,6 +88,9 @@ class Seats:
                 )
                 close_old_connections()
                 self._done(run)
+            else:
+                with self._lock:
+                    self._passed_over -= 1
             with self._lock:
                 self._submitted -= 1
         connections.close_all()

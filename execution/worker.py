@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -20,7 +20,7 @@ from activities.statements import AWAY
 from activities.wake import Watch
 
 from . import recorder, recovery
-from .binding import Binding, bind
+from .binding import bind
 from .finishing import finish, still_held
 from .housekeeping import keep_house
 from .lifeline import Lifeline
@@ -136,7 +136,7 @@ class WorkerLoop:
             self._keep_house(is_idle=not busy and not self.runs)
             if self._backlog:
                 self.woken.wait(GROUP_SECONDS)
-            elif not busy:
+            elif not busy and not self.ended:
                 self._rest()
         except AWAY as error:
             logger.warning("the database is away, trying again: %s", error)
@@ -150,15 +150,15 @@ class WorkerLoop:
         batch = self.unwritten
         try:
             claimed = self._finish(batch, claiming=claiming) if batch else self._claim() if claiming else []
-            bindings = bind(claimed)
+            if not batch:
+                self._start(claimed)
         except AWAY:
             # Perhaps it was carried out, and only the answer was lost.
             self.is_doubtful, self.may_hold_strays = bool(batch), claiming
             raise
-        self._submit(claimed, bindings)
         self.unwritten, self.is_doubtful = [], False
         for run in batch:
-            self.runs.pop((run.task.pk, run.task.attempt), None)
+            self._forget(run)
         self._adapt(batch)
         return len(batch) + len(claimed)
 
@@ -168,7 +168,7 @@ class WorkerLoop:
             times = [
                 run.outcome.finished_at - run.outcome.executed_at
                 for run in batch
-                if run.outcome and run.task.isolation == isolation
+                if run.outcome and run.task.isolation == isolation and run.task.begun_at is None
             ]
             if times:
                 is_quick = sum(times, timedelta()) / len(times) < timedelta(seconds=QUICK_SECONDS)
@@ -185,7 +185,7 @@ class WorkerLoop:
                 finishes = still_held(finishes, worker_id=worker_id)
             is_own = worker_id == self.worker.pk
             then = self._claim if claiming and is_own else list
-            claimed += finish(finishes, worker_id=worker_id, now=clock.now(), then=then)
+            claimed += finish(finishes, worker_id=worker_id, now=clock.now(), then=then, start=self._start)
         return claimed
 
     def _tell(self) -> None:
@@ -225,7 +225,7 @@ class WorkerLoop:
     def _interrupt(self, run: Run, reason: Reason) -> None:
         if run.outcome is not None:
             return
-        if run.take():
+        if self._seats_of(run).withdraw(run):
             self._conclude(run, reason, f"{UNSTARTED[reason]} before it started")
         else:
             run.context.interrupt(reason)
@@ -265,11 +265,21 @@ class WorkerLoop:
     def _busy(self, isolation: Isolation) -> int:
         return sum(run.outcome is None and run.task.isolation == isolation for run in self.runs.values())
 
-    def _submit(self, claimed: Sequence[Held], bindings: Mapping[int, Binding]) -> None:
+    def _start(self, claimed: Sequence[Held]) -> None:
+        bindings = bind(claimed)
         for task in claimed:
             run = Run(task, self.worker.pk, bindings.get(task.pk))
             self.runs[task.pk, task.attempt] = run
-            self.seats["process" if task.isolation == "process" else "thread"].submit(run, self.nursery)
+            self._seats_of(run).submit(run, self.nursery)
+
+    def _forget(self, run: Run) -> None:
+        """Unless the same attempt was claimed again since: it was put off, or given back."""
+        key = run.task.pk, run.task.attempt
+        if self.runs.get(key) is run:
+            del self.runs[key]
+
+    def _seats_of(self, run: Run) -> Seats:
+        return self.seats["process" if run.task.isolation == "process" else "thread"]
 
     def _is_ready(self) -> bool:
         return WorkerTask.objects.claimable(pools=self.pools, now=clock.now()).exists()
@@ -277,7 +287,7 @@ class WorkerLoop:
     def _withdraw(self, *, older_than: float) -> None:
         now = time.monotonic()
         early = [run for run in self.runs.values() if run.is_unstarted and now - run.claimed >= older_than]
-        self.withdrawn += [run for run in early if run.take()]
+        self.withdrawn += [run for run in early if self._seats_of(run).withdraw(run)]
 
     def _release(self) -> None:
         """Gives back what was withdrawn; what is being cancelled meanwhile ends here."""
@@ -294,7 +304,11 @@ class WorkerLoop:
 
     def _release_strays(self) -> None:
         strays = [Held.of(task) for task in self._mine() if (task.pk, task.attempt) not in self.runs]
-        WorkerTask.objects.release(strays, worker_id=self.worker.pk)
+        released = WorkerTask.objects.release(strays, worker_id=self.worker.pk)
+        now, why = clock.now(), "cancelled before it started"
+        kept = [Finish.unfinished(held, "cancel", why, now=now) for held in strays if held.pk not in released]
+        if kept:
+            finish(kept, worker_id=self.worker.pk, now=now)
         self.may_hold_strays = False
 
     def _mine(self) -> WorkerTaskQuerySet:
@@ -349,7 +363,7 @@ class WorkerLoop:
             self._conclude(
                 run, run.context.reason or "drain", "worker stopped; the step ignored its interruption"
             )
-        while self.runs and time.monotonic() < hard + settings.JIM_LEASE_SECONDS:
+        while (self.runs or self.may_hold_strays) and time.monotonic() < hard + settings.JIM_LEASE_SECONDS:
             self._pass(claiming=False)
 
     def _running(self) -> list[Run]:

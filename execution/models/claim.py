@@ -45,8 +45,12 @@ def _claim_together(
     """
     params = [now, worker_id, now, *_picks(free, pools), worker_id, worker_id, now]
     found = fetch(_claim_statement("postgresql", len(free), len(pools)), params)
-    rows: list[Row] = [row for _, *row in found if row[0] is not None]
-    if found[0][0]:
+    ripe, begun, *_ = found[0]
+    rows: list[Row] = [row for _, _, *row in found if row[0] is not None]
+    if begun < len(rows):
+        # A retry came back in the middle of the statement: its activity is younger than what that saw.
+        Activity.objects.begin([row[ACTIVITY] for row in rows], worker_id=worker_id, now=now)
+    if ripe:
         left = _left(free, rows)
         rows += _claim_together(worker_id, left, pools, now) if left else []
     return rows
@@ -99,8 +103,10 @@ def _claim_statement(vendor: str, isolations: int, pools: int) -> str:
     return (
         f"WITH ripe AS ({RIPEN} WHERE id = ANY(ARRAY({RIPE} FOR UPDATE SKIP LOCKED)) RETURNING id), "
         f"t AS ({update}), begun AS (UPDATE activities_activity a SET status = 'in_progress', "
-        "worker_id = %s, executed_at = %s FROM t WHERE a.id = t.activity_id AND a.status = 'pending') "
-        f"SELECT r.ripe, {columns} FROM (SELECT count(*) AS ripe FROM ripe) r LEFT JOIN t ON TRUE"
+        "worker_id = %s, executed_at = %s FROM t WHERE a.id = t.activity_id AND a.status = 'pending' "
+        "RETURNING 1), "
+        "r AS (SELECT (SELECT count(*) FROM ripe) AS ripe, (SELECT count(*) FROM begun) AS begun) "
+        f"SELECT ripe, begun, {columns} FROM r LEFT JOIN t ON TRUE"
     )
 
 

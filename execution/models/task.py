@@ -263,7 +263,7 @@ def _free(tasks: Sequence[WorkerTask]) -> list[WorkerTask]:
     """Those that nobody holds, nor their execution or activity; they are locked from now on."""
     ids = {task.execution_id for task in tasks if task.execution_id is not None}
     executions = [execution.pk for execution in Execution.objects.lock(skip_locked=True).filter(pk__in=ids)]
-    rows = WorkerTask.objects.filter(pk__in=[task.pk for task in tasks]).select_related("activity")
+    rows = WorkerTask.objects.processing().filter(pk__in=[t.pk for t in tasks]).select_related("activity")
     rows = rows.filter(Q(execution=None) | Q(execution__in=executions)).order_by("pk")
     return list(rows.select_for_update(of=("self", "activity"), no_key=True, skip_locked=True))
 
