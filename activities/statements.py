@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -77,6 +78,21 @@ def fetch(sql: str, params: Sequence[Any]) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         return list(cursor.fetchall())
+
+
+@contextmanager
+def planned_once() -> Iterator[None]:
+    """For statements that read no table: their plan is good for ever, and takes longer than they do."""
+    if connection.vendor != "postgresql":
+        yield
+        return
+    connection.ensure_connection()
+    driver: Any = connection.connection
+    before, driver.prepare_threshold = driver.prepare_threshold, 0
+    try:
+        yield
+    finally:
+        driver.prepare_threshold = before
 
 
 def instant(at: datetime | str) -> datetime:

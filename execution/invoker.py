@@ -160,11 +160,7 @@ def _settle(schedules: Sequence[Schedule], due: Sequence[Occurrence], now: datet
     starts, impossible = _plan([by_pk[fate.id] for fate in fates if fate.verdict == "start"], schedules)
     started = Execution.objects.start(starts, now=now) if starts else {}
     settled = [_row(fate, started, impossible, now) for fate in fates]
-    Occurrence.objects.settle_each(settled)
-    for pk, status, reason, blocked_by, settled_at in settled:
-        occurrence = by_pk[pk]
-        occurrence.status, occurrence.reason = status, reason
-        occurrence.blocked_by, occurrence.settled_at = blocked_by, settled_at
+    Occurrence.objects.settle_each(settled, known=by_pk)
     _count(schedules, due, now)
 
 

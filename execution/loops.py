@@ -18,6 +18,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
 RETRY_SECONDS = 2
+PREPARED_AFTER = 5
 logger = logging.getLogger(__name__)
 
 
@@ -37,7 +38,7 @@ def run_until_signal(loop: Loop) -> Any:
 
     def body() -> None:
         try:
-            bound_transactions()
+            prepare_connections()
             result.append(loop.run())
         except BaseException as error:
             failure.append(error)
@@ -83,22 +84,26 @@ def wait_for_database(stopping: threading.Event) -> None:
             return
 
 
-def bound_transactions() -> None:
-    """A thread that freezes in a transaction loses it, and its locks, well before its lease expires.
+def prepare_connections() -> None:
+    """Of this thread only: what steps do in theirs is their business.
 
-    So nothing of it can be committed after others took over. For this thread's connections only: what steps
-    do in theirs is their business.
+    A thread that freezes in a transaction loses it, and its locks, well before its lease expires, so nothing
+    of it can be committed after others took over. Statements are planned once and by indexes alone: a plan
+    that was made while the queue was empty has to serve it when it is full.
     """
     thread = threading.get_ident()
 
-    def bound(*, connection: BaseDatabaseWrapper, **_: Any) -> None:
+    def prepare(*, connection: BaseDatabaseWrapper, **_: Any) -> None:
         if threading.get_ident() == thread and connection.vendor == "postgresql":
             milliseconds = int(settings.JIM_LEASE_SECONDS * 500)
             with connection.cursor() as cursor:
                 cursor.execute(f"SET idle_in_transaction_session_timeout = {milliseconds}")
+                cursor.execute("SET enable_seqscan = off")
+                cursor.execute("SET enable_bitmapscan = off")
+            connection.connection.prepare_threshold = PREPARED_AFTER
 
     connection.close()
-    connection_created.connect(bound, weak=False, dispatch_uid=f"bound-{thread}")
+    connection_created.connect(prepare, weak=False, dispatch_uid=f"prepare-{thread}")
 
 
 def require_migrated(table: str) -> None:

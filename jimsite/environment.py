@@ -196,6 +196,8 @@ def _sqlite(path: Path) -> dict[str, Any]:
 def _postgresql(parsed: dict[str, Any], *, pooled: bool) -> dict[str, Any]:
     options: dict[str, Any] = {
         "application_name": "jim",
+        # Values travel apart from statements, so that the loops' statements can be prepared.
+        "server_side_binding": True,
         # A peer that vanished without a word is noticed within a lease, not after the kernel's two hours.
         "connect_timeout": 10,
         "keepalives_idle": 15,

@@ -13,7 +13,7 @@ from django.db import connection, models, transaction
 from django.db.models import Exists, OuterRef, Q
 
 from activities.models import Activity, Ending, Initiator
-from activities.statements import AWAY, among, fetch, insert_each, instant, update_each
+from activities.statements import AWAY, among, fetch, insert_each, instant, planned_once, update_each
 from activities.wake import wake
 from execution import failure
 from execution.binding import note
@@ -130,16 +130,18 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
 
         Returns the executions by occurrence.
         """
-        roots = Activity.objects.add(
-            Start.ROOT, [start.root for start in starts], status=Activity.Status.IN_PROGRESS, now=now
-        )
+        with planned_once():
+            roots = Activity.objects.add(
+                Start.ROOT, [start.root for start in starts], status=Activity.Status.IN_PROGRESS, now=now
+            )
         for start in starts:
             note(start.lines, schedule=start.schedule, now=now)
         rows = [(*start.execution, root) for start, root in zip(starts, roots, strict=True)]
         same = Execution.UNENDED | {"started_at": now}
-        inserted = insert_each(
-            Execution, (*Start.EXECUTION, "activity"), rows, same=same, returning="id, activity_id"
-        )
+        with planned_once():
+            inserted = insert_each(
+                Execution, (*Start.EXECUTION, "activity"), rows, same=same, returning="id, activity_id"
+            )
         by_root = {root: pk for pk, root in inserted}
         planned = [
             task

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from django.db import connection, transaction
 
 from activities.models import Activity, Initiator
-from activities.statements import fetch, insert_each
+from activities.statements import fetch, insert_each, planned_once
 
 AT_ONCE = 2_000
 # What a task that was never tried looks like.
@@ -110,7 +110,8 @@ def _add_together(planned: Sequence[Planned], now: datetime) -> None:
     activity = Activity.UNSAID | {"status": Activity.Status.PENDING, "created_at": now}
     task = UNTRIED | {"available_at": now, "created_at": now}
     sql = _add_statement(tuple(activity), tuple(task))
-    fetch(sql, [given, *activity.values(), *task.values()])
+    with planned_once():
+        fetch(sql, [given, *activity.values(), *task.values()])
 
 
 @cache

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -36,11 +36,21 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
             status=status, reason=reason, settled_at=now
         )
 
-    def settle_each(self, fates: Sequence[tuple[int, str, str, int | None, datetime]]) -> set[int]:
-        """Each its own: (id, status, reason, blocked_by, settled_at)."""
-        return update_each(
+    def settle_each(
+        self,
+        fates: Sequence[tuple[int, str, str, int | None, datetime]],
+        *,
+        known: Mapping[int, Occurrence],
+    ) -> None:
+        """Each its own: (id, status, reason, blocked_by, settled_at); the known ones are told, too."""
+        settled = update_each(
             Occurrence, ("status", "reason", "blocked_by", "settled_at"), fates, where="t.status = 'pending'"
         )
+        for pk, status, reason, blocked_by, settled_at in fates:
+            if pk in settled:
+                occurrence = known[pk]
+                occurrence.status, occurrence.reason = status, reason
+                occurrence.blocked_by, occurrence.settled_at = blocked_by, settled_at
 
     def prune(self, *, before: datetime, limit: int) -> int:
         """Settled ones whose execution, if there was one, is gone already."""
