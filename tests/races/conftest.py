@@ -8,7 +8,7 @@ from tests.fleet import deadlocks
 from tests.races.meeting import Meeting
 from tests.settings import TEST_DB
 
-collect_ignore = [] if TEST_DB == "postgres" else ["test_row_locks.py"]
+collect_ignore = [] if TEST_DB == "postgres" else ["test_row_locks.py", "test_snapshots.py"]
 
 
 @pytest.fixture(params=["one first", "other first", "any"])

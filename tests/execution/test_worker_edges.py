@@ -1,0 +1,303 @@
+"""Moments in which a worker could lose sight of what it holds. The turns of its loop are taken one by one."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Lock
+from typing import Any
+
+import pytest
+from django.db import OperationalError
+
+import execution.worker
+from activities import clock
+from activities.models import Activity
+from execution import invoker, loops
+from execution.binding import Binding, bind
+from execution.loops import run_until_signal
+from execution.models import Execution, Worker, WorkerTask
+from execution.models.attempt import Held
+from execution.models.task import WorkerTaskQuerySet
+from execution.worker import WorkerLoop
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    attempts,
+    claim,
+    enqueue,
+    everything,
+    fresh,
+    make_worker,
+    queue,
+    start,
+    step,
+    step_statuses,
+)
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.serial]
+
+
+@pytest.fixture(autouse=True)
+def quick_end_in_own_folder(settings: Any, tmp_path: Path) -> None:
+    settings.JIM_DATA_DIR = tmp_path / "data"
+    settings.JIM_GRACE_SECONDS = 0
+
+
+@pytest.fixture
+def go(tmp_path: Path) -> Path:
+    """What the step of `until` waits for."""
+    return tmp_path / "go"
+
+
+def until(path: Path, name: str) -> dict[str, Any]:
+    return step(name, 0, "wait_for_file", kwargs={"path": str(path)})
+
+
+def begin(*steps: dict[str, Any]) -> Execution:
+    return start(*steps, now=clock.now())
+
+
+@contextmanager
+def open_worker(*, ahead: int = 0) -> Iterator[WorkerLoop]:
+    """One seat, and nobody who takes the turns of its loop."""
+    loop = WorkerLoop(processes=1, threads=1)
+    loop.ahead["thread"] = ahead
+    loop._open()
+    try:
+        yield loop
+    finally:
+        loop.stop()
+        loop._drain()
+        loop._close()
+
+
+def has_started_one(loop: WorkerLoop) -> bool:
+    return any(not run.is_unstarted for run in loop.runs.values())
+
+
+def held() -> set[tuple[int, int]]:
+    return set(WorkerTask.objects.processing().values_list("pk", "attempt"))
+
+
+def lose_the_answer_to_a_claim(
+    monkeypatch: pytest.MonkeyPatch, *, then: Callable[[], None] = lambda: None
+) -> None:
+    """The next claim is committed, but the database goes away before anything of it starts."""
+
+    def away(claimed: Sequence[Held]) -> dict[int, Binding]:
+        if not claimed:
+            return bind(claimed)
+        monkeypatch.setattr(execution.worker, "bind", bind)
+        then()
+        raise OperationalError("server closed the connection unexpectedly")
+
+    monkeypatch.setattr(execution.worker, "bind", away)
+
+
+def lose_the_answer_to_a_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = WorkerTaskQuerySet.release
+
+    def away(self: WorkerTaskQuerySet, *arguments: Any, **named: Any) -> set[int]:
+        monkeypatch.setattr(WorkerTaskQuerySet, "release", real)
+        real(self, *arguments, **named)
+        raise OperationalError("server closed the connection unexpectedly")
+
+    monkeypatch.setattr(WorkerTaskQuerySet, "release", away)
+
+
+def rests_of(loop: WorkerLoop, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Gets an entry when the loop would sleep."""
+    rests: list[str] = []
+    monkeypatch.setattr(loop, "_rest", lambda: rests.append("rest"))
+    return rests
+
+
+class TestTheSameAttemptClaimedAgain:
+    """In the very transaction that writes how its earlier run ended: the worker knows the new run."""
+
+    def test_after_it_was_put_off(self) -> None:
+        begin({"name": "wait", "index": 0, "step_type": "wait", "config": {"duration": "1s"}})
+        with open_worker() as loop:
+            loop._flush(claiming=True)
+            wait_until(lambda: loop.ended)
+            outcome = loop.ended[0].outcome
+            assert outcome is not None
+            again_at = outcome.again_at
+            assert again_at is not None
+            wait_until(lambda: clock.now() > again_at)
+            loop._flush(claiming=True)
+            assert set(loop.runs) == held()
+            assert loop.runs
+
+    def test_after_it_was_given_back(self, go: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(execution.worker, "AHEAD_SECONDS", 0)
+        begin(until(go, "long"), step("early"))
+        with open_worker(ahead=1) as loop:
+            loop._flush(claiming=True)
+            wait_until(lambda: has_started_one(loop))
+            lose_the_answer_to_a_release(monkeypatch)
+            with pytest.raises(OperationalError):
+                loop._look_after()
+            go.touch()
+            wait_until(lambda: loop.ended)
+            loop._look_after()
+            loop._flush(claiming=True)
+            assert set(loop.runs) == held()
+            assert loop.runs
+
+
+class TestWhatWasClaimed:
+    def test_it_starts_before_the_settling_of_what_has_ended(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ledger, settled = tmp_path / "ledger", []
+        settle = invoker.invoke_soon
+
+        def settle_late(*arguments: Any, **named: Any) -> None:
+            wait_until(ledger.exists, seconds=5)
+            settled.append(True)
+            settle(*arguments, **named)
+
+        monkeypatch.setattr(invoker, "invoke_soon", settle_late)
+        begin(step("before"))
+        with open_worker() as loop:
+            loop._flush(claiming=True)
+            wait_until(lambda: loop.ended)
+            enqueue(step("next", 0, "note", kwargs={"ledger": str(ledger)}), now=clock.now())
+            loop._flush(claiming=True)
+            assert settled
+
+    def test_it_ends_cancelled_if_it_never_started_and_is_being_cancelled(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stray = begin(step("work"))
+        with open_worker() as loop:
+            lose_the_answer_to_a_claim(monkeypatch)
+            with pytest.raises(OperationalError):
+                loop._flush(claiming=True)
+            assert stray.cancel(initiator=SOMEBODY, now=clock.now())
+            loop._look_after()
+        assert fresh(stray).status == Execution.Status.CANCELLED
+        (attempt,) = attempts(stray)
+        assert (attempt.status, attempt.message) == ("cancelled", "cancelled before it started")
+
+    def test_it_is_given_back_by_a_worker_that_stops_and_has_nothing_else(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stray = begin(step("work", on_crash="fail"))
+        loop = WorkerLoop(processes=1, threads=1)
+        lose_the_answer_to_a_claim(monkeypatch, then=loop.stop)
+        loop.run()
+        assert Worker.objects.get().status == Worker.Status.GONE
+        assert queue(stray) == {"work": "queued"}
+        assert step_statuses(stray) == {"work": ["pending"]}
+
+
+class TestRest:
+    def test_what_was_withdrawn_keeps_nobody_awake(self, go: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(execution.worker, "AHEAD_SECONDS", 0)
+        started = begin(until(go, "long"), step("early"))
+        with open_worker(ahead=1) as loop:
+            loop._flush(claiming=True)
+            wait_until(lambda: has_started_one(loop))
+            rests = rests_of(loop, monkeypatch)
+            loop._pass(claiming=True)
+            assert queue(started) == {"long": "processing", "early": "queued"}
+            assert rests == ["rest"]
+
+    def test_what_was_withdrawn_does_not_hide_what_waits_after_it(
+        self, go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(execution.worker, "AHEAD_SECONDS", 0)
+        started = begin(until(go, "long"), step("early"))
+        with open_worker(ahead=1) as loop:
+            loop._flush(claiming=True)
+            wait_until(lambda: has_started_one(loop))
+            loop._look_after()
+            go.touch()
+            while queue(started):
+                loop._pass(claiming=True)
+            begin(until(tmp_path / "never", "long again"), step("waits"))
+            loop.ahead["thread"] = 1
+            loop._flush(claiming=True)
+            wait_until(lambda: has_started_one(loop))
+            assert loop._backlog == 1
+
+    def test_an_outcome_that_came_during_an_empty_claim_is_not_slept_over(
+        self, go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(execution.worker, "AHEAD_SECONDS", 60)
+        started = begin(until(go, "first"), until(tmp_path / "never", "second"))
+        with open_worker(ahead=1) as loop:
+            loop._flush(claiming=True)
+            rests, claim_more = rests_of(loop, monkeypatch), loop._claim
+
+            def claim_slowly() -> list[Held]:
+                monkeypatch.setattr(loop, "_claim", claim_more)
+                go.touch()
+                wait_until(lambda: loop.ended and not loop._backlog)
+                return claim_more()
+
+            monkeypatch.setattr(loop, "_claim", claim_slowly)
+            loop._pass(claiming=True)
+            assert rests == []
+            loop._pass(claiming=True)
+            assert step_statuses(started) == {"first": ["complete"], "second": ["in_progress"]}
+
+
+def test_whoever_recovers_leaves_alone_what_somebody_recovered_meanwhile() -> None:
+    enqueue(step())
+    worker = make_worker()
+    claim(worker)
+    Worker.objects.filter(pk=worker.pk).bury(now=NOW)
+    orphans = list(WorkerTask.objects.orphaned())
+    assert WorkerTask.objects.recover(now=NOW) == 1
+    before = everything()
+    assert WorkerTask.objects.all()._recover(orphans, worker_id=worker.pk, now=NOW) == set()
+    assert everything() == before
+    assert Activity.objects.filter(status="pending").count() == 1
+
+
+class TestSignals:
+    @pytest.fixture(autouse=True)
+    def as_before(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        """The process of the tests keeps its own handlers and its garbage collection."""
+        monkeypatch.setattr(loops, "_spare_the_collector", lambda: None)
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+        yield
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+    def test_one_that_comes_while_another_is_obeyed_is_obeyed_next(self) -> None:
+        """A stop wakes the loop, and whoever is interrupted in doing so holds the lock that it takes."""
+        loop = Stubborn()
+        assert run_until_signal(loop) == "ended"
+        assert loop.stops == ["alone", "alone"]
+
+
+class Stubborn:
+    """Ends when it is told twice, the second time while it hears the first."""
+
+    def __init__(self) -> None:
+        self.ended, self.waking = Event(), Lock()
+        self.stops: list[str] = []
+
+    def run(self) -> str:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert self.ended.wait(20)
+        return "ended"
+
+    def stop(self) -> None:
+        is_alone = self.waking.acquire(blocking=False)
+        self.stops.append("alone" if is_alone else "in the middle of another")
+        if len(self.stops) == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        else:
+            self.ended.set()
+        if is_alone:
+            self.waking.release()
