@@ -11,7 +11,7 @@ from django.db import connection, transaction
 
 from activities import clock
 from activities.models import Activity
-from tests.base import start, step, step_statuses
+from tests.base import fresh, start, step, step_statuses
 from tests.fleet import Fleet, Member, is_at_rest
 from tests.invariants import violations
 from tests.waiting import wait_until
@@ -42,29 +42,59 @@ def test_while_it_writes_what_a_step_says(ledger: Path, make_fleet: Callable[...
     assert violations(ledger) == []
 
 
-def test_while_it_claims(ledger: Path, make_fleet: Callable[..., Fleet]) -> None:
-    """Its claim is undone, and it claims again."""
+def test_while_it_writes_an_outcome(ledger: Path, make_fleet: Callable[..., Fleet]) -> None:
+    """Its locks are free again, others take over, and its outcome is never written."""
     with make_fleet(JIM_LEASE_SECONDS="2") as fleet:
-        execution = start(step("work", 0, "note", kwargs={"ledger": str(ledger)}), now=clock.now())
-        with freezing(fleet.start_worker(), Activity.objects.get(parent=execution.activity_id)) as member:
-            member.wait_until_ready()
-        wait_until(lambda: not sessions("state LIKE 'idle in transaction%'"))
+        fleet.scheduler()
+        member = fleet.worker()
+        execution = start(
+            step("work", 0, "note", kwargs={"ledger": str(ledger), "seconds": 1}), now=clock.now()
+        )
+        attempt = Activity.objects.get(parent=execution.activity_id)
+        wait_until(lambda: fresh(attempt).status == "in_progress")
+        with freezing(member, attempt):
+            pass
+        wait_until(lambda: step_statuses(execution) == {"work": ["failed_with_error", "pending"]})
         member.thaw()
         wait_until(is_at_rest)
         fleet.stop()
-    assert step_statuses(execution) == {"work": ["complete"]}
+    assert step_statuses(execution) == {"work": ["failed_with_error", "complete"]}
+    assert violations(ledger) == []
+
+
+def test_while_it_claims(ledger: Path, make_fleet: Callable[..., Fleet]) -> None:
+    """A claim is one statement, which the server ends without it: what it holds then is recovered."""
+    with make_fleet(JIM_LEASE_SECONDS="2") as fleet:
+        fleet.scheduler()
+        execution = start(step("work", 0, "note", kwargs={"ledger": str(ledger)}), now=clock.now())
+        attempt = Activity.objects.get(parent=execution.activity_id)
+        member = fleet.start_worker()
+        with frozen_at_a_lock(member, attempt):
+            member.wait_until_ready()
+        wait_until(lambda: step_statuses(execution) == {"work": ["failed_with_error", "pending"]})
+        member.thaw()
+        wait_until(is_at_rest)
+        fleet.stop()
+    assert step_statuses(execution) == {"work": ["failed_with_error", "complete"]}
     assert violations(ledger) == []
 
 
 @contextmanager
-def freezing(member: Member, activity: Activity) -> Iterator[Member]:
+def freezing(member: Member, activity: Activity) -> Iterator[None]:
     """It comes upon a row that somebody holds, in the middle of a transaction, and there it is frozen."""
+    with frozen_at_a_lock(member, activity):
+        yield
+    wait_until(lambda: sessions("state = 'idle in transaction'"))
+    wait_until(lambda: not sessions("state LIKE 'idle in transaction%'"))
+
+
+@contextmanager
+def frozen_at_a_lock(member: Member, activity: Activity) -> Iterator[None]:
     with transaction.atomic():
         list(Activity.objects.filter(pk=activity.pk).lock())
-        yield member
+        yield
         wait_until(lambda: sessions("wait_event_type = 'Lock'"))
         member.freeze()
-    wait_until(lambda: sessions("state = 'idle in transaction'"))
 
 
 def sessions(condition: str) -> int:
