@@ -39,7 +39,6 @@ class Migration(migrations.Migration):
             name="is_delayed",
             field=models.BooleanField(default=False, help_text="Not ready before `available_at`."),
         ),
-        migrations.RunPython(delay, migrations.RunPython.noop),
         migrations.AlterField(
             model_name="workertask",
             name="execution",
@@ -109,4 +108,5 @@ class Migration(migrations.Migration):
                 name="task_of_execution",
             ),
         ),
+        migrations.RunPython(delay, migrations.RunPython.noop),
     ]
