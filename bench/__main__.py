@@ -12,31 +12,17 @@ from typing import get_args
 
 from rich.console import Console
 
-from . import machine, report
+from . import machine
 from .catalogue import BOTH, QUICK, Sizes, chosen, measures, words
-from .installation import ROOT, CannotMeasure, DatabaseName
+from .installation import ROOT, DatabaseName
 from .results import Results
-from .runner import Runner, end_in_order, open_databases, rounds
+from .runner import Runner, conduct, open_databases, rounds
 
 OUTPUT = ROOT / ".bench" / "jim.json"
 
 
 def main() -> int:
-    options = parse(sys.argv[1:])
-    end_in_order()
-    console = Console(width=None if sys.stdout.isatty() else 140)
-    results = Results()
-    try:
-        measure(options, results, console)
-    except CannotMeasure as error:
-        console.print(f"bench: {error}", style="red", highlight=False)
-        return 2
-    results.write(options.json)
-    report.show_jim(results, console)
-    if not options.quick:
-        report.show_figures(results, console)
-    report.show_failures(results, console)
-    return 1 if results.failures else 0
+    return conduct(measure, parse(sys.argv[1:]))
 
 
 def measure(options: argparse.Namespace, results: Results, console: Console) -> None:

@@ -31,6 +31,8 @@ def show_jim(results: Results, console: Console) -> None:
 
 
 def show_peers(results: Results, console: Console) -> None:
+    if not any(key.peer != JIM for key in results):
+        return
     table = Table(title="Peers", title_justify="left")
     for heading in ("peer", "metric", "unit"):
         table.add_column(heading)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -14,8 +15,9 @@ from typing import Any
 
 from rich.console import Console
 
+from . import report
 from .catalogue import Measure, Sizes
-from .installation import ROOT, Database, DatabaseName, PostgreSQL, SQLite
+from .installation import ROOT, CannotMeasure, Database, DatabaseName, PostgreSQL, SQLite
 from .machine import noise
 from .postgres import BenchServer
 from .processes import end, launch
@@ -23,6 +25,27 @@ from .results import Key, Results
 
 MOST_SECONDS = 600
 TAIL = 3_000
+
+
+def conduct(
+    measure: Callable[[argparse.Namespace, Results, Console], None], options: argparse.Namespace
+) -> int:
+    """Measures, writes the numbers and shows them; the exit code says whether all went well."""
+    end_in_order()
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    results = Results()
+    try:
+        measure(options, results, console)
+    except CannotMeasure as error:
+        console.print(f"bench: {error}", style="red", highlight=False)
+        return 2
+    results.write(options.json)
+    report.show_jim(results, console)
+    report.show_peers(results, console)
+    if not options.quick:
+        report.show_figures(results, console)
+    report.show_failures(results, console)
+    return 1 if results.failures else 0
 
 
 class Runner:

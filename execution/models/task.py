@@ -26,6 +26,18 @@ from .planned import AT_ONCE, Planned, add
 from .worker import Worker
 
 RECOVERED_PER_PASS = 200
+AGAIN_FIELDS = (
+    "status",
+    "worker",
+    "claimed_at",
+    "attempt",
+    "failures",
+    "crashes",
+    "available_at",
+    "is_delayed",
+    "activity",
+    "begun_at",
+)
 
 
 class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
@@ -213,39 +225,11 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         rows = self.filter(pk__in=attempts, worker=worker_id, cancel_requested_at=None).processing()
         held = [task for task in rows.lock().select_related("activity") if task.attempt == attempts[task.pk]]
         activities = Activity.objects.bulk_create([task._next_activity(now) for task in held])
-        update_each(
-            WorkerTask,
-            (
-                "status",
-                "worker",
-                "claimed_at",
-                "attempt",
-                "failures",
-                "crashes",
-                "available_at",
-                "is_delayed",
-                "activity",
-                "begun_at",
-            ),
-            [
-                (
-                    task.pk,
-                    "queued",
-                    None,
-                    None,
-                    activity.attempt,
-                    nxt.failures,
-                    nxt.crashes,
-                    nxt.available_at,
-                    nxt.available_at is not None and nxt.available_at > now,
-                    activity.pk,
-                    task.begun_at if nxt.failures == task.failures else None,
-                )
-                for task, activity in zip(held, activities, strict=True)
-                for nxt in [following[task.pk]]
-            ],
-            where="t.status = 'processing'",
-        )
+        rows_again = [
+            task._again(following[task.pk], activity, now)
+            for task, activity in zip(held, activities, strict=True)
+        ]
+        update_each(WorkerTask, AGAIN_FIELDS, rows_again, where="t.status = 'processing'")
         if held:
             wake("jim_tasks")
         return {task.pk for task in held}
@@ -387,6 +371,14 @@ class WorkerTask(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def _again(self, nxt: retry.Next, activity: Activity, now: datetime) -> tuple[Any, ...]:
+        """Its key and AGAIN_FIELDS. What was put off goes on after a crash, but not after a failure."""
+        assert nxt.available_at is not None
+        is_delayed = nxt.available_at > now
+        begun_at = self.begun_at if nxt.failures == self.failures else None
+        budget = (activity.attempt, nxt.failures, nxt.crashes)
+        return self.pk, "queued", None, None, *budget, nxt.available_at, is_delayed, activity.pk, begun_at
 
     def _next_activity(self, now: datetime) -> Activity:
         before = self.activity
