@@ -56,3 +56,21 @@ def test_the_database_is_not_asked_each_time(
 def test_threads_without_a_connection_have_an_estimate() -> None:
     clock.now()
     assert abs(clock.estimate() - clock.now()) < timedelta(seconds=1)
+
+
+@pytest.mark.skipif("connection.vendor != 'postgresql'", reason="SQLite's clock is this process's own")
+def test_a_process_that_was_stopped_while_it_asked_is_not_late_from_then_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Half of the stop would count as the way there."""
+    ways = iter([2.4])
+    asked = clock._look
+
+    def stopped_once() -> tuple[float, float, datetime]:
+        way = next(ways, 0.0)
+        took, at, then = asked()
+        return took + way, at + way / 2, then
+
+    monkeypatch.setattr(clock, "_look", stopped_once)
+    clock.sync()
+    assert abs(clock.estimate() - database_time()) < timedelta(milliseconds=500)
