@@ -35,7 +35,7 @@ def estimate() -> datetime:
 
 
 def sync() -> None:
-    """Looks again where the answer was long under way: a process that was stopped while it asked would be late since."""
+    """Looks again if the answer was long under way: whoever was stopped while asking would be late since."""
     global _synced
     if connection.vendor != "postgresql":
         return
@@ -48,7 +48,7 @@ def sync() -> None:
 
 
 def _look() -> tuple[float, float, datetime]:
-    """How long asking took, and which time it was then: half-way, on this process's clock and the database's."""
+    """How long asking took, and the time half-way: on this process's clock, and on the database's."""
     before = time.monotonic()
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")

@@ -1,44 +1,52 @@
-"""When a schedule is due: cron strings, intervals and one-off times, read on one time zone's clock.
+"""When a schedule is due: the union of its rules, read on one time zone's clock, less what it excludes.
 
-Nothing here reads a clock or the database. Every rule answers one question, `first(floor)`: the earliest
-nominal time at or after an instant. A spec is the union of its rules.
+Nothing here reads a clock or the database.
 """
 
 from __future__ import annotations
 
-import heapq
 import json
-import re
-from bisect import bisect_left
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime, time, timedelta
 from functools import cached_property, lru_cache
-from itertools import groupby, islice
-from typing import TYPE_CHECKING, NamedTuple, Protocol
-from zoneinfo import ZoneInfo
+from itertools import islice, pairwise
+from types import MappingProxyType
 
-from .cron import FIRST, LAST, Calendar, calendar_of, notes_on
+from .cron import CronString, calendar_of, notes_on
+from .exclusions import Exclusion, Exclusions, Shared, exclusion_words, exclusions_of
+from .explanation import Upcoming, Verdict, explain, note_on, previous
+from .intervals import LONGEST_INTERVAL, Interval, seconds_from
+from .intervals import seconds_of as seconds_of
+from .jitter import delay
+from .moments import bound_of, whole_second
+from .moments import moment_of as moment_of
+from .patterns import Pattern
+from .sentences import calendar_words
+from .shapes import list_of, object_of, text_of
+from .structured import Structured
+from .timeline import Moments, OnTheClock, Rule, Timeline
+from .wall_calendar import FIRST, LAST, Calendar, is_steady
 from .wording import (
-    UNITS,
     SpecError,
-    calendar_words,
     counted,
+    date_words,
     duration,
+    duration_words,
     interval_words,
     listed,
     moment_words,
+    once_words,
     shown,
     span,
 )
-from .zones import change, gap_end, once, passes_of, wall_time, zone_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+from .zones import zone_of
 
 SECOND = timedelta(seconds=1)
-LONGEST_INTERVAL = 3660 * 86400
-MOST_RULES = {"cron": 100, "every": 100, "at": 1000}
+MOST_RULES = {"cron": 100, "every": 100, "calendars": 100, "patterns": 100, "at": 1000}
 DST_MODES = ("cron", "literal")
+NO_CALENDARS: Mapping[str, object] = MappingProxyType({})
+_TIMES_CHECKED = 200
 
 
 @dataclass(frozen=True)
@@ -47,19 +55,30 @@ class Spec:
 
     cron: tuple[str, ...] = ()
     every: tuple[Interval, ...] = ()
+    calendars: tuple[Structured, ...] = ()
+    patterns: tuple[Pattern, ...] = ()
     at: tuple[datetime, ...] = ()
+    exclude: tuple[Exclusion, ...] = ()
+    start_at: datetime | None = None
+    end_at: datetime | None = None
+    jitter: int = 0
     time_zone: str = "UTC"
     dst: str = "cron"
 
     @classmethod
-    def parse(cls, data: object) -> Spec:
-        """Read the JSON stored on a schedule; the same JSON gives the same, already compiled, spec."""
+    def parse(cls, data: object, calendars: Mapping[str, object] = NO_CALENDARS) -> Spec:
+        """Read the JSON stored on a schedule, and of the shared calendars those that it names.
+
+        The same JSON gives the same, already compiled, spec.
+        """
         try:
-            return _parsed(json.dumps(data, sort_keys=True, allow_nan=False))
+            used = {name: calendars[name] for name in _calendar_names(data)}
+            return _parsed(json.dumps([data, used], sort_keys=True, allow_nan=False))
         except SpecError:
             raise
-        except (TypeError, ValueError, RecursionError):
-            return _build(data)  # not JSON, or nested too deep for it: this names the value that is wrong
+        except (KeyError, TypeError, ValueError, RecursionError):
+            # An unknown calendar, not JSON, or nested too deep for it: this names the value that is wrong.
+            return _build(data, calendars)
 
     def __post_init__(self) -> None:
         zone_of(self.time_zone)
@@ -70,14 +89,20 @@ class Spec:
             calendar_of(expression)
         object.__setattr__(self, "cron", cron)
         object.__setattr__(self, "every", tuple(dict.fromkeys(self.every)))
-        object.__setattr__(self, "at", tuple(sorted({_whole_second(moment) for moment in self.at})))
+        object.__setattr__(self, "at", tuple(sorted({whole_second("at", moment) for moment in self.at})))
 
     def as_json(self) -> dict[str, object]:
         """Return the canonical form, without what has its default."""
         values: dict[str, object] = {
             "cron": list(self.cron),
             "every": [interval.as_json() for interval in self.every],
-            "at": [f"{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in self.at],
+            "calendars": [calendar.as_json() for calendar in self.calendars],
+            "patterns": [pattern.as_json() for pattern in self.patterns],
+            "at": [_as_text(moment) for moment in self.at],
+            "exclude": [exclusion.as_json() for exclusion in self.exclude],
+            "start_at": self.start_at and _as_text(self.start_at),
+            "end_at": self.end_at and _as_text(self.end_at),
+            "jitter": self.jitter and duration(self.jitter),
             "time_zone": self.time_zone,
             "dst": self.dst,
         }
@@ -85,252 +110,227 @@ class Spec:
 
     def next(self, after: datetime) -> datetime | None:
         """Return the first nominal time strictly after an instant, in UTC; None when there is none."""
-        floor = _second_after(after)
-        upcoming = (rule.first(floor) for rule in self._rules)
-        return min((instant for instant in upcoming if instant and instant <= LAST), default=None)
+        for instant in self._walk(_second_after(after), _LAST):
+            return datetime.fromtimestamp(instant, UTC)
+        return None
 
     def times(self, after: datetime, until: datetime, *, limit: int | None = None) -> list[datetime]:
         """Return the nominal times in (after, until], in order, at most `limit` of them."""
-        floor, until = _second_after(after), min(until, LAST)
-        merged = heapq.merge(*(_walk(rule, floor, until) for rule in self._rules))
-        return list(islice((instant for instant, _ in groupby(merged)), limit))
+        walk = self._walk(_second_after(after), _second_of(until))
+        return [datetime.fromtimestamp(instant, UTC) for instant in islice(walk, limit)]
 
-    def check(self, now: datetime) -> None:
-        """Refuse, before it is saved, a spec that has no time left; one that can have none is never built."""
-        if not self.is_manual and self.next(now) is None:
-            last = f"; the last time is {self.at[-1]:%Y-%m-%d %H:%M:%S} UTC" if self.at else ""
-            raise SpecError("at" if self.at else "", f"only matches in the past{last}")
+    def due_at(self, nominal: datetime, seed: str) -> datetime:
+        """Return when a nominal time is really due: later by its jitter, but before the next nominal time."""
+        if not self.jitter:
+            return nominal
+        second = _second_of(nominal)
+        following = next(self._walk(second + 1, second + self.jitter), second + self.jitter)
+        return nominal + timedelta(seconds=delay(seed, second, following - second))
+
+    def upcoming(self, after: datetime, count: int, seed: str = "") -> list[Upcoming]:
+        """Return the next times as people want to see them."""
+        zone = zone_of(self.time_zone)
+        return [
+            Upcoming(at, at.astimezone(zone), self.due_at(at, seed), note_on(self, at))
+            for at in self.times(after, LAST, limit=count)
+        ]
+
+    def explain(self, at: datetime) -> Verdict:
+        """Say of any instant whether it is a nominal time, and if not, why not."""
+        return explain(self, at)
+
+    def check(self, now: datetime, minimum_seconds: int = 1) -> None:
+        """Refuse, before it is saved, a spec that has no time left, or whose times are too close together."""
+        if self.is_manual:
+            return
+        if self.next(now) is None:
+            raise self._without_future(now)
+        if minimum_seconds > 1:
+            self._check_distance(now, minimum_seconds)
+
+    def _without_future(self, now: datetime) -> SpecError:
+        causes: dict[str, object] = {"end_at": None, "start_at": None, "exclude": ()}
+        for name, nothing in causes.items():
+            following = replace(self, **{name: nothing}).next(now) if getattr(self, name) else None  # type: ignore[arg-type]
+            if following is not None:
+                return SpecError(name, f"leaves no time; without it, the next one is {_as_text(following)}")
+        last = previous(self, now + SECOND)
+        if last is None:
+            return SpecError(self._only_field, "never matches")
+        return SpecError(
+            self._only_field, f"only matches in the past; the last time is {last:%Y-%m-%d %H:%M:%S} UTC"
+        )
+
+    def _check_distance(self, now: datetime, minimum_seconds: int) -> None:
+        instants = islice(self._walk(_second_after(now), _LAST), _TIMES_CHECKED)
+        for earlier, later in pairwise(instants):
+            if later - earlier < minimum_seconds:
+                at = _as_text(datetime.fromtimestamp(earlier, UTC))
+                distance = f"the times after {at} are {duration(later - earlier)} apart"
+                raise SpecError(
+                    self._only_field, f"{distance}; at least {duration(minimum_seconds)} is allowed"
+                )
+
+    @property
+    def _only_field(self) -> str:
+        """The field that holds all rules, if it is one."""
+        given = [name for name in MOST_RULES if getattr(self, name)]
+        return given[0] if len(given) == 1 else ""
 
     @property
     def is_manual(self) -> bool:
-        return not (self.cron or self.every or self.at)
+        return not (self.cron or self.every or self.calendars or self.patterns or self.at)
+
+    @property
+    def calendar_names(self) -> tuple[str, ...]:
+        """The shared calendars it refers to."""
+        return tuple(item.name for item in self.exclude if isinstance(item, Shared))
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Say what is allowed but may surprise."""
-        return tuple(note for expression in self.cron for note in notes_on(expression))
+        on_cron = [note for expression in self.cron for note in notes_on(expression)]
+        return (*on_cron, *(note for calendar in self.calendars for note in calendar.notes))
 
     def describe(self) -> str:
         """Say it in one English sentence."""
         if self.is_manual:
             return "Only when started by hand"
-        calendars = [calendar_of(expression) for expression in self.cron]
-        rules = [calendar_words(calendar) for calendar in calendars]
-        rules += [interval_words(interval) for interval in self.every]
-        rules += [f"once, {moment_words(moment.astimezone(zone_of(self.time_zone)))}" for moment in self.at]
+        rules = self._rule_words()
         hidden = [f"and {counted(len(rules) - 10, 'more rule')}"] if len(rules) > 10 else []
         sentence = "; ".join(rules[:10] + hidden)
-        reads_clock = self.at or not all(calendar.is_steady for calendar in calendars)
-        return sentence[0].upper() + sentence[1:] + (f", {self.time_zone}" if reads_clock else "")
+        return ", ".join([sentence[0].upper() + sentence[1:], *self._condition_words()])
+
+    def _rule_words(self) -> list[str]:
+        zone = zone_of(self.time_zone)
+        rules = [calendar_words(calendar) for calendar in self._all_calendars]
+        rules += [interval_words(interval) for interval in self.every]
+        return rules + [once_words(moment.astimezone(zone)) for moment in self.at]
+
+    def _condition_words(self) -> Iterator[str]:
+        reads_clock = self.at or self.exclude or not all(map(is_steady, self._all_calendars))
+        if reads_clock or self.start_at or self.end_at:
+            yield self.time_zone
+        zone = zone_of(self.time_zone)
+        if self.start_at:
+            yield f"from {_bound_words(self.start_at.astimezone(zone), whole_day=time(0, 0))}"
+        if self.end_at:
+            yield f"until {_bound_words(self.end_at.astimezone(zone), whole_day=time(23, 59, 59))}"
+        if self.exclude:
+            yield f"except {exclusion_words(self.exclude)}"
+        if self.jitter:
+            yield f"up to {duration_words(self.jitter)} later"
+
+    def _walk(self, floor: int, until: int) -> Iterator[int]:
+        if self.start_at is not None:
+            floor = max(floor, _second_of(self.start_at))
+        if self.end_at is not None:
+            until = min(until, _second_of(self.end_at))
+        return self.timeline.walk(floor, min(until, _LAST))
 
     @cached_property
-    def _rules(self) -> tuple[_Rule, ...]:
-        zone, literal = zone_of(self.time_zone), self.dst == "literal"
-        calendars = [calendar_of(expression) for expression in self.cron]
-        zoned = [_Zoned(calendar, zone, literal or calendar.is_wildcard) for calendar in calendars]
-        return (*zoned, *self.every, *([_Moments(self.at)] if self.at else []))
+    def timeline(self) -> Timeline:
+        literal = self.dst == "literal"
+        rules: list[Rule] = [OnTheClock(each, literal or each.is_wildcard) for each in self._all_calendars]
+        rules += self.every
+        if self.at:
+            rules.append(Moments(tuple(_second_of(moment) for moment in self.at)))
+        return Timeline(zone_of(self.time_zone), tuple(rules), Exclusions(self.exclude))
+
+    @cached_property
+    def _all_calendars(self) -> tuple[Calendar, ...]:
+        return (
+            *map(calendar_of, self.cron),
+            *(structured.calendar for structured in self.calendars),
+            *(pattern.calendar for pattern in self.patterns),
+        )
 
 
-class _Rule(Protocol):
-    def first(self, floor: datetime) -> datetime | None:
-        """Return the earliest nominal time at or after `floor`, a whole second in UTC."""
-
-
-def _second_after(after: datetime) -> datetime:
+def _second_after(after: datetime) -> int:
     if after.utcoffset() is None:
         raise ValueError(f"an instant with a UTC offset expected, got {after}")
-    inside = min(max(after, FIRST - SECOND), LAST)
-    return inside.astimezone(UTC).replace(microsecond=0) + SECOND
+    return _second_of(min(max(after, FIRST - SECOND), LAST)) + 1
 
 
-def _walk(rule: _Rule, floor: datetime, until: datetime) -> Iterator[datetime]:
-    while (instant := rule.first(floor)) is not None and instant <= until:
-        yield instant
-        floor = instant + SECOND
+def _second_of(instant: datetime) -> int:
+    return (instant - FIRST) // SECOND
 
 
-@dataclass(frozen=True)
-class Interval:
-    """Elapsed time, counted from the Unix epoch: daylight saving does not touch it."""
-
-    seconds: int
-    offset: int = 0
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.seconds <= LONGEST_INTERVAL:
-            allowed = span("1s", duration(LONGEST_INTERVAL))
-            raise SpecError("every", f"{shown(self.seconds)} seconds is out of range {allowed}")
-        if not 0 <= self.offset < self.seconds:
-            allowed = f"at least 0s and less than {duration(self.seconds)}"
-            raise SpecError("every", f"offset {shown(self.offset)} seconds is out of range: {allowed}")
-
-    def first(self, floor: datetime) -> datetime:
-        rounds = -(-(int(floor.timestamp()) - self.offset) // self.seconds)
-        return FIRST + timedelta(seconds=rounds * self.seconds + self.offset)
-
-    def as_json(self) -> str | dict[str, str]:
-        every = duration(self.seconds)
-        return {"every": every, "offset": duration(self.offset)} if self.offset else every
+def _as_text(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
-class _Moments(NamedTuple):
-    moments: tuple[datetime, ...]
-
-    def first(self, floor: datetime) -> datetime | None:
-        place = bisect_left(self.moments, floor)
-        return self.moments[place] if place < len(self.moments) else None
+def _bound_words(local: datetime, *, whole_day: time) -> str:
+    return date_words(local) if local.time() == whole_day else moment_words(local)
 
 
-class _Zoned(NamedTuple):
-    """A calendar, and the zone whose clock it reads."""
+_LAST = _second_of(LAST)
 
-    calendar: Calendar
-    zone: ZoneInfo
-    each_pass: bool
 
-    def first(self, floor: datetime) -> datetime | None:
-        return self._first_of_each_pass(floor) if self.each_pass else self._first_once(floor)
-
-    def _first_of_each_pass(self, floor: datetime) -> datetime | None:
-        """Every instant whose wall time matches: nothing in a gap, both passes of a fold."""
-        wall = wall_time(floor, self.zone)
-        passes = passes_of(wall, self.zone)
-        turn = change(self.zone, *passes) if floor == passes[0] < passes[1] else None
-        while (match := self.calendar.first(wall)) is not None:
-            first_pass, second_pass = passes_of(match, self.zone)
-            if turn is not None and first_pass >= turn:
-                # The first pass has no match left, and the second returns to wall times before `wall`.
-                floor, wall, turn = turn, wall_time(turn, self.zone), None
-            elif first_pass > second_pass:
-                wall = wall_time(change(self.zone, second_pass, first_pass), self.zone)
-            else:
-                return first_pass if first_pass >= floor else second_pass
-        return None
-
-    def _first_once(self, floor: datetime) -> datetime | None:
-        """Every wall time at most once, as `once` has it."""
-        wall = wall_time(floor, self.zone)
-        first_pass, second_pass = passes_of(wall, self.zone)
-        if first_pass < floor:
-            # In the second pass, every wall time up to its end has had its turn.
-            wall += change(self.zone, first_pass, second_pass) - first_pass
-        while (match := self.calendar.first(wall)) is not None:
-            if (instant := once(match, self.zone)) is not None:
-                return instant
-            wall = wall_time(gap_end(match, self.zone), self.zone)
-        return None
+def _calendar_names(data: object) -> list[str]:
+    items = data.get("exclude") if isinstance(data, dict) else None
+    names = (
+        [item.get("calendar") for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+    )
+    return [name.strip() for name in names if isinstance(name, str)]
 
 
 @lru_cache(maxsize=16384)
 def _parsed(canonical: str) -> Spec:
-    return _build(json.loads(canonical))
+    return _build(*json.loads(canonical))
 
 
-def _build(data: object) -> Spec:
-    values = _object("", data, allowed=("cron", "every", "at", "time_zone", "dst"))
-    time_zone = _text("time_zone", values.get("time_zone", Spec.time_zone))
-    dst = _text("dst", values.get("dst", Spec.dst))
+def _build(data: object, calendars: Mapping[str, object]) -> Spec:
+    values = object_of("", data, allowed=[each.name for each in fields(Spec)])
+    cron = [CronString.parse(item) for item in _items(values, "cron")]
+    time_zone = _time_zone(values, cron)
+    dst = text_of("dst", values.get("dst", Spec.dst))
+    start_at, end_at = (
+        bound_of(name, values[name], time_zone, dst, at=at) if name in values else None
+        for name, at in (("start_at", time(0, 0)), ("end_at", time(23, 59, 59)))
+    )
+    if start_at and end_at and end_at < start_at:
+        raise SpecError("end_at", f"{_as_text(end_at)} is before start_at, {_as_text(start_at)}")
+    intervals = [each.interval for each in cron if each.interval is not None]
     return Spec(
-        cron=tuple(_cron(text) for text in _list("cron", values)),
-        every=tuple(_interval(item) for item in _list("every", values)),
-        at=tuple(moment_of(item, time_zone, dst) for item in _list("at", values)),
+        cron=tuple(each.expression for each in cron if each.interval is None),
+        every=tuple([*intervals, *map(Interval.parse, _items(values, "every"))]),
+        calendars=tuple(
+            dict.fromkeys(Structured.parse("calendars", each) for each in _items(values, "calendars"))
+        ),
+        patterns=tuple(dict.fromkeys(map(Pattern.parse, _items(values, "patterns")))),
+        at=tuple(moment_of(item, time_zone, dst) for item in _items(values, "at")),
+        exclude=exclusions_of(values.get("exclude", []), calendars),
+        start_at=start_at,
+        end_at=end_at,
+        jitter=_jitter(values.get("jitter", 0)),
         time_zone=time_zone,
         dst=dst,
     )
 
 
-def _object(field: str, data: object, *, allowed: Sequence[str]) -> dict[str, object]:
-    if not isinstance(data, dict):
-        raise SpecError(field, f"an object with {listed(allowed)} expected, got {shown(data)}")
-    for key in data:
-        if key not in allowed:
-            raise SpecError(field, f"unknown key {shown(key)}; allowed: {listed(allowed)}")
-    return data
+def _items(values: dict[str, object], name: str) -> list[object]:
+    return list_of(name, values.get(name, []), most=MOST_RULES[name])
 
 
-def _list(field: str, values: dict[str, object]) -> list[object]:
-    items = values.get(field, [])
-    if not isinstance(items, list):
-        raise SpecError(field, f"a list expected, got {shown(items)}")
-    if len(items) > MOST_RULES[field]:
-        raise SpecError(field, f"{len(items):,} entries are too many; at most {MOST_RULES[field]:,}")
-    return items
+def _time_zone(values: dict[str, object], cron: list[CronString]) -> str:
+    """The zone of the spec: its own field, or what stands before its cron strings."""
+    given = {each.time_zone for each in cron if each.time_zone}
+    if len(given) > 1:
+        raise SpecError("cron", f"the time zones {listed(sorted(given))} do not agree; a spec has one")
+    if "time_zone" not in values:
+        return given.pop() if given else Spec.time_zone
+    time_zone = text_of("time_zone", values["time_zone"])
+    if given and given != {time_zone}:
+        raise SpecError(
+            "cron", f"TZ={given.pop()} does not agree with time_zone {shown(time_zone)}; give one of them"
+        )
+    return time_zone
 
 
-def _text(field: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise SpecError(field, f"text expected, got {shown(value)}")
-    return value.strip()
-
-
-def _cron(value: object) -> str:
-    text = _text("cron", value)
-    if not text:
-        raise SpecError("cron", "is empty; 5 fields expected, such as 0 9 * * mon-fri")
-    return text
-
-
-def _interval(item: object) -> Interval:
-    if not isinstance(item, dict):
-        return Interval(_seconds(item))
-    parts = _object("every", item, allowed=("every", "offset"))
-    return Interval(_seconds(parts.get("every")), _seconds(parts.get("offset", 0)))
-
-
-def _seconds(value: object) -> int:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    seconds = seconds_of(value) if isinstance(value, str) else None
-    if seconds is None:
-        examples = "90s, 15m, 1h30m, 2d or a whole number of seconds"
-        raise SpecError("every", f"{shown(value)} is not a duration; write {examples}, at least 1s")
-    return seconds
-
-
-def seconds_of(text: str) -> int | None:
-    """The length of a duration such as 1h30m; None if it is none."""
-    parts = _DURATION.fullmatch(text.strip())
-    if parts is None or not parts[0]:
-        return None
-    return sum(int(parts[unit] or 0) * seconds for unit, seconds in UNITS.items())
-
-
-_DURATION = re.compile("".join(rf"(?:(?P<{unit}>[0-9]{{1,9}}){unit[0]})?" for unit in UNITS))
-_MOMENT = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6})?)?(Z|[+-][0-9]{2}:?[0-9]{2})?"
-)
-
-
-def moment_of(value: object, time_zone: str, dst: str) -> datetime:
-    text = _text("at", value)
-    if not _MOMENT.fullmatch(text):
-        examples = "2026-12-01T09:00 (on the clock of time_zone) or 2026-12-01T09:00:00Z"
-        raise SpecError("at", f"{shown(text)} is not a time; write {examples}")
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise SpecError("at", f"{shown(text)} is not a time: {error}") from error
-    if not FIRST.year <= moment.year <= LAST.year:
-        allowed = span(FIRST.year, LAST.year)
-        raise SpecError("at", f"{shown(text)}: year {moment.year} is out of range {allowed}")
-    return moment if moment.tzinfo else _on_the_clock(moment, time_zone, dst)
-
-
-def _on_the_clock(wall: datetime, time_zone: str, dst: str) -> datetime:
-    zone = zone_of(time_zone)
-    first_pass, second_pass = passes_of(wall, zone)
-    instant = once(wall, zone) if dst == "cron" else first_pass
-    if instant is None or (dst == "literal" and first_pass > second_pass):
-        end = wall_time(gap_end(wall, zone), zone)
-        start = end - (first_pass - second_pass)
-        jump = f"the clocks of {time_zone} go from {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M}"
-        raise SpecError("at", f"{wall:%Y-%m-%dT%H:%M} does not exist: {jump}")
-    return instant
-
-
-def _whole_second(moment: datetime) -> datetime:
-    if moment.utcoffset() is None:
-        raise SpecError("at", f"{moment} has no UTC offset")
-    if not FIRST <= moment <= LAST:
-        raise SpecError("at", f"{moment} is out of range {span(f'{FIRST:%Y-%m-%d}', f'{LAST:%Y-%m-%d}')}")
-    return moment.astimezone(UTC).replace(microsecond=0)
+def _jitter(value: object) -> int:
+    jitter = seconds_from("jitter", value)
+    if not 0 <= jitter <= LONGEST_INTERVAL:
+        allowed = span("0s", duration(LONGEST_INTERVAL))
+        raise SpecError("jitter", f"{shown(jitter)} seconds is out of range {allowed}")
+    return jitter

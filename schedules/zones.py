@@ -2,14 +2,71 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 from zoneinfo import ZoneInfo, available_timezones
 
 from .wording import SpecError, shown
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 LONGEST_SHIFTED_GAP = timedelta(hours=3)
+_SURVEYED = 1 << 24
+_PROBE = 86_400
+
+
+class Stretch(NamedTuple):
+    """Instants, in seconds since the epoch, between which the clocks of a place do not change.
+
+    `before` is the UTC offset until its start; where nothing changes there, it is `offset`.
+    """
+
+    start: int
+    end: int
+    before: int
+    offset: int
+
+
+def stretch_at(instant: int, zone: ZoneInfo) -> Stretch:
+    stretches = _stretches(instant // _SURVEYED, zone)
+    if len(stretches) == 1:
+        return stretches[0]
+    return stretches[bisect_right(stretches, instant, key=lambda stretch: stretch.start) - 1]
+
+
+@lru_cache(maxsize=4096)
+def _stretches(survey: int, zone: ZoneInfo) -> list[Stretch]:
+    low, high = survey * _SURVEYED, (survey + 1) * _SURVEYED
+    offset = _offset(low, zone)
+    stretches = [Stretch(low, high, offset, offset)]
+    # What a change shortly before does to the clocks reaches into this part of time.
+    for start, before, offset in _changes(low - 2 * _PROBE, high, zone):
+        if start > low:
+            stretches[-1] = stretches[-1]._replace(end=start)
+            stretches.append(Stretch(start, high, before, offset))
+        else:
+            stretches = [Stretch(start, high, before, offset)]
+    return stretches
+
+
+def _changes(low: int, high: int, zone: ZoneInfo) -> Iterator[tuple[int, int, int]]:
+    """Since 1970 no clocks have changed twice within six days, so that one look a day misses no change."""
+    probes = [*range(low - 1, high - 1, _PROBE), high - 1]
+    offsets = [_offset(probe, zone) for probe in probes]
+    for (earlier, before), (later, offset) in pairwise(zip(probes, offsets, strict=True)):
+        if before != offset:
+            yield _change(zone, earlier, later), before, offset
+
+
+def _offset(instant: int, zone: ZoneInfo) -> int:
+    offset = datetime.fromtimestamp(instant, zone).utcoffset()
+    assert offset is not None
+    return int(offset.total_seconds())
 
 
 def wall_time(instant: datetime, zone: ZoneInfo) -> datetime:
@@ -37,15 +94,18 @@ def gap_end(wall: datetime, zone: ZoneInfo) -> datetime:
 
 def change(zone: ZoneInfo, before: datetime, after: datetime) -> datetime:
     """Return the first instant with another UTC offset than `before`, not later than `after`."""
-    offset = before.astimezone(zone).utcoffset()
-    low, high = int(before.timestamp()), int(after.timestamp())
-    while high - low > 1:
-        middle = (low + high) // 2
-        if datetime.fromtimestamp(middle, zone).utcoffset() == offset:
-            low = middle
+    return datetime.fromtimestamp(_change(zone, int(before.timestamp()), int(after.timestamp())), UTC)
+
+
+def _change(zone: ZoneInfo, before: int, after: int) -> int:
+    offset = _offset(before, zone)
+    while after - before > 1:
+        middle = (before + after) // 2
+        if _offset(middle, zone) == offset:
+            before = middle
         else:
-            high = middle
-    return datetime.fromtimestamp(high, UTC)
+            after = middle
+    return after
 
 
 @lru_cache(maxsize=1024)

@@ -1,0 +1,361 @@
+"""What a spec leaves out: dates, spans of time, structured calendars, public holidays, shared calendars."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from difflib import get_close_matches
+from typing import NamedTuple, Protocol
+
+from .moments import clock_reading, date_of
+from .public_holidays import country_of, holiday_name, place_words, subdivision_of
+from .shapes import comment_of, list_of, object_of, text_of
+from .structured import KEYS, Structured
+from .wall_calendar import DAY, EPOCH_ORDINAL
+from .sentences import excluded_words
+from .wording import SpecError, counted, date_words, listed, moment_words, shown
+
+MOST_EXCLUSIONS = 100
+MOST_CALENDAR_ITEMS = 1000
+_FORMS = (
+    '{"calendar": "UK holidays"}',
+    '{"dates": "2026-12-24/2027-01-02"}',
+    '{"from": "2026-12-01T22:00", "until": "2026-12-02T04:00"}',
+    '{"holidays": "GB"}',
+    '{"day_of_week": "sat,sun"}',
+)
+
+
+class Exclusion(Protocol):
+    def as_json(self) -> dict[str, str]: ...
+
+    def words(self) -> str:
+        """What follows “except”."""
+
+    def reason(self, wall: int) -> str:
+        """Why a wall time that it covers is left out."""
+
+
+class Span(NamedTuple):
+    """From one second to before another."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Dates:
+    first: date
+    last: date
+    comment: str = ""
+
+    @classmethod
+    def parse(cls, name: str, item: object) -> Dates:
+        data = object_of(name, item, allowed=("dates", "comment"))
+        first, slash, last = text_of(name, data["dates"]).partition("/")
+        dates = cls(date_of(name, first), date_of(name, last if slash else first), comment_of(name, data))
+        if dates.last < dates.first:
+            raise SpecError(name, f"dates {first}/{last} run backwards; put the earlier date first")
+        return dates
+
+    @property
+    def span(self) -> Span:
+        return Span(_day_of(self.first) * DAY, (_day_of(self.last) + 1) * DAY)
+
+    def as_json(self) -> dict[str, str]:
+        dates = f"{self.first}" if self.first == self.last else f"{self.first}/{self.last}"
+        return _with_comment({"dates": dates}, self.comment)
+
+    def words(self) -> str:
+        first, last = date_words(self.first), date_words(self.last)
+        return first if first == last else f"{first} to {last}"
+
+    def reason(self, wall: int) -> str:
+        why = ": ".join(filter(None, [self.comment, self.words() if self.first != self.last else ""]))
+        return f"{date_words(_date_of(wall))} is excluded" + (f" ({why})" if why else "")
+
+
+@dataclass(frozen=True)
+class Between:
+    """Both naive, on the clock of the spec's time zone; or both instants, in UTC."""
+
+    start: datetime
+    until: datetime
+    comment: str = ""
+
+    @classmethod
+    def parse(cls, name: str, item: object) -> Between:
+        data = object_of(name, item, allowed=("from", "until", "comment"))
+        if "from" not in data or "until" not in data:
+            raise SpecError(name, f"give both from and until, such as {_FORMS[2]}")
+        start, until = (_second(clock_reading(name, data[key])) for key in ("from", "until"))
+        if (start.tzinfo is None) != (until.tzinfo is None):
+            raise SpecError(name, "from and until: give both a UTC offset, or none of them")
+        if until < start:
+            raise SpecError(name, f"until {data['until']} is before from {data['from']}")
+        return cls(start, until, comment_of(name, data))
+
+    @property
+    def is_on_the_clock(self) -> bool:
+        return self.start.tzinfo is None
+
+    @property
+    def span(self) -> Span:
+        return Span(_seconds(self.start), _seconds(self.until) + 1)
+
+    def as_json(self) -> dict[str, str]:
+        form = "%Y-%m-%dT%H:%M:%S" if self.is_on_the_clock else "%Y-%m-%dT%H:%M:%SZ"
+        span = {"from": self.start.strftime(form), "until": self.until.strftime(form)}
+        return _with_comment(span, self.comment)
+
+    def words(self) -> str:
+        zone = "" if self.is_on_the_clock else " UTC"
+        return f"{moment_words(self.start)} to {moment_words(self.until)}{zone}"
+
+    def reason(self, wall: int) -> str:
+        why = f" ({self.comment})" if self.comment else ""
+        return f"{self.words()} is excluded{why}"
+
+
+@dataclass(frozen=True)
+class Holidays:
+    country: str
+    subdivision: str = ""
+    comment: str = ""
+
+    @classmethod
+    def parse(cls, name: str, item: object) -> Holidays:
+        data = object_of(name, item, allowed=("holidays", "subdivision", "comment"))
+        if "holidays" not in data:
+            raise SpecError(
+                name, 'a subdivision needs its country, such as {"holidays": "GB", "subdivision": "ENG"}'
+            )
+        country = country_of(name, text_of(name, data["holidays"]))
+        subdivision = text_of(name, data.get("subdivision", ""))
+        if subdivision:
+            subdivision = subdivision_of(name, subdivision, country)
+        return cls(country, subdivision, comment_of(name, data))
+
+    def name_on(self, day: int) -> str | None:
+        year = date.fromordinal(day + EPOCH_ORDINAL).year
+        return holiday_name(self.country, self.subdivision, day, year)
+
+    def as_json(self) -> dict[str, str]:
+        place = {"holidays": self.country} | ({"subdivision": self.subdivision} if self.subdivision else {})
+        return _with_comment(place, self.comment)
+
+    def words(self) -> str:
+        return f"public holidays ({place_words(self.country, self.subdivision)})"
+
+    def reason(self, wall: int) -> str:
+        place = place_words(self.country, self.subdivision)
+        return f"{date_words(_date_of(wall))} is {self.name_on(wall // DAY)} ({place})"
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Wall times that a structured calendar matches."""
+
+    structured: Structured
+
+    @classmethod
+    def parse(cls, name: str, item: object) -> Matching:
+        structured = Structured.parse(name, item, is_exclusion=True)
+        if structured.texts == structured.defaults:
+            raise SpecError(name, f"this would exclude every time; name at least one of {listed(KEYS)}")
+        return cls(structured)
+
+    def as_json(self) -> dict[str, str]:
+        return self.structured.as_json()
+
+    def words(self) -> str:
+        return excluded_words(self.structured.calendar)
+
+    def reason(self, wall: int) -> str:
+        why = f" ({self.structured.comment})" if self.structured.comment else ""
+        return f"{moment_words(_datetime_of(wall))} is excluded: {self.words()}{why}"
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A calendar that several schedules use, by its name."""
+
+    name: str
+    items: tuple[Exclusion, ...] = ()
+
+    def as_json(self) -> dict[str, str]:
+        return {"calendar": self.name}
+
+    def words(self) -> str:
+        return self.name
+
+    def reason(self, wall: int) -> str:
+        return f"{date_words(_date_of(wall))} is excluded ({self.name})"
+
+
+def exclusions_of(data: object, calendars: Mapping[str, object]) -> tuple[Exclusion, ...]:
+    items = list_of("exclude", data, most=MOST_EXCLUSIONS)
+    return tuple(dict.fromkeys(_exclusion(item, calendars) for item in items))
+
+
+def _exclusion(item: object, calendars: Mapping[str, object]) -> Exclusion:
+    if isinstance(item, dict) and "calendar" in item:
+        return _shared(object_of("exclude", item, allowed=("calendar",)), calendars)
+    return _item("exclude", item, forms=_FORMS)
+
+
+def _shared(data: dict[str, object], calendars: Mapping[str, object]) -> Shared:
+    name = text_of("exclude", data["calendar"])
+    if name not in calendars:
+        close = get_close_matches(name[:200], list(calendars), n=1)
+        known = (
+            f"choose one of {listed(sorted(calendars)[:10], last='or')}" if calendars else "there is none yet"
+        )
+        advice = f"did you mean {shown(close[0])}?" if close else f"{known}, or create it first"
+        raise SpecError("exclude", f"there is no calendar {shown(name)}; {advice}")
+    try:
+        return Shared(name, calendar_items(calendars[name]))
+    except SpecError as error:
+        raise SpecError("exclude", f"the calendar {shown(name)} is broken: {error.message}") from error
+
+
+def calendar_items(definition: object, *, name: str = "definition") -> tuple[Exclusion, ...]:
+    """The items of a shared calendar, which refers to no other calendar."""
+    items = list_of(name, definition, most=MOST_CALENDAR_ITEMS)
+    if any(isinstance(item, dict) and "calendar" in item for item in items):
+        raise SpecError(name, "a calendar cannot refer to another calendar; write its items here")
+    return tuple(dict.fromkeys(_item(name, item, forms=_FORMS[1:]) for item in items))
+
+
+def calendar_in_words(definition: object) -> str:
+    """One sentence on a shared calendar."""
+    sentence = exclusion_words(calendar_items(definition)) or "nothing"
+    return sentence[0].upper() + sentence[1:]
+
+
+def exclusion_words(items: Sequence[Exclusion]) -> str:
+    words = [item.words() for item in items[:10]]
+    hidden = [f"{counted(len(items) - 10, 'more exclusion')}"] if len(items) > 10 else []
+    return listed(words + hidden) if items else ""
+
+
+def _item(name: str, item: object, *, forms: Sequence[str]) -> Exclusion:
+    if not isinstance(item, dict) or not item:
+        raise SpecError(name, f"{listed(forms, last='or')} expected, got {shown(item)}")
+    if "dates" in item:
+        return Dates.parse(name, item)
+    if "from" in item or "until" in item:
+        return Between.parse(name, item)
+    if "holidays" in item or "subdivision" in item:
+        return Holidays.parse(name, item)
+    if unknown := [key for key in item if key not in (*KEYS, "comment")]:
+        raise SpecError(name, f"unknown key {shown(unknown[0])}; allowed: {listed(forms, last='or')}")
+    return Matching.parse(name, item)
+
+
+@dataclass(frozen=True)
+class Exclusions:
+    """All of them together, ready to be asked: each question is about a wall time and its instant."""
+
+    items: tuple[Exclusion, ...]
+    _walls: _Spans = field(init=False, compare=False)
+    _instants: _Spans = field(init=False, compare=False)
+    _holidays: tuple[Holidays, ...] = field(init=False, compare=False)
+    _calendars: tuple[Matching, ...] = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        flat = [item for item, _ in self._flat()]
+        betweens = [item for item in flat if isinstance(item, Between)]
+        on_the_clock = [item.span for item in betweens if item.is_on_the_clock]
+        dates = [item.span for item in flat if isinstance(item, Dates)]
+        object.__setattr__(self, "_walls", _Spans([*on_the_clock, *dates]))
+        instants = [item.span for item in betweens if not item.is_on_the_clock]
+        object.__setattr__(self, "_instants", _Spans(instants))
+        object.__setattr__(self, "_holidays", tuple(item for item in flat if isinstance(item, Holidays)))
+        object.__setattr__(self, "_calendars", tuple(item for item in flat if isinstance(item, Matching)))
+
+    def __bool__(self) -> bool:
+        return bool(self.items)
+
+    @property
+    def has_holidays(self) -> bool:
+        return bool(self._holidays)
+
+    def end(self, wall: int, instant: int) -> int | None:
+        """The wall time up to which all is left out from this one on; None if this one is not left out."""
+        if (end := self._walls.end(wall)) is not None:
+            return end
+        if (end := self._instants.end(instant)) is not None:
+            return end - instant + wall
+        for holidays in self._holidays:
+            if holidays.name_on(wall // DAY) is not None:
+                return (wall // DAY + 1) * DAY
+        for matching in self._calendars:
+            if matching.structured.calendar.matches(wall):
+                return matching.structured.calendar.end_of_match(wall)
+        return None
+
+    def sure_end(self, instant: int) -> int | None:
+        """The instant up to which all is left out, whatever the time zone; None if that is not sure."""
+        end = self._walls.end(instant - DAY)
+        if end is not None and instant + DAY < end:
+            return end - DAY
+        return self._instants.end(instant)
+
+    def reason(self, wall: int, instant: int) -> str:
+        """Why this one is left out, which `end` says it is."""
+        for item, calendar in self._flat():
+            if Exclusions((item,)).end(wall, instant) is not None:
+                return item.reason(wall) + (f", {calendar}" if calendar else "")
+        return ""
+
+    def _flat(self) -> Iterator[tuple[Exclusion, str]]:
+        for item in self.items:
+            if isinstance(item, Shared):
+                yield from ((each, item.name) for each in item.items)
+            else:
+                yield item, ""
+
+
+class _Spans:
+    """Merged, so that one look tells."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        for start, end in sorted(spans):
+            if self._ends and start <= self._ends[-1]:
+                self._ends[-1] = max(self._ends[-1], end)
+            else:
+                self._starts.append(start)
+                self._ends.append(end)
+
+    def end(self, second: int) -> int | None:
+        place = bisect_right(self._starts, second) - 1
+        return self._ends[place] if place >= 0 and second < self._ends[place] else None
+
+
+def _with_comment(data: dict[str, str], comment: str) -> dict[str, str]:
+    return data | ({"comment": comment} if comment else {})
+
+
+def _second(moment: datetime) -> datetime:
+    return (moment.astimezone(UTC) if moment.tzinfo else moment).replace(microsecond=0)
+
+
+def _seconds(moment: datetime) -> int:
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+
+
+def _day_of(day: date) -> int:
+    return day.toordinal() - EPOCH_ORDINAL
+
+
+def _date_of(wall: int) -> date:
+    return date.fromordinal(wall // DAY + EPOCH_ORDINAL)
+
+
+def _datetime_of(wall: int) -> datetime:
+    return datetime.fromtimestamp(wall, UTC).replace(tzinfo=None)

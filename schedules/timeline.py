@@ -1,0 +1,159 @@
+"""The nominal times of a spec, in order: its rules on the clock of a zone, less what is excluded.
+
+Instants are seconds since the epoch. Between two changes of the clocks, wall time and instants differ by a
+constant; what happens at a change is decided where a stretch begins.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import chain, groupby
+from typing import NamedTuple, Protocol
+from zoneinfo import ZoneInfo
+
+from .exclusions import Exclusions
+from .wall_calendar import DAY, Calendar
+from .wording import SpecError
+from .zones import LONGEST_SHIFTED_GAP, Stretch, stretch_at
+
+CANDIDATES = 20_000
+_YEAR = 366 * DAY
+# To find out about the holidays of a year takes as long as some hundred other questions.
+_YEAR_OF_HOLIDAYS = 100
+_WORTH_A_JUMP = 30
+
+
+class Rule(Protocol):
+    def blocks(self, stretch: Stretch, low: int, high: int) -> Iterator[Iterable[int]]:
+        """Yield the instants between two of a stretch, inclusive, in order, some at a time."""
+
+    def ahead(self, floor: int) -> int | None:
+        """Return an instant before which there is none at or after `floor`; None if there is none at all."""
+
+
+class Timeline(NamedTuple):
+    zone: ZoneInfo
+    rules: tuple[Rule, ...]
+    exclusions: Exclusions
+
+    def walk(self, floor: int, until: int) -> Iterator[int]:
+        """Yield the nominal times between two instants, inclusive."""
+        budget = _Budget(_YEAR_OF_HOLIDAYS if self.exclusions.has_holidays else 0)
+        while floor <= until:
+            stretch = stretch_at(floor, self.zone)
+            if floor == stretch.start and self.is_moved_to(stretch):
+                budget.refill()
+                yield floor
+                floor += 1
+            high = min(until, stretch.end - 1)
+            if self.exclusions:
+                yield from self._kept(stretch, floor, high, budget)
+            else:
+                yield from self._union(stretch, floor, high)
+            ahead = self._ahead(stretch.end)
+            if ahead is None:
+                return
+            floor = ahead
+
+    def _union(self, stretch: Stretch, low: int, high: int) -> Iterator[int]:
+        walks = [chain.from_iterable(rule.blocks(stretch, low, high)) for rule in self.rules]
+        if len(walks) == 1:
+            return walks[0]
+        return (instant for instant, _ in groupby(heapq.merge(*walks)))
+
+    def _kept(self, stretch: Stretch, low: int, high: int, budget: _Budget) -> Iterator[int]:
+        while low <= high:
+            passed = 0
+            for instant in self._union(stretch, low, high):
+                if instant < low:
+                    passed += 1
+                    if passed == _WORTH_A_JUMP:
+                        break
+                    continue
+                passed = 0
+                end = self.exclusions.end(instant + stretch.offset, instant)
+                if end is None:
+                    budget.refill()
+                    yield instant
+                else:
+                    budget.charge(instant)
+                    low = end - stretch.offset
+            else:
+                return
+
+    def is_moved_to(self, stretch: Stretch) -> bool:
+        """Tell whether a rule has a time in the gap that ends here, which takes place now."""
+        gap = stretch.offset - stretch.before
+        if not 0 < gap <= LONGEST_SHIFTED_GAP.total_seconds():
+            return False
+        return next(self.swallowed(stretch), None) is not None
+
+    def swallowed(self, stretch: Stretch) -> Iterator[int]:
+        """Yield the wall times of fixed rules in the gap before a stretch, less those that are excluded."""
+        low, high = stretch.start + stretch.before, stretch.start + stretch.offset - 1
+        for rule in self.rules:
+            if isinstance(rule, OnTheClock) and not rule.each_pass:
+                for wall in chain.from_iterable(rule.calendar.blocks(low, high, 0)):
+                    if self.exclusions.end(wall, stretch.start) is None:
+                        yield wall
+
+    def _ahead(self, floor: int) -> int | None:
+        """Return an instant before which there is nothing: the next is years away, or excluded until then."""
+        while True:
+            instants = [instant for rule in self.rules if (instant := rule.ahead(floor)) is not None]
+            if not instants:
+                return None
+            floor = max(floor, min(instants))
+            end = self.exclusions.sure_end(floor)
+            if end is None:
+                return floor
+            floor = end
+
+
+class OnTheClock(NamedTuple):
+    """A calendar read on a clock: at each pass of a wall time, or once, as DST rules have it."""
+
+    calendar: Calendar
+    each_pass: bool
+
+    def blocks(self, stretch: Stretch, low: int, high: int) -> Iterator[Iterable[int]]:
+        if not self.each_pass and stretch.before > stretch.offset:
+            # The clocks went back: until they show a new time, every wall time has had its turn.
+            low = max(low, stretch.start + stretch.before - stretch.offset)
+        return self.calendar.blocks(low + stretch.offset, high + stretch.offset, stretch.offset)
+
+    def ahead(self, floor: int) -> int | None:
+        wall = self.calendar.first(floor - DAY)
+        return None if wall is None else wall - DAY
+
+
+class Moments(NamedTuple):
+    instants: tuple[int, ...]
+
+    def blocks(self, stretch: Stretch, low: int, high: int) -> Iterator[Iterable[int]]:
+        yield self.instants[bisect_left(self.instants, low) : bisect_right(self.instants, high)]
+
+    def ahead(self, floor: int) -> int | None:
+        place = bisect_left(self.instants, floor)
+        return self.instants[place] if place < len(self.instants) else None
+
+
+class _Budget:
+    """No spec can hang a tick: a search that meets nothing but exclusions ends."""
+
+    def __init__(self, per_year: int) -> None:
+        self._per_year = per_year
+        self.refill()
+
+    def refill(self) -> None:
+        self._left, self._year = CANDIDATES, -1
+
+    def charge(self, instant: int) -> None:
+        self._left -= 1
+        if self._per_year and instant // _YEAR != self._year:
+            self._year = instant // _YEAR
+            self._left -= self._per_year
+        if self._left <= 0:
+            raise SpecError("exclude", "leaves nothing: every time looked at is excluded; exclude less")

@@ -1,0 +1,280 @@
+"""Which times a clock on the wall has to show: dates by their fields, and times of day.
+
+Wall time is counted in seconds from 1970-01-01 00:00 as the clock shows it, days likewise.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from functools import cached_property, lru_cache
+from typing import NamedTuple, Protocol
+
+from .fields import FIRST_YEAR, LAST_OF_MONTH, LAST_YEAR, Values
+from .wording import even_step
+
+FIRST = datetime(FIRST_YEAR, 1, 1, tzinfo=UTC)
+LAST = datetime(LAST_YEAR, 12, 31, 23, 59, 59, tzinfo=UTC)
+DAY = 86_400
+EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
+_LAST_MONTH = LAST_YEAR * 12 + 11
+
+
+class TimesOfDay(Protocol):
+    """In seconds from midnight."""
+
+    def first(self, second: int) -> int | None:
+        """Return the earliest at or after `second`."""
+
+    def blocks(self, start: int, low: int, high: int) -> Iterator[Iterable[int]]:
+        """Yield those between `low` and `high` inclusive, all three counted from where `start` is."""
+
+
+@dataclass(frozen=True)
+class Calendar:
+    days: Days
+    times: TimesOfDay
+    is_wildcard: bool
+
+    def first(self, wall: int) -> int | None:
+        """Return the first match at or after a wall time."""
+        today, second = divmod(wall, DAY)
+        day = self.days.first(today)
+        if day == today:
+            if (time := self.times.first(second)) is not None:
+                return today * DAY + time
+            day = self.days.first(today + 1)
+        if day is None:
+            return None
+        time = self.times.first(0)
+        assert time is not None
+        return day * DAY + time
+
+    def blocks(self, low: int, high: int, offset: int) -> Iterator[Iterable[int]]:
+        """Yield the matching wall times between two, less `offset`, a block at a time."""
+        for day in self.days.between(low // DAY, high // DAY):
+            yield from self.times.blocks(day * DAY - offset, low - offset, high - offset)
+
+    def matches(self, wall: int) -> bool:
+        day, second = divmod(wall, DAY)
+        return self.times.first(second) == second and self.days.matches(day)
+
+    def end_of_match(self, wall: int) -> int:
+        """Return a wall time up to which everything from this match on matches."""
+        day, second = divmod(wall, DAY)
+        assert isinstance(self.times, Product)
+        if self.times.is_all_day:
+            return self.days.end_of_run(day) * DAY
+        return day * DAY + self.times.end_of_run(second)
+
+
+@dataclass(frozen=True)
+class Product:
+    """Every combination of these hours, minutes and seconds."""
+
+    hours: tuple[int, ...]
+    minutes: tuple[int, ...]
+    seconds: tuple[int, ...] = (0,)
+
+    @cached_property
+    def _in_hour(self) -> tuple[int, ...]:
+        return _seconds_in_hour(self.minutes, self.seconds)
+
+    def first(self, second: int) -> int | None:
+        hour, rest = divmod(second, 3600)
+        place = bisect_left(self.hours, hour)
+        if place == len(self.hours):
+            return None
+        if self.hours[place] == hour:
+            if rest <= self._in_hour[-1]:
+                return hour * 3600 + self._in_hour[bisect_left(self._in_hour, rest)]
+            place += 1
+            if place == len(self.hours):
+                return None
+        return self.hours[place] * 3600 + self._in_hour[0]
+
+    def blocks(self, start: int, low: int, high: int) -> Iterator[Iterable[int]]:
+        in_hour = self._in_hour
+        for hour in self.hours[bisect_left(self.hours, (low - start) // 3600) :]:
+            base = start + hour * 3600
+            if base > high:
+                return
+            if low <= base and base + 3599 <= high:
+                yield map(base.__add__, in_hour)
+            else:
+                chosen = in_hour[bisect_left(in_hour, low - base) : bisect_right(in_hour, high - base)]
+                yield map(base.__add__, chosen)
+
+    @property
+    def is_all_day(self) -> bool:
+        return len(self.hours) == 24 and len(self._in_hour) == 3600
+
+    def end_of_run(self, second: int) -> int:
+        length = 3600 if len(self._in_hour) == 3600 else 60 if len(self.seconds) == 60 else 1
+        return (second // length + 1) * length
+
+
+@lru_cache(maxsize=1024)
+def _seconds_in_hour(minutes: tuple[int, ...], seconds: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(minute * 60 + second for minute in minutes for second in seconds)
+
+
+class Listed(NamedTuple):
+    """Times of day as they come, in order."""
+
+    times: Sequence[int]
+
+    def first(self, second: int) -> int | None:
+        place = bisect_left(self.times, second)
+        return self.times[place] if place < len(self.times) else None
+
+    def blocks(self, start: int, low: int, high: int) -> Iterator[Iterable[int]]:
+        chosen = self.times[bisect_left(self.times, low - start) : bisect_right(self.times, high - start)]
+        yield map(start.__add__, chosen)
+
+
+EVERY_DAY_OF_MONTH = tuple(range(1, 32))
+EVERY_MONTH = tuple(range(1, 13))
+EVERY_WEEKDAY = tuple(range(7))
+
+
+@dataclass(frozen=True)
+class Days:
+    """Dates by sorted field values; weekdays count from Monday = 0, as Python has it. No years: all years."""
+
+    days: tuple[int, ...] = EVERY_DAY_OF_MONTH
+    months: tuple[int, ...] = EVERY_MONTH
+    weekdays: tuple[int, ...] = EVERY_WEEKDAY
+    years: tuple[int, ...] = ()
+    last_day: bool = False
+    nth: tuple[tuple[int, int], ...] = ()
+    either: bool = False
+
+    def first(self, day: int) -> int | None:
+        """Return the first matching day at or after `day`."""
+        return next(self.between(day, _LAST_DAY), None)
+
+    def between(self, low: int, high: int) -> Iterator[int]:
+        if self.is_daily:
+            yield from range(low, min(high, _LAST_DAY) + 1)
+            return
+        start = date.fromordinal(low + EPOCH_ORDINAL)
+        month, skipped = start.year * 12 + start.month - 1, start.day - 1
+        last = date.fromordinal(min(high, _LAST_DAY) + EPOCH_ORDINAL)
+        for month in self._months(month, last.year * 12 + last.month - 1):
+            first_day, shape = _month(month)
+            days = self._days_of(shape)
+            for day in days[bisect_left(days, low - first_day + 1) :] if skipped else days:
+                if first_day + day - 1 > high:
+                    return
+                yield first_day + day - 1
+            skipped = 0
+
+    def matches(self, day: int) -> bool:
+        current = date.fromordinal(day + EPOCH_ORDINAL)
+        if current.month not in self.months or (self.years and current.year not in self.years):
+            return False
+        first_day, shape = _month(current.year * 12 + current.month - 1)
+        return day - first_day + 1 in self._days_of(shape)
+
+    def _months(self, low: int, high: int) -> Iterator[int]:
+        """Yield the months between two whose number and year match, counted from year 0."""
+        for year in self._years(low // 12, high // 12):
+            for month in self.months:
+                if low < year * 12 + month <= high + 1:
+                    yield year * 12 + month - 1
+
+    def _years(self, low: int, high: int) -> Sequence[int]:
+        if not self.years:
+            return range(low, high + 1)
+        return self.years[bisect_left(self.years, low) : bisect_right(self.years, high)]
+
+    def end_of_run(self, day: int) -> int:
+        """Return a day up to which every day from this matching one on matches."""
+        current = date.fromordinal(day + EPOCH_ORDINAL)
+        month = current.year * 12 + current.month - 1
+        while month <= _LAST_MONTH and self._is_whole(month):
+            month += 1
+        first_day, _ = _month(month)
+        return max(day + 1, first_day)
+
+    def _is_whole(self, month: int) -> bool:
+        year, number = divmod(month, 12)
+        if number + 1 not in self.months or (self.years and year not in self.years):
+            return False
+        _, shape = _month(month)
+        return len(self._days_of(shape)) == shape[1]
+
+    @cached_property
+    def _known(self) -> dict[tuple[int, int], tuple[int, ...]]:
+        return {}
+
+    def _days_of(self, shape: tuple[int, int]) -> tuple[int, ...]:
+        """Return the matching days of a month that begins on such a weekday and is so long."""
+        days = self._known.get(shape)
+        if days is None:
+            days = self._known[shape] = self._matching(*shape)
+        return days
+
+    def _matching(self, first_weekday: int, length: int) -> tuple[int, ...]:
+        enough = any if self.either else all
+        return tuple(
+            day
+            for day in range(1, length + 1)
+            if enough((self._has_date(day, length), self._has_weekday(day, first_weekday, length)))
+        )
+
+    def _has_date(self, day: int, length: int) -> bool:
+        return day in self.days or (self.last_day and day == length)
+
+    def _has_weekday(self, day: int, first_weekday: int, length: int) -> bool:
+        weekday = (first_weekday + day - 1) % 7
+        if weekday in self.weekdays or (weekday, (day - 1) // 7 + 1) in self.nth:
+            return True
+        return day + 7 > length and (weekday, LAST_OF_MONTH) in self.nth
+
+    @cached_property
+    def is_daily(self) -> bool:
+        every_date, every_weekday = len(self.days) == 31, len(self.weekdays) == 7
+        enough = any if self.either else all
+        return enough((every_date, every_weekday)) and len(self.months) == 12 and not self.years
+
+
+_LAST_DAY = LAST.date().toordinal() - EPOCH_ORDINAL
+
+
+@lru_cache(maxsize=4096)
+def _month(month: int) -> tuple[int, tuple[int, int]]:
+    """Return the first day of a month, counted from year 0, with its weekday and the month's length."""
+    first = date(month // 12, month % 12 + 1, 1).toordinal()
+    month += 1
+    return first - EPOCH_ORDINAL, ((first + 6) % 7, date(month // 12, month % 12 + 1, 1).toordinal() - first)
+
+
+def calendar_of_fields(values: Sequence[Values], *, either_day: bool) -> Calendar:
+    """Compile the fields from second to year; weekdays come in counted from Sunday = 0 or 7."""
+    seconds, minutes, hours, days, months, weekdays, years = values
+    return Calendar(
+        days=Days(
+            days=days.numbers,
+            months=months.numbers,
+            weekdays=tuple(sorted({(weekday - 1) % 7 for weekday in weekdays.numbers})),
+            years=() if len(years.numbers) == LAST_YEAR - FIRST_YEAR + 1 else years.numbers,
+            last_day=days.last_day,
+            nth=tuple(sorted(((weekday - 1) % 7, count) for weekday, count in weekdays.nth)),
+            either=either_day,
+        ),
+        times=Product(hours.numbers, minutes.numbers, seconds.numbers),
+        is_wildcard=minutes.is_starred or hours.is_starred,
+    )
+
+
+def is_steady(calendar: Calendar) -> bool:
+    """Tell rules that are the same on every clock that differs by whole hours."""
+    times = calendar.times
+    if not isinstance(times, Product) or len(times.hours) < 24 or not calendar.days.is_daily:
+        return False
+    whole_minutes = len(times.minutes) == 60 and even_step(times.seconds, 60) is not None
+    return whole_minutes or (times.seconds == (0,) and even_step(times.minutes, 60) is not None)

@@ -1,0 +1,155 @@
+"""Jitter: the same schedule and time always give the same delay, and many give delays that spread evenly."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+from django.conf import settings
+
+from schedules.spec import Spec
+
+NOMINAL = datetime(2026, 11, 16, 3, 0, tzinfo=UTC)
+FIVE_MINUTES = timedelta(minutes=5)
+DRAWS = 8000
+BUCKETS = 16
+# The value that evenly spread draws exceed once in a thousand series, with 15 degrees of freedom.
+CHI_SQUARE_LIMIT = 37.70
+
+
+def every_hour(**others: object) -> Spec:
+    return Spec.parse({"every": ["1h"], "jitter": "5m", **others})
+
+
+def hours(count: int) -> list[datetime]:
+    return [NOMINAL + n * timedelta(hours=1) for n in range(count)]
+
+
+def chi_square(delays: Iterable[timedelta], span: timedelta) -> float:
+    """How far the draws are from an equal share for each of the buckets."""
+    counts = Counter(int(delay / span * BUCKETS) for delay in delays)
+    assert set(counts) <= set(range(BUCKETS))
+    share = counts.total() / BUCKETS
+    return sum((counts[bucket] - share) ** 2 / share for bucket in range(BUCKETS))
+
+
+class TestDeterministic:
+    def test_the_same_schedule_and_time_give_the_same_delay(self) -> None:
+        first, again = every_hour(), every_hour(time_zone="Europe/London")
+        for at in hours(100):
+            assert first.due_at(at, "nightly") == again.due_at(at, "nightly")
+
+    def test_the_instant_counts_and_not_the_zone_it_is_written_in(self) -> None:
+        elsewhere = NOMINAL.astimezone(tz=datetime.fromisoformat("2026-01-01T00:00+05:30").tzinfo)
+        assert every_hour().due_at(NOMINAL, "nightly") == every_hour().due_at(elsewhere, "nightly")
+
+    @pytest.mark.serial
+    def test_every_process_gives_the_same_delay(self) -> None:
+        here = [every_hour().due_at(at, "nightly").isoformat() for at in hours(50)]
+        assert [delays_of_a_process(hash_seed) for hash_seed in ("1", "2")] == [here, here]
+
+
+class TestBounded:
+    def test_without_jitter_the_time_stays(self) -> None:
+        assert Spec.parse({"every": ["1h"]}).due_at(NOMINAL, "nightly") == NOMINAL
+
+    @pytest.mark.parametrize("jitter", ["1s", "5m", "59m"])
+    def test_is_less_than_the_jitter(self, jitter: str) -> None:
+        spec = every_hour(jitter=jitter)
+        limit = timedelta(seconds={"1s": 1, "5m": 300, "59m": 3540}[jitter])
+        assert all(at <= spec.due_at(at, "nightly") < at + limit for at in hours(1000))
+
+    def test_comes_before_the_next_nominal_time(self) -> None:
+        spec = Spec.parse(
+            {
+                "cron": ["*/10 * * * *", "7 * * * *"],
+                "every": ["45s"],
+                "exclude": [{"minute": "20-40"}],
+                "jitter": "2h",
+            }
+        )
+        nominal = spec.times(NOMINAL, NOMINAL + timedelta(hours=12))
+        assert len(nominal) > 500
+        for at, following in pairwise(nominal):
+            assert at <= spec.due_at(at, "nightly") < following
+
+    def test_keeps_the_order_of_times(self) -> None:
+        spec = Spec.parse({"every": ["1s"], "jitter": "1h"})
+        due = [spec.due_at(at, "nightly") for at in spec.times(NOMINAL, NOMINAL + timedelta(seconds=300))]
+        assert due == sorted(set(due))
+
+    def test_the_last_time_has_all_of_the_jitter_even_beyond_the_end(self) -> None:
+        """The end is asked about the nominal time."""
+        spec = Spec.parse({"every": ["1m"], "jitter": "5m", "end_at": NOMINAL.isoformat()})
+        due = [spec.due_at(NOMINAL, f"schedule {n}") for n in range(100)]
+        assert spec.next(NOMINAL) is None
+        assert NOMINAL + timedelta(minutes=4) < max(due) < NOMINAL + FIVE_MINUTES
+
+
+class TestSpread:
+    """Nothing here is left to chance: the seeds are fixed, so a figure that passes once passes always."""
+
+    def test_one_schedule_over_many_times(self) -> None:
+        spec = every_hour()
+        delays = [spec.due_at(at, "nightly") - at for at in hours(DRAWS)]
+        assert chi_square(delays, FIVE_MINUTES) < CHI_SQUARE_LIMIT
+
+    def test_many_schedules_at_one_time(self) -> None:
+        spec = every_hour()
+        delays = [spec.due_at(NOMINAL, f"schedule {n}") - NOMINAL for n in range(DRAWS)]
+        assert chi_square(delays, FIVE_MINUTES) < CHI_SQUARE_LIMIT
+
+    def test_up_to_the_next_nominal_time_when_that_comes_first(self) -> None:
+        """Delays that were cut off there would gather at the end."""
+        spec = Spec.parse({"every": ["1m"], "jitter": "1h"})
+        delays = [spec.due_at(NOMINAL, f"schedule {n}") - NOMINAL for n in range(DRAWS)]
+        assert chi_square(delays, timedelta(minutes=1)) < CHI_SQUARE_LIMIT
+
+    def test_two_schedules_do_not_move_together(self) -> None:
+        spec = every_hour()
+        apart = [
+            (spec.due_at(at, "nightly") - spec.due_at(at, "weekly")) % FIVE_MINUTES for at in hours(DRAWS)
+        ]
+        assert chi_square(apart, FIVE_MINUTES) < CHI_SQUARE_LIMIT
+
+    def test_a_time_says_nothing_about_the_following_one(self) -> None:
+        spec = every_hour()
+        delays = [spec.due_at(at, "nightly") - at for at in hours(DRAWS + 1)]
+        steps = [(after - before) % FIVE_MINUTES for before, after in pairwise(delays)]
+        assert chi_square(steps, FIVE_MINUTES) < CHI_SQUARE_LIMIT
+
+    def test_the_measure_tells_an_uneven_spread(self) -> None:
+        even = [FIVE_MINUTES * n / DRAWS for n in range(DRAWS)]
+        assert chi_square(even, FIVE_MINUTES) < 1
+        assert chi_square([delay * 0.97 for delay in even], FIVE_MINUTES) > CHI_SQUARE_LIMIT
+
+
+ASK = """
+import json, sys
+from datetime import datetime
+from schedules.spec import Spec
+spec = Spec.parse({"every": ["1h"], "jitter": "5m"})
+times = [datetime.fromisoformat(text) for text in json.load(sys.stdin)]
+print(json.dumps([spec.due_at(at, "nightly").isoformat() for at in times]))
+"""
+
+
+def delays_of_a_process(hash_seed: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", ASK],
+        input=json.dumps([at.isoformat() for at in hours(50)]),
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        cwd=settings.BASE_DIR,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    delays: list[str] = json.loads(done.stdout)
+    return delays

@@ -1,0 +1,1017 @@
+"""The spec against hand-checked instants, and against an oracle that looks at every instant of a window."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from itertools import pairwise
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from schedules.spec import Spec
+from schedules.wording import SpecError
+from tests.schedules import oracle
+from tests.schedules.oracle import DAY, HOUR, MINUTE, MONTHS, SECOND, WEEKDAYS
+
+ZONES = (
+    "UTC",
+    "America/New_York",
+    "Europe/London",
+    "Australia/Lord_Howe",  # half an hour
+    "Africa/Cairo",
+    "America/Havana",
+    "Asia/Beirut",  # the three change at midnight
+    "Pacific/Apia",  # 30 December 2011 did not exist
+    "Antarctica/Troll",  # two hours
+)
+YEARS = (2001, 2006, 2010, 2011, 2014, 2021, 2023, 2024, 2026, 2027, 2037, 2038, 2096, 2099)
+
+Data = dict[str, Any]
+
+
+def instant(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+def instants(*texts: str) -> list[datetime]:
+    return [instant(text) for text in texts]
+
+
+class Case(NamedTuple):
+    zone: str
+    spec: Data
+    after: str
+    until: str
+    cron: list[str]
+    literal: list[str]
+
+
+class TestClockChanges:
+    """What the clocks do.
+
+    New York: 8 March 2026, 07:00Z, 02:00 -> 03:00; 1 November 2026, 06:00Z, 02:00 -> 01:00.
+    Lord Howe: 3 October 2026, 15:30Z, 02:00 -> 02:30; 4 April 2026, 15:00Z, 02:00 -> 01:30 (a day on).
+    Cairo: 23 April 2026, 22:00Z, 00:00 -> 01:00 (the 24th); 29 October 2026, 21:00Z, 24:00 -> 23:00.
+    Havana: 8 March 2026, 05:00Z, 00:00 -> 01:00; 1 November 2026, 05:00Z, 01:00 -> 00:00.
+    Beirut: 28 March 2026, 22:00Z, 00:00 -> 01:00 (the 29th); 24 October 2026, 21:00Z, 24:00 -> 23:00.
+    Troll: 29 March 2026, 01:00Z, 01:00 -> 03:00; 25 October 2026, 01:00Z, 03:00 -> 01:00.
+    Apia: 30 December 2011, 10:00Z, from the end of the 29th to the start of the 31st.
+    """
+
+    CASES = {
+        "New York, in the gap": Case(
+            "America/New_York",
+            {"cron": ["30 2 * * *"]},
+            "2026-03-07",
+            "2026-03-09T23:59",
+            cron=["2026-03-07T07:30", "2026-03-08T07:00", "2026-03-09T06:30"],
+            literal=["2026-03-07T07:30", "2026-03-09T06:30"],
+        ),
+        "New York, the gap meets a regular time": Case(
+            "America/New_York",
+            {"cron": ["30 2 * * *", "0 3 * * *"]},
+            "2026-03-08",
+            "2026-03-08T23:59",
+            cron=["2026-03-08T07:00"],
+            literal=["2026-03-08T07:00"],
+        ),
+        "New York, several times in the gap": Case(
+            "America/New_York",
+            {"patterns": [{"times": ["01:59", "02:00", "02:30", "02:59", "03:01"]}]},
+            "2026-03-08T06:00",
+            "2026-03-08T08:00",
+            cron=["2026-03-08T06:59", "2026-03-08T07:00", "2026-03-08T07:01"],
+            literal=["2026-03-08T06:59", "2026-03-08T07:01"],
+        ),
+        "New York, any hour skips the gap": Case(
+            "America/New_York",
+            {"cron": ["30 * * * *"]},
+            "2026-03-08T06:00",
+            "2026-03-08T08:00",
+            cron=["2026-03-08T06:30", "2026-03-08T07:30"],
+            literal=["2026-03-08T06:30", "2026-03-08T07:30"],
+        ),
+        "New York, any minute of an hour that does not exist": Case(
+            "America/New_York",
+            {"cron": ["*/30 2 * * *"]},
+            "2026-03-08",
+            "2026-03-09T06:29",
+            cron=["2026-03-09T06:00"],
+            literal=["2026-03-09T06:00"],
+        ),
+        "New York, in the fold": Case(
+            "America/New_York",
+            {"cron": ["30 1 * * *"]},
+            "2026-10-31",
+            "2026-11-02T23:59",
+            cron=["2026-10-31T05:30", "2026-11-01T05:30", "2026-11-02T06:30"],
+            literal=["2026-10-31T05:30", "2026-11-01T05:30", "2026-11-01T06:30", "2026-11-02T06:30"],
+        ),
+        "New York, any minute fires in both passes": Case(
+            "America/New_York",
+            {"cron": ["*/30 1 * * *"]},
+            "2026-11-01",
+            "2026-11-01T23:59",
+            cron=["2026-11-01T05:00", "2026-11-01T05:30", "2026-11-01T06:00", "2026-11-01T06:30"],
+            literal=["2026-11-01T05:00", "2026-11-01T05:30", "2026-11-01T06:00", "2026-11-01T06:30"],
+        ),
+        "New York, asked in the second pass": Case(
+            "America/New_York",
+            {"cron": ["30 1 * * *"]},
+            "2026-11-01T06:00",
+            "2026-11-02T06:30",
+            cron=["2026-11-02T06:30"],
+            literal=["2026-11-01T06:30", "2026-11-02T06:30"],
+        ),
+        "New York, intervals are elapsed time": Case(
+            "America/New_York",
+            {"every": [{"every": "1h", "offset": "5m"}]},
+            "2026-11-01T04:30",
+            "2026-11-01T08:00",
+            cron=["2026-11-01T05:05", "2026-11-01T06:05", "2026-11-01T07:05"],
+            literal=["2026-11-01T05:05", "2026-11-01T06:05", "2026-11-01T07:05"],
+        ),
+        "New York, one-off times in the gap and in the fold": Case(
+            "America/New_York",
+            {"at": ["2026-03-08T02:30", "2026-11-01T06:15:00Z"]},
+            "2026-03-07",
+            "2026-11-02",
+            cron=["2026-03-08T07:00", "2026-11-01T06:15"],
+            literal=["2026-11-01T06:15"],
+        ),
+        "New York, an exclusion tests the time before it moves": Case(
+            "America/New_York",
+            {"cron": ["30 2 * * *"], "exclude": [{"hour": "2"}]},
+            "2026-03-07T08:00",
+            "2026-03-10",
+            cron=[],
+            literal=[],
+        ),
+        "New York, and not the time it moves to": Case(
+            "America/New_York",
+            {"cron": ["30 2 * * *"], "exclude": [{"hour": "3"}]},
+            "2026-03-07T08:00",
+            "2026-03-10",
+            cron=["2026-03-08T07:00", "2026-03-09T06:30"],
+            literal=["2026-03-09T06:30"],
+        ),
+        "New York, a window without an offset covers both passes": Case(
+            "America/New_York",
+            {
+                "cron": ["*/15 1 * * *"],
+                "exclude": [{"from": "2026-11-01T01:15", "until": "2026-11-01T01:30"}],
+            },
+            "2026-11-01",
+            "2026-11-01T12:00",
+            cron=["2026-11-01T05:00", "2026-11-01T05:45", "2026-11-01T06:00", "2026-11-01T06:45"],
+            literal=["2026-11-01T05:00", "2026-11-01T05:45", "2026-11-01T06:00", "2026-11-01T06:45"],
+        ),
+        "New York, a window with an offset covers instants": Case(
+            "America/New_York",
+            {
+                "cron": ["*/15 1 * * *"],
+                "exclude": [{"from": "2026-11-01T05:15:00Z", "until": "2026-11-01T01:15:00-05:00"}],
+            },
+            "2026-11-01",
+            "2026-11-01T12:00",
+            cron=["2026-11-01T05:00", "2026-11-01T06:30", "2026-11-01T06:45"],
+            literal=["2026-11-01T05:00", "2026-11-01T06:30", "2026-11-01T06:45"],
+        ),
+        "New York, the start tests the instant": Case(
+            "America/New_York",
+            {"cron": ["30 2 * * *"], "start_at": "2026-03-08T07:00:00Z"},
+            "2026-03-07",
+            "2026-03-09",
+            cron=["2026-03-08T07:00"],
+            literal=[],
+        ),
+        "New York, the end tests the instant": Case(
+            "America/New_York",
+            {"cron": ["30 2 * * *"], "end_at": "2026-03-08T06:59:59Z"},
+            "2026-03-07T08:00",
+            "2026-03-10",
+            cron=[],
+            literal=[],
+        ),
+        "Lord Howe, in the gap": Case(
+            "Australia/Lord_Howe",
+            {"cron": ["15 2 * * *"]},
+            "2026-10-02",
+            "2026-10-05",
+            cron=["2026-10-02T15:45", "2026-10-03T15:30", "2026-10-04T15:15"],
+            literal=["2026-10-02T15:45", "2026-10-04T15:15"],
+        ),
+        "Lord Howe, in the fold": Case(
+            "Australia/Lord_Howe",
+            {"cron": ["45 1 * * *"]},
+            "2026-04-03T15:00",
+            "2026-04-06",
+            cron=["2026-04-04T14:45", "2026-04-05T15:15"],
+            literal=["2026-04-04T14:45", "2026-04-04T15:15", "2026-04-05T15:15"],
+        ),
+        "Lord Howe, any hour in the fold": Case(
+            "Australia/Lord_Howe",
+            {"cron": ["15,45 * * * *"]},
+            "2026-04-04T14:00",
+            "2026-04-04T16:00",
+            cron=["2026-04-04T14:15", "2026-04-04T14:45", "2026-04-04T15:15", "2026-04-04T15:45"],
+            literal=["2026-04-04T14:15", "2026-04-04T14:45", "2026-04-04T15:15", "2026-04-04T15:45"],
+        ),
+        "Cairo, midnight in the gap": Case(
+            "Africa/Cairo",
+            {"cron": ["0 0 * * *"]},
+            "2026-04-22T21:00",
+            "2026-04-25",
+            cron=["2026-04-22T22:00", "2026-04-23T22:00", "2026-04-24T21:00"],
+            literal=["2026-04-22T22:00", "2026-04-24T21:00"],
+        ),
+        "Cairo, the day that begins in the gap is excluded": Case(
+            "Africa/Cairo",
+            {"cron": ["0 0 * * *"], "exclude": [{"dates": "2026-04-24"}]},
+            "2026-04-22T21:00",
+            "2026-04-25",
+            cron=["2026-04-22T22:00", "2026-04-24T21:00"],
+            literal=["2026-04-22T22:00", "2026-04-24T21:00"],
+        ),
+        "Cairo, only on that weekday": Case(
+            "Africa/Cairo",
+            {"calendars": [{"day_of_week": "fri"}]},
+            "2026-04-16T23:00",
+            "2026-05-01",
+            cron=["2026-04-23T22:00", "2026-04-30T21:00"],
+            literal=["2026-04-30T21:00"],
+        ),
+        "Cairo, the hour before midnight twice": Case(
+            "Africa/Cairo",
+            {"cron": ["30 23 * * *", "0 0 * * *"]},
+            "2026-10-29T12:00",
+            "2026-10-30T12:00",
+            cron=["2026-10-29T20:30", "2026-10-29T22:00"],
+            literal=["2026-10-29T20:30", "2026-10-29T21:30", "2026-10-29T22:00"],
+        ),
+        "Troll, two hours are missing": Case(
+            "Antarctica/Troll",
+            {"cron": ["30 1 * * *", "59 2 * * *"]},
+            "2026-03-28T12:00",
+            "2026-03-30T12:00",
+            cron=["2026-03-29T01:00", "2026-03-29T23:30", "2026-03-30T00:59"],
+            literal=["2026-03-29T23:30", "2026-03-30T00:59"],
+        ),
+        "Troll, two hours come twice": Case(
+            "Antarctica/Troll",
+            {"cron": ["30 1 * * *", "59 2 * * *"]},
+            "2026-10-24T12:00",
+            "2026-10-25T12:00",
+            cron=["2026-10-24T23:30", "2026-10-25T00:59"],
+            literal=["2026-10-24T23:30", "2026-10-25T00:59", "2026-10-25T01:30", "2026-10-25T02:59"],
+        ),
+        "Apia, the day that is missing": Case(
+            "Pacific/Apia",
+            {"cron": ["0 12 * * *"]},
+            "2011-12-29",
+            "2012-01-01",
+            cron=["2011-12-29T22:00", "2011-12-30T22:00", "2011-12-31T22:00"],
+            literal=["2011-12-29T22:00", "2011-12-30T22:00", "2011-12-31T22:00"],
+        ),
+        "Apia, nothing makes up for a whole day": Case(
+            "Pacific/Apia",
+            {"cron": ["0 12 30 12 *"], "at": ["2011-12-30T18:00"]},
+            "2011-12-01",
+            "2012-01-31",
+            cron=[],
+            literal=[],
+        ),
+        "Apia, the day after begins where the day before ended": Case(
+            "Pacific/Apia",
+            {"cron": ["59 23 29 12 *", "0 0 31 12 *"]},
+            "2011-12-28",
+            "2012-01-02",
+            cron=["2011-12-30T09:59", "2011-12-30T10:00"],
+            literal=["2011-12-30T09:59", "2011-12-30T10:00"],
+        ),
+        "Havana, midnight in the gap": Case(
+            "America/Havana",
+            {"cron": ["0 0 * * *"]},
+            "2026-03-07T04:00",
+            "2026-03-09T12:00",
+            cron=["2026-03-07T05:00", "2026-03-08T05:00", "2026-03-09T04:00"],
+            literal=["2026-03-07T05:00", "2026-03-09T04:00"],
+        ),
+        "Havana, midnight twice": Case(
+            "America/Havana",
+            {"cron": ["0 0 * * *"]},
+            "2026-10-31T12:00",
+            "2026-11-02T12:00",
+            cron=["2026-11-01T04:00", "2026-11-02T05:00"],
+            literal=["2026-11-01T04:00", "2026-11-01T05:00", "2026-11-02T05:00"],
+        ),
+        "Beirut, midnight in the gap": Case(
+            "Asia/Beirut",
+            {"cron": ["0 0 * * *"]},
+            "2026-03-27T21:00",
+            "2026-03-30",
+            cron=["2026-03-27T22:00", "2026-03-28T22:00", "2026-03-29T21:00"],
+            literal=["2026-03-27T22:00", "2026-03-29T21:00"],
+        ),
+        "Beirut, the hour before midnight twice": Case(
+            "Asia/Beirut",
+            {"cron": ["30 23 * * sat", "0 0 * * sun"]},
+            "2026-10-24T12:00",
+            "2026-10-25T12:00",
+            cron=["2026-10-24T20:30", "2026-10-24T22:00"],
+            literal=["2026-10-24T20:30", "2026-10-24T21:30", "2026-10-24T22:00"],
+        ),
+    }
+
+    @pytest.mark.parametrize("dst", ["cron", "literal"])
+    @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+    def test_fires_at_these_instants(self, case: Case, dst: str) -> None:
+        data = {**case.spec, "time_zone": case.zone, "dst": dst}
+        after, until = instant(case.after), instant(case.until)
+        expected = instants(*(case.cron if dst == "cron" else case.literal))
+        assert Spec.parse(data).times(after, until) == expected
+        assert oracle.times(data, after, until) == expected
+
+
+class TestDates:
+    @pytest.mark.parametrize(
+        ("data", "after", "until", "expected"),
+        [
+            pytest.param(
+                {"cron": ["0 0 29 2 *"]},
+                "2088-01-01",
+                "2108-12-31",
+                ["2088-02-29", "2092-02-29", "2096-02-29", "2104-02-29", "2108-02-29"],
+                id="leap days, and 2100 has none",
+            ),
+            pytest.param(
+                {"calendars": [{"month": "feb", "day_of_month": 29}]},
+                "1996-03-01",
+                "2008-03-01",
+                ["2000-02-29", "2004-02-29", "2008-02-29"],
+                id="2000 has one",
+            ),
+            pytest.param(
+                {"cron": ["0 0 31 * *"]},
+                "2026-01-31",
+                "2026-12-31",
+                ["2026-03-31", "2026-05-31", "2026-07-31", "2026-08-31", "2026-10-31", "2026-12-31"],
+                id="the 31st",
+            ),
+            pytest.param(
+                {"cron": ["0 0 L * *"]},
+                "2027-12-01",
+                "2028-04-30",
+                ["2027-12-31", "2028-01-31", "2028-02-29", "2028-03-31", "2028-04-30"],
+                id="the last day of a month",
+            ),
+            pytest.param(
+                {"cron": ["0 0 28,L 2 *"]},
+                "2027-01-01",
+                "2028-12-31",
+                ["2027-02-28", "2028-02-28", "2028-02-29"],
+                id="the 28th and the last day, which may be the same",
+            ),
+            pytest.param(
+                {"cron": ["0 0 * * L5"]},
+                "2026-01-01",
+                "2026-05-31",
+                ["2026-01-30", "2026-02-27", "2026-03-27", "2026-04-24", "2026-05-29"],
+                id="the last Friday",
+            ),
+            pytest.param(
+                {"cron": ["0 0 * 1-3 5L"]},
+                "2026-01-01",
+                "2026-05-31",
+                ["2026-01-30", "2026-02-27", "2026-03-27"],
+                id="the last Friday, the other way round",
+            ),
+            pytest.param(
+                {"cron": ["0 0 * * fri#5"]},
+                "2026-01-01",
+                "2026-12-31",
+                ["2026-01-30", "2026-05-29", "2026-07-31", "2026-10-30"],
+                id="the fifth Friday",
+            ),
+            pytest.param(
+                {"cron": ["0 0 13 2-3 fri"]},
+                "2026-01-31",
+                "2026-03-14",
+                [
+                    "2026-02-06",
+                    "2026-02-13",
+                    "2026-02-20",
+                    "2026-02-27",
+                    "2026-03-06",
+                    "2026-03-13",
+                ],
+                id="cron: the 13th or a Friday",
+            ),
+            pytest.param(
+                {"calendars": [{"day_of_month": "13", "day_of_week": "fri"}]},
+                "2026-01-01",
+                "2026-12-31",
+                ["2026-02-13", "2026-03-13", "2026-11-13"],
+                id="a calendar: Friday the 13th",
+            ),
+            pytest.param(
+                {"cron": ["0 0 1 1 * 2027-2029/2"]},
+                "2026-01-01",
+                "2099-12-31",
+                ["2027-01-01", "2029-01-01"],
+                id="six fields, the year last",
+            ),
+            pytest.param(
+                {"cron": ["@yearly", "@monthly"], "exclude": [{"month": "2-12"}]},
+                "2026-01-01",
+                "2028-01-01",
+                ["2027-01-01", "2028-01-01"],
+                id="both ends of the window: after the first, up to the last",
+            ),
+            pytest.param(
+                {"every": ["7d"]},
+                "1970-01-01",
+                "1970-01-29",
+                ["1970-01-08", "1970-01-15", "1970-01-22", "1970-01-29"],
+                id="an interval counts from the epoch",
+            ),
+        ],
+    )
+    def test_fires_on_these_days(self, data: Data, after: str, until: str, expected: list[str]) -> None:
+        start, end = instant(after), instant(until)
+        assert Spec.parse(data).times(start, end) == instants(*expected)
+        assert oracle.times(data, start, end, step=DAY) == instants(*expected)
+
+    @pytest.mark.parametrize(
+        ("data", "after", "expected"),
+        [
+            pytest.param({"cron": ["0 0 29 2 *"]}, "2096-02-29", "2104-02-29", id="eight years without"),
+            pytest.param({"cron": ["0 0 1 1 * 2027"]}, "2027-01-01", None, id="the year is over"),
+            pytest.param(
+                {"cron": ["59 59 23 31 12 * 2027"]},
+                "2026-12-31T23:59:59",
+                "2027-12-31T23:59:59",
+                id="seven fields, the last second of a year",
+            ),
+            pytest.param({"at": ["2026-12-01T09:00"]}, "2026-12-01T09:00", None, id="a one-off time is over"),
+            pytest.param(
+                {"cron": ["@daily"], "end_at": "2026-12-31T00:00"},
+                "2026-12-30",
+                "2026-12-31",
+                id="the end is inclusive",
+            ),
+            pytest.param(
+                {"cron": ["@daily"], "end_at": "2026-12-31T00:00"}, "2026-12-31", None, id="after the end"
+            ),
+            pytest.param(
+                {"cron": ["@daily"], "start_at": "2026-12-31T00:00"},
+                "1999-12-31",
+                "2026-12-31",
+                id="the start is inclusive",
+            ),
+            pytest.param({"cron": ["@yearly"]}, "9999-06-01", None, id="the end of the calendar"),
+            pytest.param({}, "2026-01-01", None, id="no rule at all"),
+        ],
+    )
+    def test_the_next_time(self, data: Data, after: str, expected: str | None) -> None:
+        assert Spec.parse(data).next(instant(after)) == (instant(expected) if expected else None)
+
+
+class TestTimesOfDay:
+    MONDAY = "2026-06-01"
+
+    @pytest.mark.parametrize(
+        ("data", "expected"),
+        [
+            pytest.param(
+                {"patterns": [{"times": ["09:00", "12:30"], "weekdays": "mon-fri"}]},
+                ["2026-06-01T09:00", "2026-06-01T12:30", "2026-06-02T09:00", "2026-06-02T12:30"],
+                id="each time keeps its own minutes",
+            ),
+            pytest.param(
+                {"patterns": [{"every": "25m", "from": "09:00", "until": "10:15", "weekdays": "tue"}]},
+                ["2026-06-02T09:00", "2026-06-02T09:25", "2026-06-02T09:50", "2026-06-02T10:15"],
+                id="a window counts from its start and includes its end",
+            ),
+            pytest.param(
+                {"patterns": [{"every": "7h", "from": "02:30", "until": "20:00"}]},
+                [f"2026-06-0{day}T{hour}:30" for day in (1, 2) for hour in ("02", "09", "16")],
+                id="hours in a window",
+            ),
+            pytest.param(
+                {"cron": ["@every 20h/5h"]},
+                ["2026-06-01T05:00", "2026-06-02T01:00", "2026-06-02T21:00"],
+                id="@every with an offset: this Monday begins 24,726 times 20 hours after the epoch",
+            ),
+            pytest.param(
+                {"calendars": [{"hour": "5/8", "minute": [{"start": 10, "end": 50, "step": 20}, 59]}]},
+                [
+                    f"2026-06-0{day}T{hour}:{minute}"
+                    for day in (1, 2)
+                    for hour in ("05", "13", "21")
+                    for minute in ("10", "30", "50", "59")
+                ],
+                id="ranges with steps, in text and as objects",
+            ),
+        ],
+    )
+    def test_fires_on_monday_and_tuesday(self, data: Data, expected: list[str]) -> None:
+        start, end = instant(self.MONDAY), instant(self.MONDAY) + 2 * DAY - SECOND
+        assert Spec.parse(data).times(start, end) == instants(*expected)
+        assert oracle.times(data, start, end) == instants(*expected)
+
+
+class TestHolidays:
+    """Weekdays at noon; what is left out are the days that the governments name."""
+
+    @pytest.mark.parametrize(
+        ("item", "year", "days_off"),
+        [
+            pytest.param(
+                {"holidays": "GB", "subdivision": "ENG"},
+                2026,
+                ["01-01", "04-03", "04-06", "05-04", "05-25", "08-31", "12-25", "12-28"],
+                id="England 2026, Boxing Day moved from a Saturday",
+            ),
+            pytest.param(
+                {"holidays": "GB", "subdivision": "ENG"},
+                2027,
+                ["01-01", "03-26", "03-29", "05-03", "05-31", "08-30", "12-27", "12-28"],
+                id="England 2027, both Christmas days moved",
+            ),
+            pytest.param(
+                {"holidays": "US"},
+                2026,
+                [
+                    *("01-01", "01-19", "02-16", "05-25", "06-19", "07-03"),
+                    *("09-07", "10-12", "11-11", "11-26", "12-25"),
+                ],
+                id="US 2026, Independence Day moved to the Friday",
+            ),
+            pytest.param(
+                {"holidays": "US"},
+                2027,
+                [
+                    *("01-01", "01-18", "02-15", "05-31", "06-18", "07-05"),
+                    *("09-06", "10-11", "11-11", "11-25", "12-24", "12-31"),
+                ],
+                id="US 2027, the New Year of 2028 moved into it",
+            ),
+            pytest.param(
+                {"holidays": "DE", "subdivision": "BY"},
+                2026,
+                ["01-01", "01-06", "04-03", "04-06", "05-01", "05-14", "05-25", "06-04", "12-25"],
+                id="Bavaria 2026",
+            ),
+            pytest.param(
+                {"holidays": "DE", "subdivision": "BY"},
+                2027,
+                ["01-01", "01-06", "03-26", "03-29", "05-06", "05-17", "05-27", "11-01"],
+                id="Bavaria 2027",
+            ),
+            pytest.param(
+                {"holidays": "DE"},
+                2027,
+                ["01-01", "03-26", "03-29", "05-06", "05-17"],
+                id="all of Germany 2027",
+            ),
+        ],
+    )
+    @pytest.mark.parametrize("is_shared", [False, True], ids=["in the spec", "in a shared calendar"])
+    def test_days_off(self, item: Data, year: int, days_off: list[str], is_shared: bool) -> None:
+        noons = {"cron": ["0 12 * * mon-fri"], "time_zone": "Europe/Berlin"}
+        exclude, calendars = ([{"calendar": "days off"}], {"days off": [item]}) if is_shared else ([item], {})
+        start, end = datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)
+        everything = Spec.parse(noons).times(start, end)
+        left = Spec.parse({**noons, "exclude": exclude}, calendars).times(start, end)
+        assert [f"{at:%m-%d}" for at in everything if at not in left] == days_off
+        assert set(left) < set(everything)
+
+    def test_a_holiday_is_a_day_on_the_clock_of_the_schedule(self) -> None:
+        """Christmas Day in Auckland is over before it is noon in London."""
+        data = {
+            "cron": ["30 0 * * *"],
+            "time_zone": "Pacific/Auckland",
+            "exclude": [{"holidays": "GB", "subdivision": "ENG"}],
+        }
+        expected = instants("2025-12-23T11:30", "2025-12-26T11:30")
+        assert Spec.parse(data).times(instant("2025-12-23"), instant("2025-12-27")) == expected
+
+    def test_a_shared_calendar_is_the_union_of_its_items(self) -> None:
+        calendars = {
+            "freeze": [
+                {"dates": "2026-12-24/2026-12-27"},
+                {"from": "2026-12-28T22:00", "until": "2026-12-29T11:59"},
+                {"holidays": "GB", "subdivision": "ENG"},
+            ],
+            "maintenance": [{"day_of_week": "wed", "hour": "12"}],
+            "not named": [{"day_of_week": "*"}],
+        }
+        data = {
+            "patterns": [{"times": ["11:00", "12:00"]}],
+            "exclude": [{"calendar": "freeze"}, {"calendar": "maintenance"}, {"dates": "2026-12-31"}],
+        }
+        spec = Spec.parse(data, calendars)
+        assert spec.times(instant("2026-12-23"), instant("2027-01-02T11:30")) == instants(
+            "2026-12-23T11:00", "2026-12-29T12:00", "2026-12-30T11:00", "2027-01-02T11:00"
+        )
+        assert spec.calendar_names == ("freeze", "maintenance")
+
+    def test_the_same_spec_with_another_calendar_is_another_spec(self) -> None:
+        data = {"cron": ["@daily"], "exclude": [{"calendar": "closed"}]}
+        first, second = (
+            Spec.parse(data, {"closed": [{"dates": day}]}) for day in ("2026-06-02", "2026-06-03")
+        )
+        assert first.next(instant("2026-06-01")) == instant("2026-06-03")
+        assert second.next(instant("2026-06-01")) == instant("2026-06-02")
+
+
+class Window(NamedTuple):
+    """A stretch of time around a moment, which most often is one at which the clocks change."""
+
+    zone: str
+    after: datetime
+    until: datetime
+    middle: datetime
+
+    @property
+    def walls(self) -> list[datetime]:
+        """What the clock shows, would show and showed around the moment; inside a gap, too."""
+        offsets = sorted({offset_at(self.middle + shift, self.zone) for shift in (-MINUTE, MINUTE)})
+        return [(at + offset).replace(tzinfo=None) for at in self.instants for offset in offsets]
+
+    @property
+    def instants(self) -> list[datetime]:
+        return [self.middle + n * MINUTE for n in (-60, -30, -15, -1, 0, 15, 30, 60)]
+
+    def values(self, part: Callable[[datetime], int]) -> list[int]:
+        return sorted({part(wall) for wall in self.walls})
+
+
+@cache
+def clock_changes(zone: str, year: int) -> list[datetime]:
+    """The first instants at which the clock of the zone counts from another offset."""
+    changes = []
+    for start in (datetime(year, 1, 1, tzinfo=UTC) + n * DAY for n in range(365)):
+        at, end = start, start + DAY
+        if offset_at(at, zone) == offset_at(end, zone):
+            continue
+        while end - at > MINUTE:
+            half = at + (end - at) // (2 * MINUTE) * MINUTE
+            at, end = (half, end) if offset_at(half, zone) == offset_at(at, zone) else (at, half)
+        changes.append(end)
+    return changes
+
+
+def offset_at(at: datetime, zone: str) -> timedelta:
+    offset = at.astimezone(ZoneInfo(zone)).utcoffset()
+    assert offset is not None
+    return offset
+
+
+@st.composite
+def windows(draw: st.DrawFn, *, reach: timedelta, zones: tuple[str, ...] = ZONES) -> Window:
+    zone, year = draw(st.sampled_from(zones)), draw(st.sampled_from(YEARS))
+    changes = clock_changes(zone, year)
+    if changes and draw(st.integers(0, 19)):
+        middle = draw(st.sampled_from(changes))
+    else:
+        middle = datetime(year, 1, 1, tzinfo=UTC) + draw(st.integers(0, 360 * 24 * 60)) * MINUTE
+    before, behind = draw(st.integers(0, reach // MINUTE)), draw(st.integers(1, reach // MINUTE))
+    return Window(zone, middle - before * MINUTE, middle + behind * MINUTE, middle)
+
+
+class Part(NamedTuple):
+    """One item of a field: a star, a number or a range, with or without a step."""
+
+    start: int | None
+    end: int | None = None
+    step: int | None = None
+
+
+@st.composite
+def parts(draw: st.DrawFn, near: list[int], low: int, high: int) -> Part:
+    start = draw(st.sampled_from(near) | st.integers(low, high))
+    forms = ["number", "number", "number", "star", "star/step", "range", "range/step", "number/step"]
+    form = draw(st.sampled_from(forms))
+    step = draw(st.sampled_from([1, 2, 3, 5, 7, 15, 20])) if form.endswith("/step") else None
+    if form.startswith("star"):
+        return Part(None, step=step)
+    return Part(start, draw(st.integers(start, high)) if form.startswith("range") else None, step)
+
+
+def as_text(part: Part, names: Mapping[int, str] | None = None) -> str:
+    names = names or {}
+    text = "*" if part.start is None else names.get(part.start, str(part.start))
+    if part.end is not None:
+        text += f"-{names.get(part.end, str(part.end))}"
+    return text + (f"/{part.step}" if part.step else "")
+
+
+def as_json(part: Part) -> Any:
+    """The same as a number or an object, where there is a way to write it so."""
+    if part.start is None or (part.end is None and part.step):
+        return as_text(part)
+    if part.end is None:
+        return part.start
+    return {"start": part.start, "end": part.end, **({"step": part.step} if part.step else {})}
+
+
+class Field(NamedTuple):
+    low: int
+    high: int
+    part: Callable[[datetime], int]
+    names: Mapping[int, str] = {}
+
+
+MONTH_NAMES = dict(enumerate(MONTHS, 1))
+WEEKDAY_NAMES = dict(enumerate(WEEKDAYS))
+FIELDS = {
+    "second": Field(0, 59, lambda wall: wall.second),
+    "minute": Field(0, 59, lambda wall: wall.minute),
+    "hour": Field(0, 23, lambda wall: wall.hour),
+    "day_of_month": Field(1, 31, lambda wall: wall.day),
+    "month": Field(1, 12, lambda wall: wall.month, MONTH_NAMES),
+    "year": Field(2000, 2099, lambda wall: wall.year),
+    "day_of_week": Field(0, 6, lambda wall: wall.isoweekday() % 7, WEEKDAY_NAMES),
+}
+
+
+@st.composite
+def field_parts(draw: st.DrawFn, name: str, window: Window) -> list[Part]:
+    field = FIELDS[name]
+    drawn = draw(st.lists(parts(window.values(field.part), field.low, field.high), min_size=1, max_size=2))
+    if name == "year":  # neither is it written where the steps of a star begin, nor where those of a year end
+        return [part if part.start and (part.end or not part.step) else Part(None) for part in drawn]
+    if name == "day_of_week":  # nor whether a week ends with 6 or with 7
+        return [part if part.end or part.start is None else Part(part.start) for part in drawn]
+    return drawn
+
+
+@st.composite
+def text_field(draw: st.DrawFn, name: str, window: Window) -> str:
+    names = FIELDS[name].names if draw(st.booleans()) else {}
+    text = ",".join(as_text(part, names) for part in draw(field_parts(name, window)))
+    return draw(st.sampled_from([text, text.upper()]))
+
+
+def mostly_star(*others: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.integers(0, 4).flatmap(lambda n: st.one_of(*others) if n == 0 else st.just("*"))
+
+
+@st.composite
+def special_weekdays(draw: st.DrawFn) -> str:
+    weekday, nth = draw(st.integers(0, 6)), draw(st.integers(1, 5))
+    named = [f"L{weekday}", f"{weekday}L", f"{WEEKDAYS[weekday]}#{nth}", f"{weekday}#{nth}"]
+    return draw(st.sampled_from([*named, "7", "5-7", "1-7/2"]))
+
+
+@st.composite
+def cron_lines(draw: st.DrawFn, window: Window, *, second: str = "0", time: str | None = None) -> str:
+    clock = time or f"{draw(text_field('minute', window))} {draw(text_field('hour', window))}"
+    day = draw(mostly_star(text_field("day_of_month", window), st.sampled_from(["L", "15,L", "1-3,L"])))
+    month = draw(mostly_star(text_field("month", window)))
+    weekday = draw(mostly_star(text_field("day_of_week", window), special_weekdays()))
+    year = draw(mostly_star(text_field("year", window)))
+    line = f"{clock} {day} {month} {weekday}"
+    if second != "0" or draw(st.integers(0, 3)) == 0:
+        line = f"{second} {line} {year}"
+    elif draw(st.booleans()):
+        line = f"{line} {year}"
+    return line + draw(st.sampled_from(["", "", " # said why"]))
+
+
+@st.composite
+def calendar_fields(draw: st.DrawFn, window: Window, names: tuple[str, ...], *, at_most: int = 4) -> Data:
+    chosen = draw(st.lists(st.sampled_from(names), min_size=1, max_size=at_most, unique=True))
+    fields: Data = {}
+    for name in chosen:
+        drawn = draw(field_parts(name, window))
+        in_json = [as_json(part) for part in drawn]
+        forms = [",".join(as_text(part, FIELDS[name].names) for part in drawn), in_json]
+        fields[name] = draw(st.sampled_from([*forms, in_json[0]]))
+    return fields
+
+
+def wall_text(wall: datetime) -> str:
+    return wall.isoformat(timespec="minutes")
+
+
+@st.composite
+def clock_text(draw: st.DrawFn, window: Window) -> str:
+    near = [f"{wall:%H:%M}" for wall in window.walls]
+    return draw(st.sampled_from(near) | st.integers(0, 1439).map(lambda n: f"{n // 60:02}:{n % 60:02}"))
+
+
+@st.composite
+def patterns(draw: st.DrawFn, window: Window) -> Data:
+    weekdays: Data = draw(
+        st.sampled_from([{}, {"weekdays": "mon-fri"}, {"weekdays": "sun,mon"}, {"weekdays": "thu-sat"}])
+    )
+    if draw(st.booleans()):
+        return {"times": draw(st.lists(clock_text(window), min_size=1, max_size=4, unique=True)), **weekdays}
+    first, last = sorted([draw(clock_text(window)), draw(clock_text(window))])
+    every = draw(st.sampled_from(["1m", "7m", "25m", "30m", "45m", "1h", "5h"]))
+    return {"every": every, "from": first, "until": last, **weekdays}
+
+
+@st.composite
+def one_off_times(draw: st.DrawFn, window: Window) -> str:
+    if draw(st.booleans()):
+        return wall_text(draw(st.sampled_from(window.walls)))
+    at = draw(st.sampled_from([window.after, *window.instants, window.until]))
+    return draw(st.sampled_from([at, at.astimezone(ZoneInfo(window.zone))])).isoformat()
+
+
+@st.composite
+def exclusions(draw: st.DrawFn, window: Window) -> Data:
+    kind = draw(st.sampled_from(["dates", "walls", "instants", "calendar"]))
+    if kind == "dates":
+        day = draw(st.sampled_from(window.walls)).date() + draw(st.integers(-1, 1)) * DAY
+        return {"dates": draw(st.sampled_from([f"{day}", f"{day}/{day + DAY}", f"{day - 2 * DAY}/{day}"]))}
+    if kind == "walls":
+        first, last = sorted([draw(st.sampled_from(window.walls)), draw(st.sampled_from(window.walls))])
+        return {"from": wall_text(first), "until": wall_text(last)}
+    if kind == "instants":
+        start, end = sorted([draw(st.sampled_from(window.instants)), draw(st.sampled_from(window.instants))])
+        return {"from": start.isoformat(), "until": end.astimezone(ZoneInfo(window.zone)).isoformat()}
+    return draw(calendar_fields(window, tuple(FIELDS), at_most=2))
+
+
+@st.composite
+def bounds(draw: st.DrawFn, window: Window) -> Data:
+    """With an offset, or far from the change: which pass a bound without one means is not written."""
+    start, end = sorted([draw(st.sampled_from(window.instants)), draw(st.sampled_from(window.instants))])
+    far = 30 * HOUR
+    return {
+        **draw(st.sampled_from([{}, {}, {"start_at": start.isoformat()}, {"start_at": naive(window, -far)}])),
+        **draw(st.sampled_from([{}, {}, {"end_at": end.isoformat()}, {"end_at": naive(window, far)}])),
+    }
+
+
+def naive(window: Window, shift: timedelta) -> str:
+    return wall_text((window.middle + shift).astimezone(ZoneInfo(window.zone)).replace(tzinfo=None))
+
+
+@st.composite
+def rules(draw: st.DrawFn, window: Window) -> Data:
+    """One to three kinds of rules, all on whole minutes."""
+    whole_minutes = tuple(name for name in FIELDS if name != "second")
+    intervals = st.sampled_from(
+        ["7m", "1h", "1d", {"every": "90m", "offset": "5m"}, {"every": "3h", "offset": "61m"}]
+    )
+    kinds: dict[str, st.SearchStrategy[Any]] = {
+        "cron": cron_lines(window) | st.sampled_from(["@hourly", "@daily", "@weekly", "@every 45m/10m"]),
+        "calendars": calendar_fields(window, whole_minutes),
+        "patterns": patterns(window),
+        "every": intervals,
+        "at": one_off_times(window),
+    }
+    chosen = draw(st.lists(st.sampled_from(list(kinds)), min_size=1, max_size=3, unique=True))
+    return {kind: draw(st.lists(kinds[kind], min_size=1, max_size=2)) for kind in chosen}
+
+
+@st.composite
+def specs(draw: st.DrawFn, window: Window, data: Data) -> tuple[Data, Data]:
+    """The rules with a zone, a mode, bounds and exclusions; some of these in a shared calendar."""
+    exclude = draw(st.lists(exclusions(window), max_size=2))
+    shared = draw(st.integers(0, len(exclude)))
+    calendars = {"shared": exclude[:shared]} if shared else {}
+    named = [{"calendar": "shared"}] if shared else []
+    whole = {
+        **data,
+        **draw(bounds(window)),
+        "dst": draw(st.sampled_from(["cron", "literal"])),
+        **({"exclude": [*named, *exclude[shared:]]} if exclude else {}),
+    }
+    if set(data) == {"cron"} and draw(st.booleans()):
+        prefix = draw(st.sampled_from(["TZ", "CRON_TZ"]))
+        return {**whole, "cron": [f"{prefix}={window.zone} {line}" for line in data["cron"]]}, calendars
+    return {**whole, "time_zone": window.zone}, calendars
+
+
+def agrees(data: Data, calendars: Data, window: Window, *, step: timedelta) -> None:
+    expected = oracle.times(data, window.after, window.until, calendars=calendars, step=step)
+    spec = Spec.parse(data, calendars)
+    assert spec.times(window.after, window.until) == expected
+    assert spec.times(window.after, window.until, limit=2) == expected[:2]
+    for before, after in pairwise([window.after, *expected]):
+        assert spec.next(before) == after
+    assert not is_within(spec, window, after=expected[-1] if expected else window.after)
+
+
+def is_within(spec: Spec, window: Window, *, after: datetime) -> bool:
+    """A spec whose exclusions leave nothing is given up after a while, which is beyond any window."""
+    try:
+        at = spec.next(after)
+    except SpecError as error:
+        if error.field != "exclude":
+            raise
+        return False
+    return at is not None and at <= window.until
+
+
+fixed = settings(derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+class TestAgainstTheOracle:
+    @settings(fixed, max_examples=500)
+    @given(st.data())
+    def test_every_minute_around_a_change_of_the_clocks(self, data: st.DataObject) -> None:
+        window = data.draw(windows(reach=6 * HOUR))
+        spec, calendars = data.draw(specs(window, data.draw(rules(window))))
+        agrees(spec, calendars, window, step=MINUTE)
+
+    @settings(fixed, max_examples=100)
+    @given(st.data())
+    def test_every_minute_of_several_days(self, data: st.DataObject) -> None:
+        window = data.draw(windows(reach=2 * DAY))
+        spec, calendars = data.draw(specs(window, data.draw(rules(window))))
+        agrees(spec, calendars, window, step=MINUTE)
+
+    @settings(fixed, max_examples=150)
+    @given(st.data())
+    def test_every_second_around_a_change_of_the_clocks(self, data: st.DataObject) -> None:
+        window = data.draw(windows(reach=35 * MINUTE))
+        second = data.draw(text_field("second", window) | st.sampled_from(["7", "*/20", "30/7"]))
+        wall = data.draw(st.sampled_from(window.walls))
+        clock = data.draw(st.sampled_from([f"{wall:%M %H}", f"* {wall:%H}", f"{wall:%M} *", "0/10 *"]))
+        kinds: dict[str, st.SearchStrategy[Any]] = {
+            "cron": cron_lines(window, second=second, time=clock),
+            "calendars": calendar_fields(window, tuple(FIELDS)).map(
+                lambda fields: {"minute": "*/5", **fields}
+            ),
+            "every": st.sampled_from(["45s", {"every": "90s", "offset": "1s"}]),
+        }
+        kind = data.draw(st.sampled_from(["cron", "calendars", "every"]))
+        spec, calendars = data.draw(specs(window, {kind: [data.draw(kinds[kind])]}))
+        agrees(spec, calendars, window, step=SECOND)
+
+    @settings(fixed, max_examples=60)
+    @given(st.data())
+    def test_every_hour_of_a_year(self, data: st.DataObject) -> None:
+        """Where clocks differ from Greenwich by whole hours."""
+        zones = tuple(zone for zone in ZONES if zone != "Australia/Lord_Howe")
+        window = data.draw(windows(reach=183 * DAY, zones=zones))
+        hour = data.draw(text_field("hour", window))
+        line = data.draw(cron_lines(window, time=f"0 {hour}"))
+        spec, calendars = data.draw(specs(window, {"cron": [line]}))
+        agrees(spec, calendars, window, step=HOUR)
+
+    @settings(fixed, max_examples=100)
+    @given(st.data())
+    def test_every_day_of_sixteen_years(self, data: st.DataObject) -> None:
+        year, month = data.draw(st.sampled_from([2004, 2024, 2034, 2098])), data.draw(st.integers(1, 12))
+        middle = datetime(year, month, 1, tzinfo=UTC) - DAY
+        window = Window("UTC", middle - 8 * 365 * DAY, middle + 8 * 365 * DAY, middle)
+        dates = ("day_of_month", "month", "year", "day_of_week")
+        rule: Data = data.draw(
+            st.fixed_dictionaries({"cron": st.lists(cron_lines(window, time="0 0"), min_size=1, max_size=2)})
+            | st.fixed_dictionaries({"calendars": st.lists(calendar_fields(window, dates), min_size=1)})
+        )
+        spec, calendars = data.draw(specs(window, rule))
+        agrees(spec, calendars, window, step=DAY)
+
+
+class TestMemory:
+    BOUND = 64 * 1024
+
+    def test_ten_thousand_next_times_leave_nothing_behind(self) -> None:
+        data = {
+            "cron": ["*/20 * * * *", "0 9 L * *"],
+            "every": [{"every": "7h", "offset": "3m"}],
+            "calendars": [{"hour": "9-17", "minute": "30", "day_of_week": "mon-fri"}],
+            "patterns": [{"every": "25m", "from": "09:00", "until": "17:30"}],
+            "exclude": [{"day_of_week": "sun"}, {"dates": "2026-12-24/2027-01-02"}],
+            "time_zone": "Europe/London",
+        }
+        spec = Spec.parse(data)
+        kept: list[datetime] = []
+        walk(spec, 1000)
+        assert growth(lambda: walk(spec, 10_000)) < self.BOUND
+        assert growth(lambda: walk(spec, 10_000, kept)) > self.BOUND, "keeping the times would show"
+
+
+def walk(spec: Spec, count: int, kept: list[datetime] | None = None) -> None:
+    at: datetime | None = instant("2026-01-01")
+    for _ in range(count):
+        assert at is not None
+        at = spec.next(at)
+        if kept is not None and at is not None:
+            kept.append(at)
+
+
+def growth(work: Callable[[], None]) -> int:
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        work()
+        return tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
