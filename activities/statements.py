@@ -43,11 +43,12 @@ def insert_each(
     same: Mapping[str, Any] | None = None,
     where: str = "1 = 1",
     params: Sequence[Any] = (),
+    unless_known: bool = False,
     returning: str,
 ) -> list[tuple[Any, ...]]:
     """Inserts the rows (values on alias `v`) for which `where` holds; returns columns of them, in order.
 
-    `same` are fields that have one value in all rows.
+    `same` are fields that have one value in all rows; `unless_known` passes over rows with a known key.
     """
     vendor = connection.vendor
     given = _given(vendor, model, tuple(fields))
@@ -55,6 +56,8 @@ def insert_each(
     constants = list(same.values()) if same else []
     if vendor != "postgresql" and constants:
         constants = [column[0] for column in _fitted(shared, [constants])]
+    if unless_known:
+        where += " ON CONFLICT DO NOTHING"
     insert = _insert(vendor, model, given.names, shared.names, where, returning)
     return _write(vendor, given, rows, insert, [*constants, *params])
 
@@ -78,6 +81,13 @@ def fetch(sql: str, params: Sequence[Any]) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         return list(cursor.fetchall())
+
+
+def write(sql: str, params: Sequence[Any]) -> int:
+    """The number of rows that were changed."""
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        return int(cursor.rowcount)
 
 
 @contextmanager

@@ -29,6 +29,7 @@ class Binding:
     secrets: tuple[str, ...] = field(default=(), repr=False)
     problem: str = ""
     can_retry: bool = False
+    last_result: Any = field(default=None, repr=False)
 
 
 class Unbound(Exception):
@@ -41,7 +42,10 @@ class Unbound(Exception):
 
 def note(lines: Sequence[dict[str, Any]], *, schedule: Schedule | None, now: datetime) -> None:
     """Adds to the lines of a new plan what their placeholders need; to those without any, nothing."""
+    has_last = schedule is not None and schedule.last_result is not None
     for line in lines:
+        if has_last and (line["step_type"] == "python" or has_placeholders(line["config"])):
+            line["has_last"] = True
         if has_placeholders(line["config"]):
             refs = dict.fromkeys(found(line["config"]))
             known = _known(line, schedule, now)
@@ -52,13 +56,21 @@ def note(lines: Sequence[dict[str, Any]], *, schedule: Schedule | None, now: dat
 
 
 def bind(tasks: Sequence[Held]) -> dict[int, Binding]:
-    """Of those with placeholders, by their id. Two statements for all of them, or fewer.
+    """Of those with placeholders or a last result, by their id. Three statements for all, or fewer.
 
     Raises only if the database is away: whatever is wrong with one of them is its own problem.
     """
-    wanted = {task.pk: _Wanted.of(task) for task in tasks if task.step.get("refs") is not None}
+    wanted = {
+        task.pk: _Wanted.of(task)
+        for task in tasks
+        if task.step.get("refs") is not None or task.step.get("has_last")
+    }
     if not wanted:
         return {}
+    last = _last_results({t.execution_id for t in tasks if t.execution_id and t.step.get("has_last")})
+    for task in tasks:
+        if task.pk in wanted:
+            wanted[task.pk].last_result = last.get(task.execution_id)
     results = _results({key for each in wanted.values() for key in each.keys.values()})
     secrets = _secrets({ref.name for each in wanted.values() for ref in each.refs if ref.kind == "secret"})
     return {pk: each.bound(results, secrets) for pk, each in wanted.items()}
@@ -71,6 +83,7 @@ class _Wanted:
     values: dict[str, Any]
     refs: list[Reference] = field(default_factory=list)
     keys: dict[str, UUID] = field(default_factory=dict)
+    last_result: Any = None
     damage: str = ""
 
     @classmethod
@@ -79,7 +92,9 @@ class _Wanted:
         try:
             line = task.step
             keys = {name: UUID(key) for name, key in line.get("keys", {}).items()}
-            return cls(values | line.get("values", {}), [reference(text) for text in line["refs"]], keys)
+            return cls(
+                values | line.get("values", {}), [reference(text) for text in line.get("refs") or []], keys
+            )
         except (AttributeError, TypeError, ValueError) as error:
             return cls({}, damage=f"the placeholders in its plan cannot be read: {error}")
 
@@ -91,12 +106,23 @@ class _Wanted:
             for ref in self.refs:
                 if ref.kind == "step":
                     values[ref.text] = self._result(ref, results)
+                elif ref.kind == "last":
+                    values[ref.text] = self._last(ref)
                 elif ref.kind == "secret":
                     values[ref.text] = _secret(ref, secrets)
                     hidden.add(values[ref.text])
         except Unbound as error:
             return Binding(problem=f"{{{{ {ref.text} }}}}: {error}", can_retry=error.can_retry)
-        return Binding(values, tuple(sorted(hidden)))
+        return Binding(values, tuple(sorted(hidden)), last_result=self.last_result)
+
+    def _last(self, ref: Reference) -> Any:
+        """Nothing, for the first run of a schedule, and as long as none has completed."""
+        if self.last_result is None:
+            return None
+        try:
+            return look_up(self.last_result, ref.path)
+        except PlaceholderError as error:
+            raise Unbound(str(error)) from None
 
     def _result(self, ref: Reference, results: Mapping[UUID, _Ended]) -> Any:
         key = self.keys.get(ref.name)
@@ -119,6 +145,14 @@ class _Ended:
 
     status: str
     result: object
+
+
+def _last_results(execution_ids: Collection[int]) -> dict[int | None, Any]:
+    from execution.models import Execution  # it notes what its plans need
+
+    if not execution_ids:
+        return {}
+    return dict(Execution.objects.filter(pk__in=execution_ids).values_list("pk", "last_result"))
 
 
 def _results(keys: Collection[UUID]) -> dict[UUID, _Ended]:

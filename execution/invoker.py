@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 
 from django.db import DatabaseError, connection, transaction
-from django.db.models import F
 
 from activities.models import Activity, Initiator
 from activities.statements import AWAY, update_each
 from activities.wake import wake
-from schedules.models import Occurrence, Refused, Schedule, ScheduleQuerySet, Step
-from schedules.overlap import Fate, Pending, decide
+from schedules.models import Backfill, Occurrence, Refused, Schedule, ScheduleQuerySet, Step
+from schedules.models.occurrence import Waiting
+from schedules.overlap import Decision, Fate, Pending, Running, decide
 
 from .models import Execution
 from .models.execution import Start
 
+OUTCOME = (
+    "last_outcome",
+    "failed_count",
+    "failures_in_a_row",
+    "recent_outcomes",
+    "last_result",
+    "last_failure",
+)
+SETTLED = (
+    "started_count",
+    "skipped_count",
+    "skipped_reasons",
+    "missed_count",
+    "remaining",
+    "last_run_at",
+)
 SCHEDULES_PER_PASS = 200
 OCCURRENCES_PER_PASS = 5_000
 logger = logging.getLogger(__name__)
@@ -39,7 +55,7 @@ def invoke(now: datetime) -> None:
     """Accounts and settles every schedule that has something due."""
     after = 0
     while ids := _waiting_schedules(now, after):
-        _invoke_some(ids, now=now)
+        _invoke_all(ids, now=now)
         after = ids[-1]
 
 
@@ -47,15 +63,25 @@ def invoke_soon(schedule_ids: Iterable[int], *, now: datetime) -> None:
     """The same for schedules whose executions just ended; whoever is locked is left to the next tick."""
     ids = sorted(schedule_ids)
     for start in range(0, len(ids), SCHEDULES_PER_PASS):
-        _invoke_some(ids[start : start + SCHEDULES_PER_PASS], now=now, wait=True)
+        _invoke_all(ids[start : start + SCHEDULES_PER_PASS], now=now, wait=True)
 
 
 def trigger(
-    schedule: Schedule, *, initiator: Initiator, now: datetime, key: str = "", overlap: str = ""
+    schedule: Schedule,
+    *,
+    initiator: Initiator,
+    now: datetime,
+    at: datetime | None = None,
+    key: str = "",
+    overlap: str = "",
 ) -> Occurrence:
-    """A manual run, started at once; the same key asks for the same run."""
+    """A manual run, started at once unless its policy lets it wait; the same key asks for the same run.
+
+    `at` is the time that it stands for, if that is another than now.
+    """
+    wanted = Occurrence.manual(schedule, initiator=initiator, now=now, at=at, key=key, overlap=overlap)
     try:
-        return _trigger(schedule, initiator=initiator, now=now, key=key, overlap=overlap)
+        return _trigger(wanted, is_keyed=bool(key), now=now)
     except AWAY as error:
         logger.warning("schedule %s cannot be started now: %s", schedule, error)
         raise Refused(f"“{schedule}” is busy just now. Try again in a moment.") from error
@@ -64,26 +90,34 @@ def trigger(
         raise Refused(f"“{schedule}” was not started: the database refused it ({error}).") from error
 
 
-def _trigger(
-    schedule: Schedule, *, initiator: Initiator, now: datetime, key: str, overlap: str
-) -> Occurrence:
+def _trigger(wanted: Occurrence, *, is_keyed: bool, now: datetime) -> Occurrence:
     with transaction.atomic():
         _wait_a_second()
-        schedule = Schedule.objects.lock().get(pk=schedule.pk)
+        schedule = Schedule.objects.lock().get(pk=wanted.schedule_id)
+        if is_keyed and (known := schedule.occurrences.filter(key=wanted.key).first()):
+            return _same(known, wanted)
         if schedule.status == Schedule.Status.CLOSED:
             raise Refused(f"“{schedule}” is closed: it cannot be run any more.")
-        occurrence = Occurrence.manual(schedule, initiator=initiator, now=now, key=key, overlap=overlap)
-        if key and (known := schedule.occurrences.filter(key=occurrence.key).first()):
-            return known
-        occurrence.save()
-        Activity.objects.record("trigger", schedule, initiator=initiator, now=now)
-        _account([schedule], now)
-        _settle([schedule], [occurrence], now)
-        if occurrence.status == Occurrence.Status.SKIPPED and occurrence.blocked_by:
-            raise Overlapping(occurrence.blocked_by)
-        if occurrence.status != Occurrence.Status.STARTED:
-            raise Refused(f"“{schedule}” was not started: {occurrence.reason}.")
-    return occurrence
+        wanted.schedule = schedule
+        wanted.full_clean(exclude=["schedule", "backfill"])
+        wanted.save()
+        Activity.objects.record("trigger", schedule, initiator=wanted.initiator, now=now)
+        _account_and_settle([schedule], now)
+        wanted.refresh_from_db()
+        if wanted.status == Occurrence.Status.SKIPPED and wanted.blocked_by:
+            raise Overlapping(wanted.blocked_by)
+        if wanted.status not in (Occurrence.Status.STARTED, Occurrence.Status.PENDING):
+            raise Refused(f"“{schedule}” was not started: {wanted.reason}.")
+    return wanted
+
+
+def _same(known: Occurrence, wanted: Occurrence) -> Occurrence:
+    """A repeated request; the first one's key may not be used for another one."""
+    if known.asks_the_same_as(wanted):
+        return known
+    raise Refused(
+        f"The key “{known.key.removeprefix('manual/')}” was used for another request: choose another."
+    )
 
 
 def _waiting_schedules(now: datetime, after: int) -> list[int]:
@@ -96,10 +130,19 @@ def _waiting_schedules(now: datetime, after: int) -> list[int]:
     return sorted(ids)[:SCHEDULES_PER_PASS]
 
 
-def _invoke_some(ids: Sequence[int], *, now: datetime, wait: bool = False) -> None:
-    """One batch; if the database refuses it, its schedules one by one, so that a bad one stops nobody."""
+def _invoke_all(ids: Sequence[int], *, now: datetime, wait: bool = False) -> None:
+    """In passes of bounded size, however much is pending."""
+    while ids:
+        ids = _invoke_some(ids, now=now, wait=wait)
+
+
+def _invoke_some(ids: Sequence[int], *, now: datetime, wait: bool) -> Sequence[int]:
+    """One batch; if the database refuses it, its schedules one by one, so that a bad one stops nobody.
+
+    Returns those that are left for the next pass.
+    """
     try:
-        _invoke_batch(ids, now=now, wait=wait)
+        return _invoke_batch(ids, now=now, wait=wait)
     except AWAY as error:
         # Locked, or the database went away: the next tick repeats it.
         logger.info("schedules %s are left to the next tick: %s", list(ids), error)
@@ -109,20 +152,35 @@ def _invoke_some(ids: Sequence[int], *, now: datetime, wait: bool = False) -> No
         logger.exception("a batch of %d schedules was refused", len(ids))
         if len(ids) > 1:
             for pk in ids:
-                _invoke_some([pk], now=now, wait=wait)
+                _invoke_all([pk], now=now, wait=wait)
         else:
             _give_up(ids[0], error, now)
+    return ()
 
 
-def _invoke_batch(ids: Sequence[int], *, now: datetime, wait: bool) -> None:
+def _invoke_batch(ids: Sequence[int], *, now: datetime, wait: bool) -> Sequence[int]:
     with transaction.atomic():
         if wait:
             _wait_a_second()
         rows: ScheduleQuerySet = Schedule.objects.lock(skip_locked=not wait)
-        schedules = list(rows.filter(pk__in=ids).order_by("pk"))
-        _account(schedules, now)
-        due = Occurrence.objects.due(now).filter(schedule__in=schedules)
-        _settle(schedules, list(due.order_by("schedule_id", "nominal_at")[:OCCURRENCES_PER_PASS]), now)
+        return _account_and_settle(list(rows.filter(pk__in=ids).order_by("pk")), now)
+
+
+def _account_and_settle(schedules: Sequence[Schedule], now: datetime) -> Sequence[int]:
+    """The schedules are locked. Those whose occurrences would be too many at once are left, and returned."""
+    paused = [schedule.pk for schedule in schedules if schedule.is_paused]
+    waiting = Occurrence.objects.waiting(
+        [schedule.pk for schedule in schedules], paused=paused, now=now, limit=OCCURRENCES_PER_PASS
+    )
+    left: list[int] = []
+    if len(waiting) == OCCURRENCES_PER_PASS and waiting[0].schedule_id != waiting[-1].schedule_id:
+        left = [schedule.pk for schedule in schedules if schedule.pk >= waiting[-1].schedule_id]
+        schedules = [schedule for schedule in schedules if schedule.pk < waiting[-1].schedule_id]
+        waiting = [occurrence for occurrence in waiting if occurrence.schedule_id < left[0]]
+    if just_paused := _account(schedules, now):
+        waiting = [o for o in waiting if o.source != "auto" or o.schedule_id not in just_paused]
+    _settle(schedules, waiting, now)
+    return left
 
 
 def _wait_a_second() -> None:
@@ -132,75 +190,99 @@ def _wait_a_second() -> None:
             cursor.execute("SET LOCAL lock_timeout = '1s'")
 
 
-def _account(schedules: Sequence[Schedule], now: datetime) -> None:
-    """Counts executions that ended, once each."""
+def _account(schedules: Sequence[Schedule], now: datetime) -> set[int]:
+    """Counts executions that ended, once each; returns the schedules that paused themselves over them."""
     by_pk = {schedule.pk: schedule for schedule in schedules}
     ended = Execution.objects.account(list(by_pk), now=now)
-    if not ended:
-        return
-    for schedule_id, status in ended:
-        schedule = by_pk[schedule_id]
-        schedule.last_outcome = status
-        schedule.failed_count += status == Execution.Status.FAILED
-    changed = {schedule_id for schedule_id, _ in ended}
-    update_each(
-        Schedule,
-        ("last_outcome", "failed_count"),
-        [(s.pk, s.last_outcome, s.failed_count) for s in schedules if s.pk in changed],
-    )
+    failing: dict[int, str] = {}
+    for execution in ended:
+        schedule = by_pk[execution.schedule_id]
+        schedule.count_outcome(execution.status, result=execution.result, error=execution.error)
+        if execution.status == Execution.Status.FAILED and schedule.is_failing:
+            failing[schedule.pk] = schedule.failing_note
+    changed = {execution.schedule_id: by_pk[execution.schedule_id] for execution in ended}
+    if changed:
+        update_each(
+            Schedule, OUTCOME, [[s.pk, *(getattr(s, name) for name in OUTCOME)] for s in changed.values()]
+        )
+    return {pk for pk, note in failing.items() if by_pk[pk].pause_over_failures(note, now=now)}
 
 
-def _settle(schedules: Sequence[Schedule], due: Sequence[Occurrence], now: datetime) -> None:
-    """Decides on due occurrences and carries the decisions out. The schedules are locked."""
-    if not due:
+def _settle(schedules: Sequence[Schedule], waiting: Sequence[Waiting], now: datetime) -> None:
+    """Decides on occurrences whose time has come and carries the decisions out. The schedules are locked."""
+    if not waiting:
         return
-    by_pk = {occurrence.pk: occurrence for occurrence in due}
+    by_pk = {occurrence.id: occurrence for occurrence in waiting}
     running, now = _running(schedules, now)
-    fates = _decide(schedules, due, running, now)
+    fates = _decide(schedules, waiting, running, now)
     starts, impossible = _plan([by_pk[fate.id] for fate in fates if fate.verdict == "start"], schedules)
     started = Execution.objects.start(starts, now=now) if starts else {}
-    settled = [_row(fate, started, impossible, now) for fate in fates]
-    Occurrence.objects.settle_each(settled, known=by_pk)
-    _count(schedules, due, now)
+    settled = [_row(fate, started, impossible) for fate in fates if fate.verdict != "keep"]
+    Occurrence.objects.settle_each(settled, now=now)
+    kept = [fate for fate in fates if fate.verdict == "keep" and by_pk[fate.id].due_at is not None]
+    if kept:
+        blockers = [(fate.id, fate.blocked_by or started.get(fate.behind or 0)) for fate in kept]
+        Occurrence.objects.keep(blockers, now=now)
+    _count(schedules, [(by_pk[pk], status, reason) for pk, status, reason, _ in settled], now)
+    backfills = {by_pk[pk].schedule_id for pk, *_ in settled if by_pk[pk].source == "backfill"}
+    if backfills:
+        Backfill.objects.make_room(backfills, now=now)
 
 
-def _running(schedules: Sequence[Schedule], now: datetime) -> tuple[dict[int, list[int]], datetime]:
+def _running(schedules: Sequence[Schedule], now: datetime) -> tuple[dict[int, list[Running]], datetime]:
     """What runs, by schedule, and the time that is no earlier than the end of what ran before.
 
     The caller read the clock before it got the locks; a start may not be dated before an end it waited for.
     """
-    running: dict[int, list[int]] = defaultdict(list)
+    running: dict[int, list[Running]] = defaultdict(list)
     own = {schedule.pk for schedule in schedules}
-    for pk, schedule_id, finished_at in Execution.objects.around(list(own), now=now):
-        if finished_at is None:
-            running[schedule_id].append(pk)
-        elif schedule_id in own:
-            now = max(now, finished_at)
+    for execution in Execution.objects.around(list(own), now=now):
+        if execution.finished_at is None:
+            running[execution.schedule_id].append(
+                Running(execution.id, execution.source, execution.is_cancelling)
+            )
+        elif execution.schedule_id in own:
+            now = max(now, execution.finished_at)
     return running, now
 
 
 def _decide(
-    schedules: Sequence[Schedule], due: Sequence[Occurrence], running: dict[int, list[int]], now: datetime
+    schedules: Sequence[Schedule],
+    waiting: Sequence[Waiting],
+    running: dict[int, list[Running]],
+    now: datetime,
 ) -> list[Fate]:
+    """What to start, keep, skip and miss; whatever has to make way for it is told so at once."""
     pending: dict[int, list[Pending]] = defaultdict(list)
     policies = {schedule.pk: schedule.overlap for schedule in schedules}
-    for o in due:
+    for o in waiting:
         policy = o.overlap or policies[o.schedule_id]
-        pending[o.schedule_id].append(Pending(o.pk, o.source, policy, o.nominal_at, o.due_at or now))
-    return [
-        fate
-        for schedule in schedules
-        for fate in decide(
+        kept = o.kept_at is not None
+        pending[o.schedule_id].append(Pending(o.id, o.source, policy, o.nominal_at, o.planned_at, kept))
+    fates: list[Fate] = []
+    for schedule in schedules:
+        decision = decide(
             pending[schedule.pk],
             running[schedule.pk],
             catch_up_seconds=schedule.catch_up_seconds,
+            remaining=schedule.remaining,
             now=now,
         )
-    ]
+        _make_way(schedule, decision, now)
+        fates += decision.fates
+    return fates
+
+
+def _make_way(schedule: Schedule, decision: Decision, now: datetime) -> None:
+    by, why = Initiator.schedule(schedule), "Its schedule starts a newer run, as its overlap policy says."
+    for execution in Execution.objects.filter(pk__in=decision.terminate).order_by("pk"):
+        execution.terminate(initiator=by, now=now, reason=why)
+    for execution in Execution.objects.filter(pk__in=decision.cancel).order_by("pk"):
+        execution.cancel(initiator=by, now=now, reason=why)
 
 
 def _plan(
-    occurrences: Sequence[Occurrence], schedules: Sequence[Schedule]
+    occurrences: Sequence[Waiting], schedules: Sequence[Schedule]
 ) -> tuple[list[Start], dict[int, str]]:
     """What can be started, and why the rest cannot. Errors in one definition stay with its schedule."""
     by_pk = {schedule.pk: schedule for schedule in schedules}
@@ -213,48 +295,40 @@ def _plan(
     for occurrence in occurrences:
         schedule = by_pk[occurrence.schedule_id]
         if not steps[schedule.pk]:
-            impossible[occurrence.pk] = "the schedule has no steps"
+            impossible[occurrence.id] = "the schedule has no steps"
             continue
         try:
             starts.append(Start.of(schedule, occurrence, steps[schedule.pk]))
         except Exception as error:
             logger.error("schedule %s cannot be started: %s", schedule, error)
-            impossible[occurrence.pk] = f"cannot be started: {error}"[:200]
+            impossible[occurrence.id] = f"cannot be started: {error}"[:200]
     return starts, impossible
 
 
-def _row(
-    fate: Fate, started: dict[int, int], impossible: dict[int, str], now: datetime
-) -> tuple[int, str, str, int | None, datetime]:
-    """(id, status, reason, blocked_by, settled_at)"""
+def _row(fate: Fate, started: dict[int, int], impossible: dict[int, str]) -> tuple[int, str, str, int | None]:
+    """(id, status, reason, blocked_by)"""
     if fate.id in impossible:
-        return fate.id, Occurrence.Status.SKIPPED, impossible[fate.id], None, now
+        return fate.id, Occurrence.Status.SKIPPED, impossible[fate.id], None
     if fate.verdict == "start":
-        return fate.id, Occurrence.Status.STARTED, "", None, now
+        return fate.id, Occurrence.Status.STARTED, "", None
     if fate.verdict == "miss":
-        return fate.id, Occurrence.Status.MISSED, "later than the catch-up window", None, now
+        return fate.id, Occurrence.Status.MISSED, fate.reason, None
     blocked_by = fate.blocked_by or started.get(fate.behind or 0)
-    return fate.id, Occurrence.Status.SKIPPED, "overlap", blocked_by, now
+    return fate.id, Occurrence.Status.SKIPPED, fate.reason, blocked_by
 
 
-def _count(schedules: Sequence[Schedule], settled: Sequence[Occurrence], now: datetime) -> None:
+def _count(schedules: Sequence[Schedule], settled: Sequence[tuple[Waiting, str, str]], now: datetime) -> None:
     by_pk = {schedule.pk: schedule for schedule in schedules}
-    for occurrence in settled:
-        schedule, status = by_pk[occurrence.schedule_id], occurrence.status
-        schedule.started_count += status == Occurrence.Status.STARTED
-        schedule.skipped_count += status == Occurrence.Status.SKIPPED
-        schedule.missed_count += status == Occurrence.Status.MISSED
-        if status == Occurrence.Status.STARTED:
-            schedule.last_run_at = now
-    changed = {occurrence.schedule_id for occurrence in settled if occurrence.settled_at == now}
+    counts = Counter(
+        (occurrence.schedule_id, occurrence.source, status, reason) for occurrence, status, reason in settled
+    )
+    for (pk, source, status, reason), count in counts.items():
+        by_pk[pk].count_settled(status, count, source=source, reason=reason, now=now)
+    changed = {pk for pk, *_ in counts}
     update_each(
         Schedule,
-        ("started_count", "skipped_count", "missed_count", "last_run_at"),
-        [
-            (s.pk, s.started_count, s.skipped_count, s.missed_count, s.last_run_at)
-            for s in schedules
-            if s.pk in changed
-        ],
+        SETTLED,
+        [[s.pk, *(getattr(s, name) for name in SETTLED)] for s in schedules if s.pk in changed],
     )
 
 
@@ -262,10 +336,8 @@ def _give_up(pk: int, error: Exception, now: datetime) -> None:
     """A schedule whose start the database refuses: its due occurrences say so, and the others go on."""
     reason = f"could not be started: {error}".replace("\x00", "")[:200]
     with transaction.atomic():
-        Schedule.objects.lock().filter(pk=pk).first()
-        skipped = (
-            Occurrence.objects.due(now)
-            .filter(schedule=pk)
-            .settle(Occurrence.Status.SKIPPED, reason=reason, now=now)
-        )
-        Schedule.objects.filter(pk=pk).update(skipped_count=F("skipped_count") + skipped)
+        schedule = Schedule.objects.lock().get(pk=pk)
+        due = Occurrence.objects.due(now).filter(schedule=pk)
+        skipped = due.settle(Occurrence.Status.SKIPPED, reason=reason, now=now)
+        schedule.count_settled("skipped", skipped, source="", reason=reason, now=now)
+        schedule.save(update_fields=SETTLED)

@@ -348,7 +348,9 @@ class PythonChild(Child):
         self._forget_output()
         ctx.started()
         with suppress(ConnectionError):
-            self._channel.send({"work": vars(ctx.work) | {"config": ctx.config}})
+            self._channel.send(
+                {"work": vars(ctx.work) | {"config": ctx.config, "last_result": ctx.last_result}}
+            )
         with ctx.on_interrupt(lambda: self._interrupt(ctx)):
             while self._outcome is None and self.returncode is None:
                 self._pump(ctx, None)

@@ -5,20 +5,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import Min, QuerySet
+from django.db.models import QuerySet
 
 from activities import clock
-from activities.statements import AWAY, fetch
+from activities.statements import AWAY, fetch, instant
 from activities.wake import Watch
-from schedules.generator import end_snoozes, fill, generate
-from schedules.models import Occurrence, Schedule
+from schedules.generator import backfill, end_snoozes, fill, generate
+from schedules.models import Backfill, Occurrence, Schedule
 
 from . import lifeline, recovery
 from .invoker import invoke
@@ -29,10 +29,23 @@ logger = logging.getLogger(__name__)
 
 LIFELINE_SECONDS = 1.0
 PROBE_SECONDS = 0.05
+TIMEOUTS_PER_TICK = 100
 _SOME_TIME = datetime(1, 1, 2, tzinfo=UTC)
 
 
-SETTLING: tuple[Callable[[datetime], object], ...] = (fill, generate, end_snoozes, invoke)
+def time_out(now: datetime) -> None:
+    for execution in Execution.objects.overtime(now).order_by("timeout_at")[:TIMEOUTS_PER_TICK]:
+        execution.time_out(now=now)
+
+
+SETTLING: tuple[Callable[[datetime], object], ...] = (
+    fill,
+    generate,
+    backfill,
+    end_snoozes,
+    time_out,
+    invoke,
+)
 RECOVERING: tuple[Callable[[datetime], object], ...] = (
     recovery.bury_proven_dead,
     recovery.bury_expired,
@@ -53,40 +66,59 @@ def tick(now: datetime, *, recovering: bool = True) -> None:
 
 def is_due(now: datetime) -> bool:
     """One statement of a few index probes: is there anything for a tick to do?"""
-    sql, params = _probe(connection.vendor)
+    return bool(_ask(_probe, now)[0])
+
+
+def next_due(now: datetime) -> datetime | None:
+    """When the next thing becomes due; what is due already but held by somebody else does not count."""
+    return min((instant(at) for at in _ask(_outlook, now) if at is not None), default=None)
+
+
+def _ask(question: Callable[[str], tuple[str, list[Any]]], now: datetime) -> tuple[Any, ...]:
+    sql, params = question(connection.vendor)
     at = connection.ops.adapt_datetimefield_value(now)
-    return bool(fetch(sql, [at if param == _SOME_TIME else param for param in params])[0][0])
+    return fetch(sql, [at if param == _SOME_TIME else param for param in params])[0]
 
 
 @cache
 def _probe(vendor: str) -> tuple[str, list[Any]]:
-    """Put together once: writing these five queries takes longer than answering them."""
+    """Put together once: writing these queries takes longer than answering them."""
     probes = (
         Schedule.objects.due(_SOME_TIME),
         Occurrence.objects.due(_SOME_TIME),
         Execution.objects.unaccounted(),
         Schedule.objects.open().unfilled(),
         Schedule.objects.snoozed_until(_SOME_TIME),
+        Backfill.objects.due(_SOME_TIME),
+        Execution.objects.overtime(_SOME_TIME),
     )
-    compiled = [rows.values("pk").query.sql_with_params() for rows in probes]
+    compiled = [_compiled(rows.values("pk")) for rows in probes]
+    return f"SELECT {' OR '.join(f'EXISTS ({sql})' for sql, _ in compiled)}", _params(compiled)
+
+
+@cache
+def _outlook(vendor: str) -> tuple[str, list[Any]]:
+    times: tuple[tuple[QuerySet[Any], str], ...] = (
+        (Schedule.objects.all(), "next_run_at"),
+        (Occurrence.objects.pending(), "due_at"),
+        (Schedule.objects.all(), "paused_until"),
+        (Backfill.objects.open(), "slice_at"),
+        (Execution.objects.in_progress().filter(cancel_requested_at=None), "timeout_at"),
+    )
+    compiled = [
+        _compiled(rows.filter(**{f"{field}__gt": _SOME_TIME}).order_by(field).values(field)[:1])
+        for rows, field in times
+    ]
+    return f"SELECT {', '.join(f'({sql})' for sql, _ in compiled)}", _params(compiled)
+
+
+def _compiled(rows: QuerySet[Any, Any]) -> tuple[str, tuple[Any, ...]]:
+    return rows.query.sql_with_params()
+
+
+def _params(compiled: Sequence[tuple[str, Sequence[Any]]]) -> list[Any]:
     stored = connection.ops.adapt_datetimefield_value(_SOME_TIME)
-    params = [_SOME_TIME if param == stored else param for _, own in compiled for param in own]
-    return f"SELECT {' OR '.join(f'EXISTS ({sql})' for sql, _ in compiled)}", params
-
-
-def next_due(now: datetime) -> datetime | None:
-    """When the next thing becomes due; what is due already but held by somebody else does not count."""
-    times = (
-        _earliest(Schedule.objects.all(), "next_run_at", now),
-        _earliest(Occurrence.objects.pending(), "due_at", now),
-        _earliest(Schedule.objects.all(), "paused_until", now),
-    )
-    return min((at for at in times if at is not None), default=None)
-
-
-def _earliest(rows: QuerySet[Schedule] | QuerySet[Occurrence], field: str, now: datetime) -> datetime | None:
-    earliest: datetime | None = rows.filter(**{f"{field}__gt": now}).aggregate(at=Min(field))["at"]
-    return earliest
+    return [_SOME_TIME if param == stored else param for _, own in compiled for param in own]
 
 
 class SchedulerLoop:

@@ -26,6 +26,15 @@ JIM_KILL_SECONDS = environment.seconds("JIM_KILL_SECONDS", 1, least=0)
 JIM_OUTPUT_BYTES = environment.whole("JIM_OUTPUT_BYTES", 1_048_576, least=1, most=1_073_741_824)
 JIM_OUTPUT_LINES = environment.whole("JIM_OUTPUT_LINES", 10_000, least=1, most=10_000_000)
 
+# How many occurrences of one schedule may wait; then the oldest automatic ones are dropped.
+JIM_BUFFER_LIMIT = environment.whole("JIM_BUFFER_LIMIT", 1_000, least=2, most=4_000)
+# How close together the times of a schedule may be.
+JIM_MINIMUM_INTERVAL_SECONDS = environment.whole("JIM_MINIMUM_INTERVAL_SECONDS", 1, least=1, most=86_400)
+# How many times a backfill adds at once.
+JIM_BACKFILL_SLICE = environment.whole("JIM_BACKFILL_SLICE", 100, least=1, most=1_000)
+# How long after its time a schedule without an occurrence is shown as overdue.
+JIM_OVERDUE_SECONDS = environment.seconds("JIM_OVERDUE_SECONDS", 60, least=1)
+
 # The only folders that "executable" and "powershell" steps may start programs and scripts from.
 JIM_EXECUTABLE_FOLDERS = environment.folders(
     "JIM_EXECUTABLE_FOLDERS", [BASE_DIR / "scripts", JIM_DATA_DIR / "scripts"]

@@ -100,7 +100,7 @@ class ScheduleForm(OneComplaint, ScheduleModelForm):
 
     @property
     def definition(self) -> dict[str, Any]:
-        return {name: self.cleaned_data[name] for name in Schedule.DEFINITION}
+        return {name: self.cleaned_data[name] for name in Schedule.EDITABLE if name in self.cleaned_data}
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or self.cleaned_data

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import logging
+import time
 from datetime import datetime
 
+from django.conf import settings
 from django.db import DatabaseError, transaction
 from django.db.models import Count
 
 from activities.models import Initiator
 from activities.statements import AWAY, update_each
+from activities.wake import wake
 
-from .models import BUFFER_LIMIT, Occurrence, Schedule, ScheduleQuerySet
+from .models import Backfill, Occurrence, Schedule, ScheduleQuerySet
+from .models.occurrence import Automatic
 
+MOVED = (
+    "processed_until",
+    "next_run_at",
+    "spec_error",
+    "skips",
+    "skipped_count",
+    "skipped_reasons",
+    "dropped_count",
+)
 SCHEDULES_PER_PASS = 500
 OCCURRENCES_PER_PASS = 5_000
+BACKFILLS_PER_PASS = 100
+BACKFILL_SECONDS = 0.25
 logger = logging.getLogger(__name__)
 
 
@@ -41,6 +56,34 @@ def generate(now: datetime) -> None:
     while Schedule.objects.due(now).exists():
         if not _generate_some(now, SCHEDULES_PER_PASS):
             return
+
+
+def backfill(now: datetime) -> None:
+    """A slice of each open backfill that has room; what is due now waits a moment for them at most."""
+    due = Backfill.objects.due(now)
+    rows = list(due.order_by("slice_at", "pk").only("pk", "schedule")[:BACKFILLS_PER_PASS])
+    enough = time.monotonic() + BACKFILL_SECONDS
+    for row in rows:
+        try:
+            _generate_or_cancel(row, now)
+        except AWAY:
+            raise
+        except Exception:
+            logger.exception("backfill %s can neither go on nor be cancelled", row.pk)
+        if time.monotonic() > enough:
+            break
+    if rows and due.exists():
+        wake("jim_schedules")
+
+
+def _generate_or_cancel(row: Backfill, now: datetime) -> None:
+    try:
+        row.generate(now)
+    except AWAY:
+        raise
+    except Exception as error:
+        logger.error("backfill %s cannot go on: %s", row.pk, error)
+        row.cancel(initiator=Initiator.system("backfill"), now=now, reason=f"It cannot go on: {error}")
 
 
 def end_snoozes(now: datetime) -> None:
@@ -82,7 +125,7 @@ def _generate_one(pk: int, now: datetime) -> int:
 
 def _generate_batch(due: ScheduleQuerySet, size: int, now: datetime) -> int:
     schedules = list(due.lock(skip_locked=True)[:size])
-    occurrences: list[Occurrence] = []
+    occurrences: list[Automatic] = []
     for done, schedule in enumerate(schedules):
         if len(occurrences) > OCCURRENCES_PER_PASS:
             schedules = schedules[:done]
@@ -92,22 +135,16 @@ def _generate_batch(due: ScheduleQuerySet, size: int, now: datetime) -> int:
         except Exception as error:
             schedule.mark_broken(error)
             logger.error("schedule %s has a broken spec: %s", schedule, error)
-    Occurrence.objects.bulk_create(occurrences, ignore_conflicts=True)
-    update_each(
-        Schedule,
-        ("processed_until", "next_run_at", "spec_error"),
-        [(s.pk, s.processed_until, s.next_run_at, s.spec_error) for s in schedules],
-    )
+    Occurrence.objects.add(occurrences, now=now)
     _drop_oldest(schedules, now)
+    update_each(Schedule, MOVED, [[s.pk, *(getattr(s, name) for name in MOVED)] for s in schedules])
     return len(schedules)
 
 
 def _drop_oldest(schedules: list[Schedule], now: datetime) -> None:
-    """A full buffer drops its oldest automatic occurrences: their times are long past and many more wait."""
-    pending = Occurrence.objects.pending().automatic().filter(schedule__in=schedules)
-    full = pending.values("schedule").annotate(size=Count("pk")).filter(size__gt=BUFFER_LIMIT)
-    for schedule_id in full.values_list("schedule", flat=True):
-        newest_first = pending.filter(schedule=schedule_id).order_by("-nominal_at")
-        oldest_kept = newest_first.values_list("nominal_at", flat=True)[BUFFER_LIMIT - 1]
-        too_old = pending.filter(schedule=schedule_id, nominal_at__lt=oldest_kept)
-        too_old.settle(Occurrence.Status.DROPPED, reason="buffer full", now=now)
+    pending = Occurrence.objects.pending().filter(schedule__in=schedules)
+    full = pending.values("schedule").annotate(size=Count("pk")).filter(size__gt=settings.JIM_BUFFER_LIMIT)
+    crowded = set(full.values_list("schedule", flat=True))
+    for schedule in schedules:
+        if schedule.pk in crowded:
+            schedule.drop_oldest(now)

@@ -2,63 +2,198 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
 ON_TIME_SECONDS = 10
+BACKFILLS_AT_ONCE = 10
 SOURCE_ORDER = {"manual": 0, "event": 1, "auto": 2, "backfill": 3}
+# Whoever asks by hand gets an answer of their own.
+REPLACEABLE = ("event", "auto", "backfill")
+MISSED = "later than the catch-up window"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Pending:
+    """`is_kept`: it waited for an execution before, or its catch-up window was measured at a resume."""
+
     id: int
     source: str
     policy: str
     nominal_at: datetime
-    due_at: datetime
+    planned_at: datetime
+    is_kept: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Running:
+    id: int
+    source: str
+    is_cancelling: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Fate:
     """`blocked_by` is a running execution; `behind` is an occurrence that starts in the same pass."""
 
     id: int
-    verdict: Literal["start", "skip", "miss"]
+    verdict: Literal["start", "keep", "skip", "miss"]
+    reason: str = ""
     blocked_by: int | None = None
     behind: int | None = None
 
 
+@dataclass
+class Decision:
+    """The fates, and the running executions that have to make way."""
+
+    fates: list[Fate] = field(default_factory=list)
+    cancel: tuple[int, ...] = ()
+    terminate: tuple[int, ...] = ()
+
+
 def decide(
-    pending: Sequence[Pending],
-    running: Sequence[int],
+    pending: Iterable[Pending],
+    running: Sequence[Running],
     *,
     catch_up_seconds: int | None,
     now: datetime,
-) -> list[Fate]:
-    """The fate of each due occurrence; those not named stay pending."""
-    fates: list[Fate] = []
-    blocked_by = running[0] if running else None
-    behind: int | None = None
+    remaining: int | None = None,
+) -> Decision:
+    """The fate of each occurrence whose time has come."""
+    missed_before = latest_missed(catch_up_seconds, now)
+    room = _Room(list(running), remaining)
+    timely: list[Pending] = []
     for occurrence in sorted(pending, key=_order):
-        if occurrence.due_at > now:
-            continue
-        if _too_late(occurrence, catch_up_seconds, now):
-            fates.append(Fate(occurrence.id, "miss"))
-        elif occurrence.policy == "skip" and (blocked_by is not None or behind is not None):
-            fates.append(Fate(occurrence.id, "skip", blocked_by=blocked_by, behind=behind))
+        if _is_missed(occurrence, missed_before):
+            room.tell(occurrence, "miss", MISSED)
         else:
-            fates.append(Fate(occurrence.id, "start"))
-            behind = occurrence.id
-    return fates
+            timely.append(occurrence)
+    newest = {(occurrence.source, occurrence.policy): occurrence.id for occurrence in timely}
+    for occurrence in timely:
+        room.place(occurrence, is_newest=newest[occurrence.source, occurrence.policy] == occurrence.id)
+    return room.decision
+
+
+def latest_missed(catch_up_seconds: int | None, now: datetime) -> datetime | None:
+    """Automatic occurrences planned before this have missed their window; None: none ever does."""
+    if catch_up_seconds is None:
+        return None
+    return now - timedelta(seconds=max(catch_up_seconds, ON_TIME_SECONDS))
+
+
+class _Room:
+    """What runs and what has been decided so far."""
+
+    def __init__(self, running: list[Running], remaining: int | None) -> None:
+        self.running = running
+        self.remaining = remaining
+        self.started: list[Pending] = []
+        self.kept: dict[str, int] = {}
+        self.decision = Decision()
+
+    def place(self, occurrence: Pending, *, is_newest: bool) -> None:
+        if occurrence.source == "auto" and self.remaining == 0:
+            self.tell(occurrence, "skip", "no runs left")
+            return
+        match self._policy(occurrence):
+            case "allow_all":
+                self._start_or_keep(occurrence, is_full=self._backfills_are_full(occurrence))
+            case "buffer_all":
+                self._start_or_keep(occurrence, is_full=self._is_occupied)
+            case "buffer_one":
+                self._start_or_replace(occurrence)
+            case "cancel_other":
+                self._make_way(occurrence, is_newest=is_newest, at_once=False)
+            case "terminate_other":
+                self._make_way(occurrence, is_newest=is_newest, at_once=True)
+            case _:
+                self._start_or_skip(occurrence)
+
+    def tell(
+        self, occurrence: Pending, verdict: Literal["start", "keep", "skip", "miss"], reason: str
+    ) -> None:
+        blocked_by = self.running[0].id if self.running and verdict in ("keep", "skip") else None
+        behind = self.started[0].id if self.started and verdict in ("keep", "skip") else None
+        if reason == "no runs left":
+            blocked_by = behind = None
+        self.decision.fates.append(
+            Fate(occurrence.id, verdict, reason, blocked_by, None if blocked_by else behind)
+        )
+
+    @property
+    def _is_occupied(self) -> bool:
+        return bool(self.running or self.started)
+
+    def _policy(self, occurrence: Pending) -> str:
+        """A backfill never costs a live time: that waits for the execution in its way, and goes next."""
+        others: list[Running | Pending] = [*self.running, *self.started]
+        if occurrence.policy == "skip" and occurrence.source == "auto" and others:
+            return "buffer_one" if all(other.source == "backfill" for other in others) else "skip"
+        return occurrence.policy
+
+    def _backfills_are_full(self, occurrence: Pending) -> bool:
+        sources = [*(run.source for run in self.running), *(start.source for start in self.started)]
+        at_once = sources.count("backfill")
+        return occurrence.source == "backfill" and at_once >= BACKFILLS_AT_ONCE
+
+    def _start_or_keep(self, occurrence: Pending, *, is_full: bool) -> None:
+        if is_full:
+            self.tell(occurrence, "keep", "overlap")
+        else:
+            self._start(occurrence)
+
+    def _start_or_skip(self, occurrence: Pending) -> None:
+        if self._is_occupied:
+            self.tell(occurrence, "skip", "overlap")
+        else:
+            self._start(occurrence)
+
+    def _start_or_replace(self, occurrence: Pending) -> None:
+        """The latest of its source waits, and takes the place of the one that waited."""
+        if not self._is_occupied:
+            self._start(occurrence)
+            return
+        if occurrence.source in REPLACEABLE:
+            self._supersede(occurrence.source)
+            self.kept[occurrence.source] = len(self.decision.fates)
+        self.tell(occurrence, "keep", "overlap")
+
+    def _supersede(self, source: str) -> None:
+        place = self.kept.pop(source, None)
+        if place is not None:
+            before = self.decision.fates[place]
+            self.decision.fates[place] = Fate(
+                before.id, "skip", "superseded", before.blocked_by, before.behind
+            )
+
+    def _make_way(self, occurrence: Pending, *, is_newest: bool, at_once: bool) -> None:
+        if not is_newest and occurrence.source in REPLACEABLE:
+            self.tell(occurrence, "skip", "superseded")
+        elif at_once:
+            self.decision.terminate += tuple(other.id for other in self.running)
+            self.decision.cancel, self.running = (), []
+            self._start_or_keep(occurrence, is_full=bool(self.started))
+        else:
+            known = self.decision.cancel
+            asked = (other.id for other in self.running if not other.is_cancelling and other.id not in known)
+            self.decision.cancel += tuple(asked)
+            self._start_or_keep(occurrence, is_full=self._is_occupied)
+
+    def _start(self, occurrence: Pending) -> None:
+        self.tell(occurrence, "start", "")
+        self.started.append(occurrence)
+        if occurrence.source == "auto" and self.remaining is not None:
+            self.remaining -= 1
 
 
 def _order(occurrence: Pending) -> tuple[int, datetime, int]:
     return SOURCE_ORDER[occurrence.source], occurrence.nominal_at, occurrence.id
 
 
-def _too_late(occurrence: Pending, catch_up_seconds: int | None, now: datetime) -> bool:
-    if occurrence.source != "auto" or catch_up_seconds is None:
+def _is_missed(occurrence: Pending, missed_before: datetime | None) -> bool:
+    if missed_before is None or occurrence.source != "auto" or occurrence.is_kept:
         return False
-    return now - occurrence.due_at > timedelta(seconds=max(catch_up_seconds, ON_TIME_SECONDS))
+    return occurrence.planned_at < missed_before

@@ -21,6 +21,7 @@ VALUES = (
     "attempt",
     "idempotency_key",
 )
+LAST_RESULT = "last_result"
 LITERAL = "a {{ that is no placeholder is written {{{{"
 
 _QUOTED = r""""(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'"""
@@ -49,7 +50,7 @@ class Filled(str):
 class Reference:
     """What one placeholder stands for; `text` is the same however it was spaced and quoted."""
 
-    kind: Literal["step", "secret", "value"]
+    kind: Literal["step", "secret", "last", "value"]
     name: str
     path: tuple[str, ...]
     text: str
@@ -147,8 +148,11 @@ def reference(body: str) -> Reference:
             if len(parts) != 1:
                 raise PlaceholderError(f"“{_path(root, *parts)}” must be secrets. and the name of one secret")
             return Reference("secret", _name(parts[0]), (), _path(root, _name(parts[0])))
+        case "last_result":
+            return Reference("last", root, tuple(parts), _path(root, *parts))
         case _ if root not in VALUES:
-            raise PlaceholderError(f"there is no value “{root}”; {hint(root, ('steps', 'secrets', *VALUES))}")
+            known = ("steps", "secrets", LAST_RESULT, *VALUES)
+            raise PlaceholderError(f"there is no value “{root}”; {hint(root, known)}")
         case _ if parts:
             raise PlaceholderError(f"“{_path(root, *parts)}”: nothing can follow {root}")
     return Reference("value", root, (), root)

@@ -6,8 +6,8 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, ClassVar
+from datetime import datetime, timedelta
+from typing import Any, ClassVar, NamedTuple
 
 from django.db import connection, models, transaction
 from django.db.models import Exists, OuterRef, Q
@@ -18,7 +18,9 @@ from activities.wake import wake
 from execution import failure
 from execution.binding import note
 from schedules.models import Occurrence, Schedule, Step
+from schedules.models.occurrence import Waiting
 from schedules.registry import step_types
+from schedules.wording import duration
 
 from .planned import Planned, add
 
@@ -35,6 +37,7 @@ HELD = (
     "current_index",
     "cancel_requested_at",
     "cancel_reason",
+    "is_timed_out",
     "error",
     "started_at",
 )
@@ -60,11 +63,11 @@ class Start:
     """What the invoker decided to start, with its plan: steps are never read again."""
 
     schedule: Schedule
-    occurrence: Occurrence
+    occurrence: Waiting
     lines: list[dict[str, Any]]
 
     @classmethod
-    def of(cls, schedule: Schedule, occurrence: Occurrence, steps: Sequence[Step]) -> Start:
+    def of(cls, schedule: Schedule, occurrence: Waiting, steps: Sequence[Step]) -> Start:
         lines = [_plan_line(step, line, schedule, occurrence) for line, step in enumerate(steps)]
         return cls(schedule, occurrence, lines)
 
@@ -76,17 +79,36 @@ class Start:
         "initiator_id",
         "initiator_name",
     )
-    EXECUTION: ClassVar = ("schedule", "schedule_name", "occurrence", "plan", "current_index")
+    EXECUTION: ClassVar = (
+        "schedule",
+        "schedule_name",
+        "occurrence",
+        "source",
+        "plan",
+        "current_index",
+        "timeout_at",
+        "deadline_at",
+        "last_result",
+    )
 
     @property
     def root(self) -> tuple[Any, ...]:
         schedule, by = self.schedule, self.occurrence.initiator
         return "schedule", str(schedule.pk), schedule.name, by.type, by.id, by.name
 
-    @property
-    def execution(self) -> tuple[Any, ...]:
-        schedule, plan = self.schedule, {"steps": self.lines}
-        return schedule.pk, schedule.name, self.occurrence.pk, plan, self.lines[0]["index"]
+    def execution(self, now: datetime) -> tuple[Any, ...]:
+        schedule, occurrence = self.schedule, self.occurrence
+        return (
+            schedule.pk,
+            schedule.name,
+            occurrence.id,
+            occurrence.source,
+            {"steps": self.lines},
+            self.lines[0]["index"],
+            _later(now, schedule.timeout_seconds),
+            _later(now, schedule.deadline_seconds),
+            schedule.last_result,
+        )
 
     def planned(self, execution_id: int, root_id: int) -> Iterator[Planned]:
         """All its tasks: the first group queued, the rest waiting for the group before."""
@@ -94,6 +116,29 @@ class Start:
         for line in self.lines:
             status = "queued" if line["index"] == first else "waiting"
             yield Planned(line, self.occurrence.initiator, status, execution_id, root_id)
+
+
+class Accounted(NamedTuple):
+    """An execution that ended, with the results of its last steps."""
+
+    schedule_id: int
+    status: str
+    error: str
+    results: dict[str, Any]
+
+    @property
+    def result(self) -> Any:
+        """That of its last step; where several are last, theirs by name."""
+        found = list(self.results.values())
+        return found[0] if len(found) == 1 else self.results or None
+
+
+class Around(NamedTuple):
+    id: int
+    schedule_id: int
+    source: str
+    is_cancelling: bool
+    finished_at: datetime | None
 
 
 class ExecutionQuerySet(models.QuerySet["Execution"]):
@@ -121,7 +166,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         locking = "FOR NO KEY UPDATE" if connection.vendor == "postgresql" else ""
         sql = f"SELECT {', '.join(HELD)} FROM execution_execution WHERE {theirs} ORDER BY id {locking}"
         return [
-            Execution.from_db(self.db, HELD, (*row[:4], _plan(row[4]), *row[5:9], instant(row[9])))
+            Execution.from_db(self.db, HELD, (*row[:4], _plan(row[4]), *row[5:10], instant(row[10])))
             for row in fetch(sql, params)
         ]
 
@@ -136,7 +181,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
             )
         for start in starts:
             note(start.lines, schedule=start.schedule, now=now)
-        rows = [(*start.execution, root) for start, root in zip(starts, roots, strict=True)]
+        rows = [(*start.execution(now), root) for start, root in zip(starts, roots, strict=True)]
         same = Execution.UNENDED | {"started_at": now}
         with planned_once():
             inserted = insert_each(
@@ -149,7 +194,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
             for task in start.planned(by_root[root], root)
         ]
         add(planned, now=now)
-        return {start.occurrence.pk: by_root[root] for start, root in zip(starts, roots, strict=True)}
+        return {start.occurrence.id: by_root[root] for start, root in zip(starts, roots, strict=True)}
 
     def advance(self, executions: Iterable[Execution], *, now: datetime) -> list[Execution]:
         """Moves on those of these locked executions whose group is done; returns the ones that ended."""
@@ -169,28 +214,48 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         self._end(ending, now=now)
         return ending
 
-    def account(self, schedule_ids: Sequence[int], *, now: datetime) -> list[tuple[int, str]]:
-        """(schedule, status) of what has ended since the last time, in the order of its ends; once each."""
-        theirs, params = among("schedule_id", schedule_ids)
-        ended = fetch(
-            "SELECT id, schedule_id, status FROM execution_execution WHERE accounted_at IS NULL "
-            f"AND NOT (status = 'in_progress') AND {theirs} ORDER BY finished_at, id",
+    def overtime(self, now: datetime) -> ExecutionQuerySet:
+        """Those that have taken longer than their schedule allows, and were not asked to stop yet."""
+        return self.in_progress().filter(timeout_at__lte=now, cancel_requested_at=None)
+
+    def late(self, now: datetime) -> ExecutionQuerySet:
+        """Still running after their deadline."""
+        return self.in_progress().filter(deadline_at__lt=now)
+
+    def account(self, schedule_ids: Sequence[int], *, now: datetime) -> list[Accounted]:
+        """What has ended since the last time, in the order of its ends; once each."""
+        theirs, params = among("e.schedule_id", schedule_ids)
+        rows = fetch(
+            "SELECT e.id, e.schedule_id, e.status, e.error, a.target_name, a.result "
+            "FROM execution_execution e LEFT JOIN activities_activity a ON a.parent_id = e.activity_id "
+            "AND a.step_index = e.current_index AND a.result IS NOT NULL AND e.status = 'completed' "
+            "AND a.status IN ('complete', 'complete_with_warning') "
+            f"WHERE e.accounted_at IS NULL AND NOT (e.status = 'in_progress') AND {theirs} "
+            "ORDER BY e.finished_at, e.id, a.line",
             params,
         )
-        self.filter(pk__in=[pk for pk, *_ in ended], accounted_at=None).update(accounted_at=now)
-        return [(schedule_id, status) for _, schedule_id, status in ended]
+        ended: dict[int, Accounted] = {}
+        for pk, schedule_id, status, error, step, result in rows:
+            accounted = ended.setdefault(pk, Accounted(schedule_id, status, error, {}))
+            if step is not None:
+                accounted.results[step] = _plan(result) if isinstance(result, str) else result
+        self.filter(pk__in=list(ended), accounted_at=None).update(accounted_at=now)
+        return list(ended.values())
 
-    def around(self, schedule_ids: Sequence[int], *, now: datetime) -> list[tuple[int, int, datetime | None]]:
-        """(id, schedule, end) of what runs for these schedules, and of whatever has ended after `now`."""
+    def around(self, schedule_ids: Sequence[int], *, now: datetime) -> list[Around]:
+        """What runs for these schedules, and whatever has ended after `now`."""
         theirs, params = among("schedule_id", schedule_ids)
         rows = fetch(
-            "SELECT id, schedule_id, NULL FROM execution_execution "
+            "SELECT id, schedule_id, source, cancel_requested_at IS NOT NULL, NULL FROM execution_execution "
             f"WHERE status = 'in_progress' AND {theirs} UNION ALL "
-            "SELECT id, schedule_id, finished_at FROM execution_execution "
-            "WHERE finished_at IS NOT NULL AND finished_at > %s",
+            "SELECT id, schedule_id, source, false, finished_at FROM execution_execution "
+            "WHERE finished_at IS NOT NULL AND finished_at > %s ORDER BY 1",
             [*params, connection.ops.adapt_datetimefield_value(now)],
         )
-        return [(pk, schedule, instant(end) if end else None) for pk, schedule, end in rows]
+        return [
+            Around(pk, schedule, source, bool(is_cancelling), instant(end) if end else None)
+            for pk, schedule, source, is_cancelling, end in rows
+        ]
 
     def recover(self, *, now: datetime, limit: int = 100) -> int:
         """Advances stuck executions. No tasks is no proof of success: their activities are."""
@@ -331,7 +396,7 @@ class Execution(models.Model):
         Status.CANCELLED: Activity.Status.CANCELLED,
     }
 
-    UNENDED = {"status": Status.IN_PROGRESS, "cancel_reason": "", "error": ""}
+    UNENDED = {"status": Status.IN_PROGRESS, "cancel_reason": "", "is_timed_out": False, "error": ""}
 
     schedule = models.ForeignKey(
         Schedule, models.PROTECT, null=True, blank=True, related_name="executions", db_index=False
@@ -340,6 +405,7 @@ class Execution(models.Model):
     occurrence = models.OneToOneField(
         Occurrence, models.SET_NULL, null=True, blank=True, related_name="execution"
     )
+    source = models.CharField(max_length=8, choices=Occurrence.Source.choices, blank=True)
     activity = models.OneToOneField(Activity, models.PROTECT, related_name="execution")
     retry_of = models.ForeignKey("self", models.SET_NULL, null=True, blank=True, related_name="retries")
     status = models.CharField(max_length=12, choices=Status.choices, default=Status.IN_PROGRESS)
@@ -347,6 +413,10 @@ class Execution(models.Model):
     current_index = models.PositiveIntegerField(default=0)
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
     cancel_reason = models.CharField(max_length=1000, blank=True)
+    timeout_at = models.DateTimeField(null=True, blank=True)
+    is_timed_out = models.BooleanField(default=False)
+    deadline_at = models.DateTimeField(null=True, blank=True)
+    last_result = models.JSONField(null=True, blank=True, help_text="Of the schedule, when this started.")
     error = models.TextField(blank=True)
     started_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True, blank=True)
@@ -366,6 +436,16 @@ class Execution(models.Model):
             models.Index(
                 fields=["finished_at"], name="execution_finished", condition=Q(finished_at__isnull=False)
             ),
+            models.Index(
+                fields=["timeout_at"],
+                name="execution_timeout",
+                condition=Q(status="in_progress", timeout_at__isnull=False, cancel_requested_at=None),
+            ),
+            models.Index(
+                fields=["deadline_at"],
+                name="execution_deadline",
+                condition=Q(status="in_progress", deadline_at__isnull=False),
+            ),
         ]
 
     def __str__(self) -> str:
@@ -383,7 +463,23 @@ class Execution(models.Model):
     def group(self, index: int | None) -> list[dict[str, Any]]:
         return [step for step in self.plan["steps"] if step["index"] == index]
 
-    def cancel(self, *, initiator: Initiator, now: datetime, reason: str = "") -> bool:
+    def is_late(self, now: datetime) -> bool:
+        """It outlives, or has outlived, its deadline."""
+        return self.deadline_at is not None and self.deadline_at < (self.finished_at or now)
+
+    def time_out(self, *, now: datetime) -> bool:
+        """It is stopped like a cancelled one, and has failed."""
+        return self.cancel(
+            initiator=Initiator.system("timeout"), now=now, reason=self._timeout_words(), timed_out=True
+        )
+
+    def _timeout_words(self) -> str:
+        assert self.timeout_at is not None
+        return f"Timed out after {duration(round((self.timeout_at - self.started_at).total_seconds()))}."
+
+    def cancel(
+        self, *, initiator: Initiator, now: datetime, reason: str = "", timed_out: bool = False
+    ) -> bool:
         """Nothing more starts; what runs is asked to stop. False: it has ended already."""
         from .task import WorkerTask
 
@@ -394,7 +490,8 @@ class Execution(models.Model):
             if execution.cancel_requested_at is not None:
                 return True
             execution.cancel_requested_at, execution.cancel_reason = now, reason[:1000]
-            execution.save(update_fields=["cancel_requested_at", "cancel_reason"])
+            execution.is_timed_out = timed_out
+            execution.save(update_fields=["cancel_requested_at", "cancel_reason", "is_timed_out"])
             WorkerTask.objects.filter(execution=execution).cancel(now=now)
             Activity.objects.record("cancel", execution, initiator=initiator, now=now, message=reason)
             Execution.objects.advance([execution], now=now)
@@ -428,7 +525,8 @@ class Execution(models.Model):
     def _judge(self, last: dict[int | None, failure.Last], following: int | None) -> bool:
         """Sets where this execution goes from its finished group; True if it ends here."""
         if self.cancel_requested_at is not None:
-            self.status, self.error = self.Status.CANCELLED, self.cancel_reason
+            self.status = self.Status.FAILED if self.is_timed_out else self.Status.CANCELLED
+            self.error = self.cancel_reason
         elif reason := self._stopping_reason(last, following):
             self.status, self.error = self.Status.FAILED, reason
         elif following is None:
@@ -456,7 +554,11 @@ class Execution(models.Model):
         return Activity.Status.COMPLETE_WITH_WARNING if warned else self.ROOT_STATUS[self.Status(self.status)]
 
 
-def _plan_line(step: Step, line: int, schedule: Schedule, occurrence: Occurrence) -> dict[str, Any]:
+def _later(now: datetime, seconds: int | None) -> datetime | None:
+    return None if seconds is None else now + timedelta(seconds=seconds)
+
+
+def _plan_line(step: Step, line: int, schedule: Schedule, occurrence: Waiting) -> dict[str, Any]:
     kind = step_types.get(step.step_type)
     return step.as_json() | {
         "line": line,

@@ -65,6 +65,7 @@ class Work:
     refs: list[str] | None = None
     time_zone: str = "UTC"
     begun_at: str | None = None
+    last_result: Any = field(default=None, repr=False)
 
 
 class Sink(Protocol):
@@ -312,6 +313,8 @@ class Context:
         self.work = work
         self.config = work.config
         self.binding = binding
+        # Of the schedule's last execution that completed; None before there is one.
+        self.last_result = work.last_result if binding is None else binding.last_result
         self.mask = Mask.of(binding.secrets) if binding is not None and binding.secrets else None
         self.nursery: Nursery | None = None
         self.clock: Callable[[], datetime] = timezone.now

@@ -1,18 +1,24 @@
 from __future__ import annotations
 
-from .occurrence import Occurrence
-from .schedule import BUFFER_LIMIT, Conflict, Refused, Schedule, ScheduleQuerySet
+from .backfill import Backfill
+from .occurrence import Occurrence, Overlap
+from .refusals import Conflict, Refused
+from .schedule import Schedule, ScheduleQuerySet, Tag
 from .secret import Secret
+from .shared_calendar import SharedCalendar
 from .step import MAX_STEPS, Step
 
 __all__ = [
-    "BUFFER_LIMIT",
     "MAX_STEPS",
+    "Backfill",
     "Conflict",
     "Occurrence",
+    "Overlap",
     "Refused",
     "Schedule",
     "ScheduleQuerySet",
     "Secret",
+    "SharedCalendar",
     "Step",
+    "Tag",
 ]

@@ -1,26 +1,83 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
 
-from django.db import models
-from django.db.models import Q
+from django.db import connection, models
+from django.db.models import F, Q
 
 from activities.models import Initiator
-from activities.statements import update_each
+from activities.statements import among, fetch, insert_each, instant, update_each, write
 
 if TYPE_CHECKING:
+    from .backfill import Backfill
     from .schedule import Schedule
 
 
+MANY = 20
+
+
 class Overlap(models.TextChoices):
-    SKIP = "skip", "Skip: never two executions side by side"
+    SKIP = "skip", "Skip: while one runs, others are left out"
+    BUFFER_ONE = "buffer_one", "Buffer one: the latest waits until the running one has ended"
+    BUFFER_ALL = "buffer_all", "Buffer all: each waits for its turn"
+    CANCEL_OTHER = "cancel_other", "Cancel other: the running one is asked to stop, then the newest starts"
+    TERMINATE_OTHER = "terminate_other", "Terminate other: the running one is ended at once"
     ALLOW_ALL = "allow_all", "Allow all: start even while others run"
 
 
+class Waiting(NamedTuple):
+    """What the invoker has to know of an occurrence: there may be a thousand for each schedule."""
+
+    id: int
+    schedule_id: int
+    source: str
+    overlap: str
+    nominal_at: datetime
+    planned_at: datetime
+    kept_at: datetime | str | None
+    due_at: datetime | str | None
+    initiator_type: str
+    initiator_id: str
+    initiator_name: str
+
+    @property
+    def initiator(self) -> Initiator:
+        return Initiator(self.initiator_type, self.initiator_id, self.initiator_name)
+
+
+class Automatic(NamedTuple):
+    """One nominal time, before it is stored: a schedule that was down for long has thousands of them."""
+
+    schedule: int
+    key: str
+    nominal_at: datetime
+    planned_at: datetime
+    due_at: datetime | None
+    initiator_id: str
+    initiator_name: str
+    status: str = "pending"
+    reason: str = ""
+    settled_at: datetime | None = None
+
+    def skipped(self, reason: str, now: datetime) -> Automatic:
+        return self._replace(due_at=None, status=Occurrence.Status.SKIPPED, reason=reason, settled_at=now)
+
+
 class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
+    def add(self, occurrences: Sequence[Automatic], *, now: datetime) -> None:
+        """Those that are not there yet."""
+        same = {
+            "source": Occurrence.Source.AUTO,
+            "overlap": "",
+            "initiator_type": "schedule",
+            "created_at": now,
+        }
+        insert_each(Occurrence, Automatic._fields, occurrences, same=same, unless_known=True, returning="id")
+
     def pending(self) -> OccurrenceQuerySet:
         return self.filter(status=Occurrence.Status.PENDING)
 
@@ -28,29 +85,66 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
         return self.filter(source=Occurrence.Source.AUTO)
 
     def due(self, now: datetime) -> OccurrenceQuerySet:
-        """What the invoker may settle now: automatic ones of a paused schedule are never due."""
+        """What the invoker has to look at: not what waits for its paused schedule or a running execution."""
         return self.pending().filter(due_at__lte=now)
+
+    def held(self) -> OccurrenceQuerySet:
+        return self.pending().filter(due_at=None)
+
+    def hold(self) -> int:
+        """Their schedule is paused: nobody looks at them until it is resumed."""
+        return self.pending().automatic().update(due_at=None)
+
+    def release(self) -> int:
+        """The invoker looks at them again."""
+        return self.held().update(due_at=F("planned_at"))
 
     def settle(self, status: str, *, reason: str, now: datetime) -> int:
         return self.filter(status=Occurrence.Status.PENDING).update(
             status=status, reason=reason, settled_at=now
         )
 
-    def settle_each(
-        self,
-        fates: Sequence[tuple[int, str, str, int | None, datetime]],
-        *,
-        known: Mapping[int, Occurrence],
-    ) -> None:
-        """Each its own: (id, status, reason, blocked_by, settled_at); the known ones are told, too."""
-        settled = update_each(
-            Occurrence, ("status", "reason", "blocked_by", "settled_at"), fates, where="t.status = 'pending'"
+    def waiting(
+        self, schedule_ids: Sequence[int], *, paused: Sequence[int], now: datetime, limit: int
+    ) -> list[Waiting]:
+        """All whose time has come, also those that are kept; not the automatic ones of paused schedules."""
+        theirs, params = among("schedule_id", schedule_ids)
+        held, held_params = among("schedule_id", paused) if paused else ("1 = 0", [])
+        rows = fetch(
+            f"SELECT {', '.join(Waiting._fields)} FROM schedules_occurrence "
+            f"WHERE status = 'pending' AND planned_at <= %s AND {theirs} "
+            f"AND (source <> 'auto' OR NOT {held}) "
+            "ORDER BY schedule_id, source <> 'manual', planned_at LIMIT %s",
+            [connection.ops.adapt_datetimefield_value(now), *params, *held_params, limit],
         )
-        for pk, status, reason, blocked_by, settled_at in fates:
-            if pk in settled:
-                occurrence = known[pk]
-                occurrence.status, occurrence.reason = status, reason
-                occurrence.blocked_by, occurrence.settled_at = blocked_by, settled_at
+        return [Waiting._make((*row[:4], instant(row[4]), instant(row[5]), *row[6:])) for row in rows]
+
+    def settle_each(self, fates: Sequence[tuple[int, str, str, int | None]], *, now: datetime) -> None:
+        """Each its own: (id, status, reason, blocked_by). Many that end alike are written alike."""
+        alike: dict[tuple[str, str, int | None], list[int]] = defaultdict(list)
+        for pk, status, reason, blocked_by in fates:
+            alike[status, reason, blocked_by].append(pk)
+        few = []
+        for (status, reason, blocked_by), ids in alike.items():
+            if len(ids) < MANY:
+                few += [(pk, status, reason, blocked_by, now) for pk in ids]
+                continue
+            theirs, params = among("id", ids)
+            given = [status, reason, blocked_by, connection.ops.adapt_datetimefield_value(now)]
+            write(
+                "UPDATE schedules_occurrence SET status = %s, reason = %s, blocked_by = %s, settled_at = %s "
+                f"WHERE status = 'pending' AND {theirs}",
+                [*given, *params],
+            )
+        if few:
+            fields = ("status", "reason", "blocked_by", "settled_at")
+            update_each(Occurrence, fields, few, where="t.status = 'pending'")
+
+    def keep(self, blocked: Sequence[tuple[int, int | None]], *, now: datetime) -> None:
+        """(id, blocked_by) of those that wait for an execution: looked at again when one has ended."""
+        rows = [(pk, None, now, "overlap", blocked_by) for pk, blocked_by in blocked]
+        fields = ("due_at", "kept_at", "reason", "blocked_by")
+        update_each(Occurrence, fields, rows, where="t.status = 'pending'")
 
     def prune(self, *, before: datetime, limit: int) -> int:
         """Settled ones whose execution, if there was one, is gone already."""
@@ -81,7 +175,21 @@ class Occurrence(models.Model):
     source = models.CharField(max_length=8, choices=Source.choices)
     key = models.CharField(max_length=200)
     nominal_at = models.DateTimeField()
-    due_at = models.DateTimeField(null=True, help_text="Empty while it waits for its paused schedule.")
+    planned_at = models.DateTimeField(help_text="The nominal time and its jitter.")
+    due_at = models.DateTimeField(
+        null=True, help_text="Empty while it waits for its paused schedule or for a running execution."
+    )
+    kept_at = models.DateTimeField(
+        null=True, blank=True, help_text="From then on it is not too late any more, however long it waits."
+    )
+    backfill = models.ForeignKey(
+        "schedules.Backfill",
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="occurrences",
+        db_index=False,
+    )
     overlap = models.CharField(max_length=16, choices=Overlap.choices, blank=True)
     status = models.CharField(max_length=9, choices=Status.choices, default=Status.PENDING)
     reason = models.CharField(max_length=200, blank=True)
@@ -99,7 +207,10 @@ class Occurrence(models.Model):
         indexes = [
             models.Index(fields=["due_at"], name="occurrence_due", condition=Q(status="pending")),
             models.Index(
-                fields=["schedule", "due_at"], name="occurrence_pending", condition=Q(status="pending")
+                fields=["schedule", "planned_at"], name="occurrence_pending", condition=Q(status="pending")
+            ),
+            models.Index(
+                fields=["backfill", "status"], name="occurrence_backfill", condition=Q(backfill__isnull=False)
             ),
             models.Index(fields=["schedule", "-nominal_at"], name="occurrence_of_schedule"),
             models.Index(
@@ -111,22 +222,31 @@ class Occurrence(models.Model):
         return f"{self.key} ({self.get_status_display()})"
 
     @classmethod
-    def automatic(cls, schedule: Schedule, at: datetime, *, now: datetime) -> Occurrence:
-        key = f"auto/{at:%Y-%m-%dT%H:%M:%SZ}"
-        by = Initiator.schedule(schedule)
-        occurrence = cls._new(schedule, cls.Source.AUTO, key, at, initiator=by, now=now)
-        if schedule.is_paused:
-            occurrence.due_at = None
+    def manual(
+        cls,
+        schedule: Schedule,
+        *,
+        initiator: Initiator,
+        now: datetime,
+        at: datetime | None = None,
+        key: str = "",
+        overlap: str = "",
+    ) -> Occurrence:
+        """A request; `at` is the time that it stands for, if that is another than now."""
+        name = f"manual/{key or uuid.uuid4()}"
+        occurrence = cls._new(schedule, cls.Source.MANUAL, name, at or now, initiator=initiator, now=now)
+        occurrence.planned_at = occurrence.due_at = now
+        occurrence.overlap = overlap
         return occurrence
 
     @classmethod
-    def manual(
-        cls, schedule: Schedule, *, initiator: Initiator, now: datetime, key: str = "", overlap: str = ""
-    ) -> Occurrence:
+    def of_backfill(cls, backfill: Backfill, at: datetime, *, now: datetime) -> Occurrence:
+        key = f"backfill/{backfill.pk}/{named_time(at)}"
         occurrence = cls._new(
-            schedule, cls.Source.MANUAL, f"manual/{key or uuid.uuid4()}", now, initiator=initiator, now=now
+            backfill.schedule, cls.Source.BACKFILL, key, at, initiator=backfill.initiator, now=now
         )
-        occurrence.overlap = overlap
+        occurrence.planned_at = occurrence.due_at = now
+        occurrence.backfill, occurrence.overlap = backfill, backfill.overlap
         return occurrence
 
     @classmethod
@@ -138,12 +258,16 @@ class Occurrence(models.Model):
             source=source,
             key=key,
             nominal_at=at,
-            due_at=at,
             initiator_type=initiator.type,
             initiator_id=initiator.id,
             initiator_name=initiator.name,
             created_at=now,
         )
+
+    def asks_the_same_as(self, other: Occurrence) -> bool:
+        """Of two manual runs: the same policy and the same time, or both as soon as they were asked for."""
+        at_once = self.nominal_at == self.created_at and other.nominal_at == other.created_at
+        return self.overlap == other.overlap and (at_once or self.nominal_at == other.nominal_at)
 
     @property
     def initiator(self) -> Initiator:
@@ -151,4 +275,8 @@ class Occurrence(models.Model):
 
     @property
     def lag(self) -> timedelta | None:
-        return self.settled_at - self.nominal_at if self.settled_at else None
+        return self.settled_at - self.planned_at if self.settled_at else None
+
+
+def named_time(at: datetime) -> str:
+    return f"{at.astimezone(UTC).isoformat()[:19]}Z"

@@ -1,42 +1,44 @@
 from __future__ import annotations
 
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.core.validators import MaxValueValidator
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models, transaction
-from django.db.models import F, Q
+from django.db.models import Q
 from django.db.models.functions import Lower
 
 from activities.models import Activity, Initiator
+from activities.text import clean_text
 from activities.wake import wake
+from schedules.overlap import latest_missed
 from schedules.spec import Spec
 from schedules.wording import SpecError
 
-from .occurrence import Occurrence, Overlap
+from .occurrence import Automatic, Occurrence, Overlap, named_time
+from .refusals import Conflict, Refused
+from .shared_calendar import SharedCalendar
 from .step import Step, check_plain_text, check_steps
+
+if TYPE_CHECKING:
+    from schedules.description import Description
+    from schedules.revisions import Revisions
+    from schedules.why import Answer
 
 TIMES_PER_PASS = 1_000
 EDIT_PASSES = 10
-BUFFER_LIMIT = 1_000
 LONGEST_NOTE = 1_000
-
-
-class Conflict(Exception):
-    """Somebody else changed the schedule first."""
-
-    def __init__(self, token: int) -> None:
-        self.token = token
-        super().__init__(
-            "Somebody else changed this schedule meanwhile. Load it again, then repeat your change."
-        )
-
-
-class Refused(Exception):
-    """The schedule's state does not allow it; the message says why and what to do."""
+SKIP_REASONS = ("overlap", "superseded", "no runs left")
+MOST_TAGS = 50
+MOST_OUTCOMES = 100
+MOST_SKIPS = 100
+LONGEST_MEMO = 50
+YEAR_SECONDS = 31_536_000
 
 
 class ScheduleQuerySet(models.QuerySet["Schedule"]):
@@ -52,8 +54,42 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
     def snoozed_until(self, now: datetime) -> ScheduleQuerySet:
         return self.filter(status=Schedule.Status.PAUSED, paused_until__lte=now)
 
+    def overdue(self, now: datetime) -> ScheduleQuerySet:
+        """Their time has passed, and nobody made an occurrence of it: no scheduler runs."""
+        return self.filter(next_run_at__lt=now - timedelta(seconds=settings.JIM_OVERDUE_SECONDS))
+
+    def tagged(self, *tags: str) -> ScheduleQuerySet:
+        """Those with all of these tags."""
+        tagged = self
+        for tag in tags:
+            tagged = tagged.filter(tag_rows__name=tag)
+        return tagged
+
     def lock(self, *, skip_locked: bool = False) -> ScheduleQuerySet:
         return self.select_for_update(of=("self",), no_key=True, skip_locked=skip_locked)
+
+    def pause_all(self, *, initiator: Initiator, now: datetime, note: str = "") -> int:
+        """Each on its own, so that nobody waits for all; those that are paused already stay as they are."""
+        paused = 0
+        for schedule in self.filter(status=Schedule.Status.RUNNING).order_by("pk").iterator(chunk_size=500):
+            try:
+                schedule.pause(initiator=initiator, now=now, note=note, together=True, token=schedule.token)
+                paused += 1
+            except (Conflict, Refused):
+                continue  # somebody else decided on it meanwhile
+        return paused
+
+    def resume_all(self, *, initiator: Initiator, now: datetime, discard: bool = False) -> int:
+        """Those that were paused together, not those that somebody paused for a reason of their own."""
+        resumed = 0
+        together = self.filter(status=Schedule.Status.PAUSED, is_paused_together=True).order_by("pk")
+        for schedule in together.iterator(chunk_size=500):
+            try:
+                schedule.resume(initiator=initiator, now=now, discard=discard, token=schedule.token)
+                resumed += 1
+            except (Conflict, Refused):
+                continue
+        return resumed
 
     def define(
         self,
@@ -62,20 +98,26 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         initiator: Initiator,
         now: datetime,
         paused: bool = False,
+        note: str = "",
+        run_at_once: bool = False,
         **fields: Any,
     ) -> Schedule:
         """A new schedule with its steps, checked as a whole; nothing is saved if anything is wrong."""
         schedule = Schedule(**fields)
-        schedule.check_definition(steps, now=now, spec_changed=True)
-        if paused:
-            schedule.status, schedule.paused_at = Schedule.Status.PAUSED, now
-        schedule.restart_cursor(now)
         with transaction.atomic():
+            SharedCalendar.objects.hold(schedule.spec)
+            schedule.check_definition(steps, now=now, spec_changed=True)
+            if paused:
+                schedule._set_paused(now, note=note)
+            schedule.restart_cursor(now)
             schedule.save(force_insert=True)
             schedule._replace_steps(steps)
+            schedule._index()
             Activity.objects.record(
                 "create", schedule, initiator=initiator, now=now, details=schedule.definition()
             )
+            if run_at_once:
+                Occurrence.manual(schedule, initiator=initiator, now=now).save()
             wake("jim_schedules")
         return schedule
 
@@ -87,10 +129,26 @@ class Schedule(models.Model):
         CLOSED = "closed"
 
     Overlap = Overlap
-    DEFINITION = ("name", "description", "spec", "overlap", "catch_up_seconds")
+    DEFINITION = (
+        "name",
+        "description",
+        "tags",
+        "memo",
+        "spec",
+        "overlap",
+        "catch_up_seconds",
+        "timeout_seconds",
+        "deadline_seconds",
+        "pause_on_failure",
+        "failures_to_pause",
+        "failures_among",
+    )
+    EDITABLE = (*DEFINITION, "remaining")
 
     name = models.CharField(max_length=200)
     description = models.TextField(blank=True, max_length=1000)
+    tags = models.JSONField(default=list, blank=True)
+    memo = models.JSONField(default=dict, blank=True)
     spec = models.JSONField(default=dict, blank=True)
     overlap = models.CharField(max_length=16, choices=Overlap.choices, default=Overlap.SKIP)
     catch_up_seconds = models.PositiveIntegerField(
@@ -98,26 +156,68 @@ class Schedule(models.Model):
         null=True,
         blank=True,
         default=86_400,
-        validators=[MaxValueValidator(315_360_000)],
+        validators=[MaxValueValidator(10 * YEAR_SECONDS)],
         help_text="How late a missed time may still start. Empty: always; 0: never.",
+    )
+    timeout_seconds = models.PositiveIntegerField(
+        "timeout (seconds)",
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1), MaxValueValidator(YEAR_SECONDS)],
+        help_text="An execution that takes longer is stopped, and has failed. Empty: no limit.",
+    )
+    deadline_seconds = models.PositiveIntegerField(
+        "deadline (seconds)",
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1), MaxValueValidator(YEAR_SECONDS)],
+        help_text="An execution that takes longer is shown as late, and goes on. Empty: never late.",
+    )
+    pause_on_failure = models.BooleanField(
+        default=False, help_text="The schedule pauses itself when this many of its last executions failed."
+    )
+    failures_to_pause = models.PositiveSmallIntegerField(
+        "failures", default=1, validators=[MinValueValidator(1), MaxValueValidator(MOST_OUTCOMES)]
+    )
+    failures_among = models.PositiveSmallIntegerField(
+        "among the last", default=1, validators=[MinValueValidator(1), MaxValueValidator(MOST_OUTCOMES)]
+    )
+    remaining = models.PositiveIntegerField(
+        "runs left",
+        null=True,
+        blank=True,
+        help_text="Each automatic start uses one up; then there are no more. Empty: no limit.",
     )
 
     status = models.CharField(max_length=8, choices=Status.choices, default=Status.RUNNING, editable=False)
     pause_note = models.CharField(max_length=LONGEST_NOTE, blank=True, editable=False)
     paused_at = models.DateTimeField(null=True, editable=False)
     paused_until = models.DateTimeField(null=True, editable=False)
+    is_paused_together = models.BooleanField(default=False, editable=False)
+    # The times that somebody asked to leave out, and who: {"2026-11-17T02:00:00Z": "ada"}
+    skips = models.JSONField(default=dict, blank=True, editable=False)
     token = models.PositiveIntegerField(default=1, editable=False)
 
+    # What the shared calendars that the spec names exclude, so that a tick reads one row.
+    calendars = models.JSONField(default=dict, blank=True, editable=False)
+    shared_calendars = models.ManyToManyField(SharedCalendar, related_name="schedules", editable=False)
     processed_until = models.DateTimeField(null=True, editable=False)
     next_run_at = models.DateTimeField(null=True, editable=False)
     spec_error = models.CharField(max_length=500, blank=True, editable=False)
 
     started_count = models.PositiveBigIntegerField(default=0, editable=False)
     skipped_count = models.PositiveBigIntegerField(default=0, editable=False)
+    skipped_reasons = models.JSONField(default=dict, blank=True, editable=False)
     missed_count = models.PositiveBigIntegerField(default=0, editable=False)
+    dropped_count = models.PositiveBigIntegerField(default=0, editable=False)
     failed_count = models.PositiveBigIntegerField(default=0, editable=False)
+    failures_in_a_row = models.PositiveIntegerField(default=0, editable=False)
+    # One letter for each of the last executions, the newest first: c(ompleted), f(ailed).
+    recent_outcomes = models.CharField(max_length=MOST_OUTCOMES, blank=True, editable=False)
     last_run_at = models.DateTimeField(null=True, editable=False)
     last_outcome = models.CharField(max_length=16, blank=True, editable=False)
+    last_result = models.JSONField(null=True, editable=False)
+    last_failure = models.TextField(blank=True, editable=False)
 
     objects = ScheduleQuerySet.as_manager()
 
@@ -147,7 +247,7 @@ class Schedule(models.Model):
 
     @property
     def compiled_spec(self) -> Spec:
-        return Spec.parse(self.spec)
+        return Spec.parse(self.spec, self.calendars)
 
     @property
     def spec_in_words(self) -> str:
@@ -159,6 +259,15 @@ class Schedule(models.Model):
     @property
     def is_paused(self) -> bool:
         return self.status == self.Status.PAUSED
+
+    @property
+    def failures_recently(self) -> int:
+        """Among the last executions that count for a pause."""
+        return self.recent_outcomes[: self.failures_among].count("f")
+
+    def is_overdue(self, now: datetime) -> bool:
+        grace = timedelta(seconds=settings.JIM_OVERDUE_SECONDS)
+        return self.next_run_at is not None and self.next_run_at < now - grace
 
     def definition(self) -> dict[str, Any]:
         """What a person wrote, as JSON: recorded with each change, compared to show differences."""
@@ -175,13 +284,14 @@ class Schedule(models.Model):
         steps: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
         """Changes the definition; what is pending, queued or running stays as it was."""
-        if unknown := set(changes) - set(self.DEFINITION):
+        if unknown := set(changes) - set(self.EDITABLE):
             raise ValidationError(dict.fromkeys(sorted(unknown), "There is no such field to edit."))
         with transaction.atomic():
+            SharedCalendar.objects.hold(changes.get("spec"))
             self._take(token)
-            before = self.definition()
+            before = self._editable()
             if "spec" in changes and changes["spec"] != self.spec:
-                self._generate_until(now)
+                self.generate_until(now)
             for name, value in changes.items():
                 setattr(self, name, value)
             after_steps = before["steps"] if steps is None else steps
@@ -191,8 +301,11 @@ class Schedule(models.Model):
                 self.restart_cursor(now)
             if steps is not None:
                 self._replace_steps(steps)
+            self._index()
+            if not self.is_paused:
+                self.occurrences.release()  # another policy may not let them wait
             self._save_moved()
-            details = {"before": before, "after": self.definition()}
+            details = {"before": before, "after": self._editable()}
             Activity.objects.record("edit", self, initiator=initiator, now=now, details=details)
 
     def pause(
@@ -202,17 +315,15 @@ class Schedule(models.Model):
         now: datetime,
         note: str = "",
         until: datetime | None = None,
+        together: bool = False,
         token: int | None = None,
     ) -> None:
         if until is not None and until <= now:
             raise ValidationError({"until": "The pause must end in the future."})
-        if len(note) > LONGEST_NOTE:
-            raise ValidationError({"note": f"A note has at most {LONGEST_NOTE} characters."})
         with transaction.atomic():
             self._take(token)
-            self.status, self.paused_at = self.Status.PAUSED, now
-            self.pause_note, self.paused_until = note, until
-            self.occurrences.pending().automatic().update(due_at=None)
+            self._set_paused(now, note=note, until=until, together=together)
+            self.occurrences.hold()
             self._save_moved()
             Activity.objects.record("pause", self, initiator=initiator, now=now, message=note)
 
@@ -224,42 +335,165 @@ class Schedule(models.Model):
             self._take(token)
             if self.status != self.Status.PAUSED:
                 raise Refused(f"“{self}” is not paused.")
+            self.generate_until(now)
             if discard:
-                self._generate_until(now)
-                self.skipped_count += (
-                    self.occurrences.pending()
-                    .automatic()
-                    .settle(Occurrence.Status.SKIPPED, reason="discarded", now=now)
-                )
-            self.status, self.paused_at, self.pause_note, self.paused_until = (
-                self.Status.RUNNING,
-                None,
-                "",
-                None,
-            )
-            self.occurrences.pending().filter(due_at=None).update(due_at=F("nominal_at"))
+                waiting = self.occurrences.pending().automatic()
+                self._count_skips("discarded", waiting.settle("skipped", reason="discarded", now=now))
+            else:
+                self._miss_or_keep(now)
+            self.status, self.paused_at, self.paused_until = self.Status.RUNNING, None, None
+            self.pause_note, self.is_paused_together = "", False
+            self.occurrences.release()
             self._save_moved()
             Activity.objects.record("resume", self, initiator=initiator, now=now)
+
+    def count_settled(self, status: str, count: int, *, source: str, reason: str, now: datetime) -> None:
+        if status == Occurrence.Status.STARTED:
+            self.started_count += count
+            self.last_run_at = now
+            if self.remaining is not None and source == Occurrence.Source.AUTO:
+                self.remaining = max(0, self.remaining - count)
+        elif status == Occurrence.Status.MISSED:
+            self.missed_count += count
+        else:
+            self._count_skips(reason if reason in SKIP_REASONS else "impossible", count)
+
+    def count_outcome(self, status: str, *, result: Any, error: str) -> None:
+        """An execution ended. Cancelled ones say nothing about whether it works."""
+        self.last_outcome = status
+        if status == "completed":
+            self.failures_in_a_row, self.last_result, self.last_failure = 0, result, ""
+        elif status == "failed":
+            self.failed_count += 1
+            self.failures_in_a_row += 1
+            self.last_failure = error
+        if status in ("completed", "failed"):
+            self.recent_outcomes = (status[0] + self.recent_outcomes)[:MOST_OUTCOMES]
+
+    @property
+    def is_failing(self) -> bool:
+        return self.pause_on_failure and self.failures_recently >= self.failures_to_pause
+
+    @property
+    def failing_note(self) -> str:
+        among = f"{self.failures_recently} of the last {min(self.failures_among, len(self.recent_outcomes))}"
+        counted = "The last execution" if self.failures_among == 1 else f"{among} executions"
+        return f"Paused by itself. {counted} failed: {self.last_failure}"[:LONGEST_NOTE]
+
+    def pause_over_failures(self, note: str, *, now: datetime) -> bool:
+        """Its counters are stored already."""
+        if self.status != self.Status.RUNNING:
+            return False
+        self.pause(initiator=Initiator.system("pause on failure"), now=now, note=note)
+        return True
+
+    def _miss_or_keep(self, now: datetime) -> None:
+        """What came while paused is measured against the catch-up window here, and never again."""
+        fresh = self.occurrences.pending().automatic().filter(kept_at=None, planned_at__lte=now)
+        limit = latest_missed(self.catch_up_seconds, now)
+        if limit is not None:
+            late = fresh.filter(planned_at__lt=limit)
+            self.missed_count += late.settle("missed", reason="later than the catch-up window", now=now)
+        fresh.update(kept_at=now)
+
+    def skip_next(self, *, initiator: Initiator, now: datetime, token: int | None = None) -> datetime:
+        """The next automatic time is recorded as skipped when it comes; asked again, the one after it."""
+        with transaction.atomic():
+            self._take(token)
+            at = self._skip_planned(initiator, now) or self._skip_coming(initiator, now)
+            self._save_moved()
+            details = {"at": named_time(at)}
+            Activity.objects.record("skip", self, initiator=initiator, now=now, details=details)
+        return at
+
+    def _skip_planned(self, by: Initiator, now: datetime) -> datetime | None:
+        """The time has come, but its jitter holds it back a little longer."""
+        planned = (
+            self.occurrences.pending().automatic().filter(planned_at__gt=now).order_by("planned_at").first()
+        )
+        if planned is None:
+            return None
+        skipped = self.occurrences.filter(pk=planned.pk).settle("skipped", reason=_asked_by(by.name), now=now)
+        self._count_skips("on request", skipped)
+        return planned.nominal_at
+
+    def _skip_coming(self, by: Initiator, now: datetime) -> datetime:
+        spec = self._spec_or_refuse()
+        at = spec.next(max(self.processed_until or now, now))
+        while at is not None and named_time(at) in self.skips:
+            at = spec.next(at)
+        if at is None:
+            raise Refused(f"“{self}” has no next time that could be skipped.")
+        if len(self.skips) >= MOST_SKIPS:
+            raise Refused(f"{MOST_SKIPS} times of “{self}” are left out already: pause it instead.")
+        self.skips = self.skips | {named_time(at): by.name}
+        return at
+
+    def unskip(self, at: datetime, *, initiator: Initiator, now: datetime, token: int | None = None) -> None:
+        """The time occurs after all."""
+        with transaction.atomic():
+            self._take(token)
+            if named_time(at) not in self.skips:
+                raise Refused(f"{named_time(at)} of “{self}” is not left out, or has passed.")
+            self.skips = {time: by for time, by in self.skips.items() if time != named_time(at)}
+            self._save_moved()
+            Activity.objects.record(
+                "unskip", self, initiator=initiator, now=now, details={"at": named_time(at)}
+            )
 
     def close(self, *, initiator: Initiator, now: datetime, token: int | None = None) -> None:
         """For good: what is pending is cancelled, running executions go on, the history stays."""
         with transaction.atomic():
             self._take(token)
             if not self.spec_error:
-                self._generate_until(now)
-            self.occurrences.pending().settle(Occurrence.Status.CANCELLED, reason="closed", now=now)
+                self.generate_until(now)
+            self.occurrences.pending().settle("cancelled", reason="closed", now=now)
+            for backfill in self.backfills.open():
+                backfill.cancel(initiator=initiator, now=now)
             self.status, self.next_run_at, self.paused_until = self.Status.CLOSED, None, None
             self._save_moved()
             Activity.objects.record("close", self, initiator=initiator, now=now)
 
-    def generate(self, now: datetime) -> list[Occurrence]:
-        """The unsaved occurrences of the times up to `now`; moves this object's cursor past them."""
+    def generate(self, now: datetime) -> list[Automatic]:
+        """The occurrences of the times up to `now`, to be added; moves this object's cursor past them."""
         assert self.processed_until is not None
         spec = self.compiled_spec
         times = spec.times(self.processed_until, now, limit=TIMES_PER_PASS)
         self.processed_until = times[-1] if len(times) == TIMES_PER_PASS else max(now, self.processed_until)
         self.next_run_at = spec.next(self.processed_until)
-        return [Occurrence.automatic(self, at, now=now) for at in times]
+        occurrences = [self._occurrence(at, spec.due_at(at, self.name), now) for at in times]
+        if self.skips:
+            passed = named_time(self.processed_until)
+            self.skips = {at: by for at, by in self.skips.items() if at > passed}
+        return occurrences
+
+    def _occurrence(self, at: datetime, planned_at: datetime, now: datetime) -> Automatic:
+        name = named_time(at)
+        due_at = None if self.is_paused else planned_at
+        occurrence = Automatic(self.pk, f"auto/{name}", at, planned_at, due_at, str(self.pk), self.name)
+        if self.skips and (by := self.skips.pop(name, "")):
+            self._count_skips("on request", 1)
+            return occurrence.skipped(_asked_by(by), now)
+        return occurrence
+
+    def drop_oldest(self, now: datetime) -> None:
+        """A full buffer drops its oldest automatic ones: their times are long past and many more wait."""
+        pending = self.occurrences.pending()
+        too_many = pending.count() - settings.JIM_BUFFER_LIMIT
+        if too_many > 0:
+            oldest = pending.automatic().order_by("nominal_at").values_list("pk", flat=True)[:too_many]
+            dropped = self.occurrences.filter(pk__in=list(oldest))
+            self.dropped_count += dropped.settle("dropped", reason="buffer full", now=now)
+
+    def next_times(self, count: int, *, now: datetime) -> list[datetime]:
+        """The next times at which it will start, as far as that is known."""
+        if self.status == self.Status.CLOSED or self.remaining == 0:
+            return []
+        count = count if self.remaining is None else min(count, self.remaining)
+        after = max(self.processed_until or now, now)
+        far = datetime.max.replace(tzinfo=UTC)
+        times = self._spec_or_refuse().times(after, far, limit=count + len(self.skips))
+        return [at for at in times if named_time(at) not in self.skips][:count]
 
     def mark_broken(self, error: Exception) -> None:
         """Takes a schedule whose spec cannot be read out of the clockwork, until it is edited."""
@@ -275,9 +509,10 @@ class Schedule(models.Model):
         except ValidationError as error:
             errors |= error.message_dict
         try:
+            self.calendars = SharedCalendar.objects.needed_by(self.spec)
             spec = self.compiled_spec
             if spec_changed:
-                spec.check(now)
+                spec.check(now, minimum_seconds=settings.JIM_MINIMUM_INTERVAL_SECONDS)
             self.spec = spec.as_json()
         except SpecError as error:
             errors["spec"] = [str(error)]
@@ -290,6 +525,35 @@ class Schedule(models.Model):
     def clean(self) -> None:
         self.name = unicodedata.normalize("NFC", self.name.strip())
         check_plain_text(self.name, "name")
+        errors = {"tags": self._clean_tags(), "memo": self._clean_memo()}
+        if self.failures_to_pause > self.failures_among:
+            errors["failures_to_pause"] = (
+                f"{self.failures_to_pause} cannot be among the last {self.failures_among} executions."
+            )
+        if wrong := {name: text for name, text in errors.items() if text}:
+            raise ValidationError(wrong)
+
+    def _clean_tags(self) -> str:
+        if not isinstance(self.tags, list) or not all(isinstance(tag, str) for tag in self.tags):
+            return 'A list of words is expected, such as ["finance", "nightly"].'
+        self.tags = sorted({unicodedata.normalize("NFC", tag.strip()) for tag in self.tags} - {""})
+        if len(self.tags) > MOST_TAGS:
+            return f"{len(self.tags)} tags are too many; at most {MOST_TAGS}."
+        if wrong := [tag for tag in self.tags if len(tag) > 50 or "," in tag or not tag.isprintable()]:
+            return (
+                f"{wrong[0][:60]!r} is no tag: at most 50 characters, without commas and control characters."
+            )
+        return ""
+
+    def _clean_memo(self) -> str:
+        if not isinstance(self.memo, dict) or not all(isinstance(text, str) for text in self.memo.values()):
+            return 'Names and texts are expected, such as {"owner": "Ada", "ticket": "OPS-7"}.'
+        if len(self.memo) > LONGEST_MEMO:
+            return f"{len(self.memo)} entries are too many; at most {LONGEST_MEMO}."
+        for name, text in self.memo.items():
+            if not name.strip() or len(name) > 50 or len(text) > 1000 or "\x00" in name + text:
+                return f"{name[:60]!r}: a name has 1 to 50 characters, its text at most 1,000, and no NUL."
+        return ""
 
     def _take(self, token: int | None) -> None:
         """Locks the row and reads it anew, so that what follows is decided on the newest state."""
@@ -302,6 +566,28 @@ class Schedule(models.Model):
             {field.attname: getattr(fresh, field.attname) for field in self._meta.concrete_fields}
         )
 
+    def _editable(self) -> dict[str, Any]:
+        return self.definition() | {"remaining": self.remaining}
+
+    def _set_paused(
+        self, now: datetime, *, note: str = "", until: datetime | None = None, together: bool = False
+    ) -> None:
+        if len(note) > LONGEST_NOTE:
+            raise ValidationError({"note": f"A note has at most {LONGEST_NOTE} characters."})
+        self.status, self.paused_at = self.Status.PAUSED, now
+        self.pause_note, self.paused_until, self.is_paused_together = clean_text(note), until, together
+
+    def _count_skips(self, reason: str, count: int) -> None:
+        if count:
+            self.skipped_count += count
+            self.skipped_reasons = dict(Counter(self.skipped_reasons) + Counter({reason: count}))
+
+    def _spec_or_refuse(self) -> Spec:
+        try:
+            return self.compiled_spec
+        except SpecError as error:
+            raise Refused(f"The spec of “{self}” is broken: {error}") from error
+
     def _save_moved(self) -> None:
         self.token += 1
         self.save()
@@ -310,7 +596,7 @@ class Schedule(models.Model):
     def restart_cursor(self, now: datetime) -> None:
         self.processed_until, self.next_run_at, self.spec_error = now, self.compiled_spec.next(now), ""
 
-    def _generate_until(self, now: datetime) -> None:
+    def generate_until(self, now: datetime) -> None:
         """What the spec as it was still owes, so that an edit loses no time."""
         if self.processed_until is None or self.spec_error:
             return
@@ -321,11 +607,54 @@ class Schedule(models.Model):
                 # Nobody had noticed yet; a spec that cannot be read owes nothing.
                 self.mark_broken(error)
                 return
-            Occurrence.objects.bulk_create(occurrences, ignore_conflicts=True)
+            Occurrence.objects.add(occurrences, now=now)
+            self.drop_oldest(now)
             if self.processed_until >= now:
                 return
-        raise Refused("This schedule is catching up with missed times. Try again in a moment.")
+        raise Refused(f"“{self}” is catching up with missed times. Try again in a moment.")
+
+    def _index(self) -> None:
+        """What is searched for in other tables."""
+        self.shared_calendars.set(SharedCalendar.objects.filter(name__in=self.calendars))
+        known = set(self.tag_rows.values_list("name", flat=True))
+        self.tag_rows.exclude(name__in=self.tags).delete()
+        Tag.objects.bulk_create(Tag(schedule=self, name=tag) for tag in self.tags if tag not in known)
 
     def _replace_steps(self, steps: Iterable[Mapping[str, Any]]) -> None:
         self.steps.all().delete()
         Step.objects.bulk_create([Step.from_json(self, step) for step in steps])
+
+    def why(self, at: datetime, *, now: datetime) -> Answer:
+        """Why it ran at a time, or did not, or whether it will; without a zone, on its own clock."""
+        from schedules.why import why
+
+        return why(self, at, now=now)
+
+    def revisions(self) -> Revisions:
+        """Its definition as it was at each time, the newest first."""
+        from schedules.revisions import Revisions
+
+        return Revisions(self)
+
+    def describe(self, *, now: datetime) -> Description:
+        from schedules.description import describe
+
+        return describe(self, now=now)
+
+
+class Tag(models.Model):
+    """What `Schedule.tags` says, where an index finds it."""
+
+    schedule = models.ForeignKey(Schedule, models.CASCADE, related_name="tag_rows", db_index=False)
+    name = models.CharField(max_length=50)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["schedule", "name"], name="tag_once")]
+        indexes = [models.Index(fields=["name", "schedule"], name="tag_by_name")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _asked_by(name: str) -> str:
+    return f"on request of {name}"[:200]

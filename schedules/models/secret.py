@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import NamedTuple
@@ -18,13 +18,13 @@ from activities.text import clean_text
 from schedules import vault
 from schedules.vault import Keys, Undecryptable
 
-from .schedule import Refused, Schedule
+from .refusals import Refused, named
+from .schedule import Schedule
 from .step import Step
 
 SHORTEST = 4
 LONGEST_BYTES = 64 * 1024
 BATCH = 100
-SCHEDULES_NAMED = 5
 
 
 class Survey(NamedTuple):
@@ -202,7 +202,7 @@ class Secret(models.Model):
         with transaction.atomic():
             self._take()
             if users := self.used_by():
-                raise Refused(f"“{self}” is used by {_listed(users)}: change or close what uses it first.")
+                raise Refused(f"“{self}” is used by {named(users)}: change or close what uses it first.")
             Activity.objects.record("delete", self, initiator=initiator, now=now)
             self.delete()
 
@@ -292,9 +292,3 @@ def _lock_table(mode: str) -> None:
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute(f"LOCK TABLE {Secret._meta.db_table} IN {mode} MODE")
-
-
-def _listed(schedules: Sequence[Schedule]) -> str:
-    named = [f"“{schedule}”" for schedule in schedules[:SCHEDULES_NAMED]]
-    rest = len(schedules) - len(named)
-    return ", ".join(named) + (f" and {rest:,} more" if rest else "")

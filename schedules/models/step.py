@@ -154,7 +154,7 @@ def _why_no_value(ref: Reference, step: Step, plan: Mapping[str, Step], secrets:
             return "a single job has no earlier steps"
         case "secret" if ref.name not in secrets:
             return f"there is no secret “{ref.name}”; {hint(ref.name, secrets, 'define it first')}"
-        case "value" if not plan and ref.name not in VALUES_OF_ANY_JOB:
+        case "value" | "last" if not plan and ref.name not in VALUES_OF_ANY_JOB:
             return f"a single job has only {' and '.join(VALUES_OF_ANY_JOB)}"
     return ""
 

@@ -313,10 +313,8 @@ class TestTrigger:
             trigger(schedule, initiator=SOMEBODY, now=NOW)
         assert everything() == before
 
-    def test_it_leaves_automatic_occurrences_to_the_invoker(self) -> None:
+    def test_it_goes_before_the_automatic_occurrences_that_are_due(self) -> None:
         schedule = make_schedule(spec=EVERY_MINUTE)
         generate(minutes(1))
         run_now(schedule, now=minutes(1))
-        assert fates(schedule) == [("pending", ""), ("started", "")]
-        invoke(minutes(1))
-        assert [status for status, _ in fates(schedule)] == ["skipped", "started"]
+        assert fates(schedule) == [("skipped", "overlap"), ("started", "")]

@@ -35,7 +35,7 @@ STATEMENTS = {
     "cancel": (15, 16),
     "recover": (13, 14),
     "say": (6, 6),
-    "look": (4, 4),
+    "look": (2, 2),
 }
 Pinned = Callable[[str], AbstractContextManager[object]]
 

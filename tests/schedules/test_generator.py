@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from django.db import OperationalError
@@ -10,7 +11,6 @@ from django.db import OperationalError
 from activities.models import Activity
 from execution.invoker import invoke
 from execution.models import Execution
-from schedules import generator
 from schedules.generator import end_snoozes, fill, generate
 from schedules.models import Occurrence, Schedule
 from schedules.models import schedule as schedule_module
@@ -174,8 +174,8 @@ class TestPaused:
         assert fates(schedule) == [("pending", "")] * 5
         assert fresh(schedule).next_run_at == minutes(6)
 
-    def test_a_full_buffer_drops_its_oldest_automatic_ones(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(generator, "BUFFER_LIMIT", 3)
+    def test_a_full_buffer_drops_its_oldest_automatic_ones(self, settings: Any) -> None:
+        settings.JIM_BUFFER_LIMIT = 3
         schedule = make_schedule(spec=EVERY_MINUTE, paused=True)
         manual = Occurrence.manual(schedule, initiator=SOMEBODY, now=NOW, key="mine")
         manual.save()
@@ -184,10 +184,11 @@ class TestPaused:
             ("pending", ""),
             ("dropped", "buffer full"),
             ("dropped", "buffer full"),
-            ("pending", ""),
+            ("dropped", "buffer full"),
             ("pending", ""),
             ("pending", ""),
         ]
+        assert fresh(schedule).dropped_count == 3
 
     def test_the_buffer_holds_a_thousand(self) -> None:
         schedule = make_schedule(spec={"every": ["1s"]}, paused=True)
@@ -198,8 +199,8 @@ class TestPaused:
         assert kept is not None
         assert kept.nominal_at == NOW + seconds(201)
 
-    def test_so_it_is_for_one_that_was_down_for_long(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(generator, "BUFFER_LIMIT", 3)
+    def test_so_it_is_for_one_that_was_down_for_long(self, settings: Any) -> None:
+        settings.JIM_BUFFER_LIMIT = 3
         schedule = make_schedule(spec=EVERY_MINUTE)
         generate(minutes(5))
         assert [status for status, _ in fates(schedule)] == [

@@ -1,0 +1,445 @@
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import connection, models, transaction
+from django.db.models import Count, Q
+
+from activities.models import Activity, Initiator
+from activities.statements import among, write
+from activities.text import clean_text
+from activities.wake import wake
+from schedules.spec import Spec
+from schedules.wording import SpecError, counted, listed
+
+from .occurrence import Occurrence, Overlap, named_time
+from .refusals import Refused
+from .schedule import Schedule
+
+MOST_TIMES = 1_000_000
+MOST_OPEN = 100
+TIMES_PER_LOOK = 1_000
+LONGEST_REASON = 500
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+MOMENT = timedelta(microseconds=1)
+ASKED = {"start_at", "end_at", "which", "overlap"}
+
+WAITING = "waiting already"
+EXECUTED = "executed already"
+NEVER_EXECUTED = "never executed"
+NOT_FAILED = "not failed at last"
+
+
+class BackfillQuerySet(models.QuerySet["Backfill"]):
+    def open(self) -> BackfillQuerySet:
+        return self.filter(status=Backfill.Status.OPEN)
+
+    def due(self, now: datetime) -> BackfillQuerySet:
+        """Those that have room for another slice."""
+        return self.open().filter(slice_at__lte=now)
+
+    def ask(
+        self,
+        schedule: Schedule,
+        *,
+        start_at: datetime,
+        end_at: datetime,
+        initiator: Initiator,
+        now: datetime,
+        which: str = "all",
+        overlap: str = "buffer_all",
+    ) -> Backfill:
+        """The times of a range, both ends included, as the spec has them now; their slices follow."""
+        backfill = Backfill._draft(
+            schedule, start_at=start_at, end_at=end_at, which=which, overlap=overlap, now=now
+        )
+        survey = backfill._survey(limit=0)
+        survey.refuse_if_empty()
+        backfill.total = survey.total
+        backfill.initiator_type, backfill.initiator_id = initiator.type, initiator.id
+        backfill.initiator_name = initiator.name
+        with transaction.atomic():
+            backfill._take_place()
+            details = backfill._as_json() | {"chosen": survey.chosen}
+            Activity.objects.record(
+                "backfill", backfill.schedule, initiator=initiator, now=now, details=details
+            )
+            wake("jim_schedules")
+        return backfill
+
+    def survey(
+        self,
+        schedule: Schedule,
+        *,
+        start_at: datetime,
+        end_at: datetime,
+        now: datetime,
+        which: str = "all",
+        limit: int = 10,
+    ) -> Survey:
+        """What `ask` would do: nothing is stored. Names the first `limit` times."""
+        draft = Backfill._draft(schedule, start_at=start_at, end_at=end_at, which=which, now=now)
+        return draft._survey(limit=limit)
+
+    def make_room(self, schedule_ids: Iterable[int], *, now: datetime) -> None:
+        """Some of their occurrences have been settled: is there room for another slice?
+
+        The schedules are locked. Half of the share is still taken then, so nothing ever runs dry.
+        """
+        theirs, params = among("schedule_id", list(schedule_ids))
+        widened = write(
+            "UPDATE schedules_backfill SET slice_at = %s "
+            f"WHERE status = 'open' AND slice_at IS NULL AND {theirs} AND schedule_id NOT IN ("
+            "SELECT schedule_id FROM schedules_occurrence "
+            f"WHERE status = 'pending' AND source = 'backfill' AND {theirs} "
+            "GROUP BY schedule_id HAVING count(*) > %s)",
+            [connection.ops.adapt_datetimefield_value(now), *params, *params, _share() // 2],
+        )
+        if widened:
+            wake("jim_schedules")
+
+    def prune(self, *, before: datetime, limit: int) -> int:
+        """Ended ones whose occurrences are gone already."""
+        old = self.filter(finished_at__lt=before, occurrences=None)
+        return self.filter(pk__in=list(old.values_list("pk", flat=True)[:limit])).delete()[0]
+
+
+@dataclass
+class Survey:
+    """The times of a range: how many there are, which of them would be started, and why not the others."""
+
+    total: int = 0
+    times: list[datetime] = field(default_factory=list)
+    last: datetime | None = None
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def chosen(self) -> int:
+        return self.total - self.left_out.total()
+
+    def add(self, chosen: Sequence[datetime], left_out: Sequence[str], *, limit: int) -> None:
+        self.total += len(chosen) + len(left_out)
+        self.left_out.update(left_out)
+        self.times += chosen[: limit - len(self.times)]
+        self.last = chosen[-1] if chosen else self.last
+
+    def refuse_if_empty(self) -> None:
+        if not self.total:
+            raise ValidationError({"end_at": "The schedule has no time in this range: choose another range."})
+        if not self.chosen:
+            why = listed([f"{count:,} {reason}" for reason, count in sorted(self.left_out.items())])
+            raise ValidationError(
+                {"which": f"Nothing is left to do among {counted(self.total, 'time')}: {why}."}
+            )
+
+
+class Progress(NamedTuple):
+    """How far a backfill is. Of its times, `passed` were looked at and `added` became occurrences."""
+
+    total: int
+    passed: int
+    added: int
+    waiting: int
+    started: int
+    running: int
+    not_started: int
+
+    @property
+    def settled(self) -> int:
+        return self.started + self.not_started
+
+
+class Backfill(models.Model):
+    """The past times of one range, started again or at last."""
+
+    class Status(models.TextChoices):
+        OPEN = "open"
+        DONE = "done"
+        CANCELLED = "cancelled"
+
+    class Which(models.TextChoices):
+        ALL = "all", "All times"
+        MISSING = "missing", "Only times without an execution"
+        FAILED = "failed", "Only times whose last execution failed"
+
+    schedule = models.ForeignKey(
+        "schedules.Schedule", models.CASCADE, related_name="backfills", db_index=False
+    )
+    start_at = models.DateTimeField()
+    end_at = models.DateTimeField()
+    which = models.CharField(max_length=8, choices=Which.choices, default=Which.ALL)
+    overlap = models.CharField(max_length=16, choices=Overlap.choices, default=Overlap.BUFFER_ALL)
+    spec = models.JSONField(help_text="As it was when this was asked for.")
+    calendars = models.JSONField(default=dict)
+    status = models.CharField(max_length=9, choices=Status.choices, default=Status.OPEN)
+    reason = models.CharField(max_length=LONGEST_REASON, blank=True, help_text="Why it was cancelled.")
+    total = models.PositiveBigIntegerField(help_text="The times in the range.")
+    passed_count = models.PositiveBigIntegerField(default=0, help_text="How many of them were looked at.")
+    added_count = models.PositiveBigIntegerField(default=0, help_text="How many of them became occurrences.")
+    processed_until = models.DateTimeField()
+    slice_at = models.DateTimeField(null=True, blank=True, help_text="Empty while it waits for room.")
+    initiator_type = models.CharField(max_length=16)
+    initiator_id = models.CharField(max_length=64, blank=True)
+    initiator_name = models.CharField(max_length=255)
+    created_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    objects = BackfillQuerySet.as_manager()
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["slice_at"], name="backfill_due", condition=Q(status="open")),
+            models.Index(fields=["schedule", "-id"], name="backfill_of_schedule"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.start_at:%Y-%m-%d %H:%M} to {self.end_at:%Y-%m-%d %H:%M} UTC"
+
+    @property
+    def initiator(self) -> Initiator:
+        return Initiator(self.initiator_type, self.initiator_id, self.initiator_name)
+
+    @property
+    def compiled_spec(self) -> Spec:
+        return Spec.parse(self.spec, self.calendars)
+
+    def generate(self, now: datetime) -> int:
+        """One slice of its times becomes occurrences. 0 as well if somebody else holds its schedule."""
+        with transaction.atomic():
+            schedule = Schedule.objects.lock(skip_locked=True).filter(pk=self.schedule_id).first()
+            current = Backfill.objects.due(now).filter(pk=self.pk).first() if schedule else None
+            if schedule is None or current is None:
+                return 0
+            current.schedule = schedule
+            return current._add_slice(now)
+
+    def cancel(self, *, initiator: Initiator, now: datetime, reason: str = "") -> bool:
+        """Nothing more of it starts; what runs goes on. False: there was nothing left to stop.
+
+        One that is done, because all its times are occurrences, may have many that still wait.
+        """
+        with transaction.atomic():
+            schedule = Schedule.objects.lock().get(pk=self.schedule_id)
+            reason = clean_text(reason)[:LONGEST_REASON]
+            ended = (
+                Backfill.objects.open()
+                .filter(pk=self.pk)
+                .update(status=self.Status.CANCELLED, reason=reason, slice_at=None, finished_at=now)
+            )
+            stopped = self.occurrences.settle(
+                Occurrence.Status.CANCELLED, reason="backfill cancelled", now=now
+            )
+            if not ended and not stopped:
+                return False
+            Backfill.objects.make_room([self.schedule_id], now=now)
+            details = {"backfill": self.pk, "stopped": stopped}
+            Activity.objects.record(
+                "cancel_backfill", schedule, initiator=initiator, now=now, message=reason, details=details
+            )
+        return True
+
+    def progress(self) -> Progress:
+        statuses = self.occurrences.order_by().values_list("status").annotate(Count("pk"))
+        counts: Counter[str] = Counter(dict(statuses))
+        waiting, started = counts.pop("pending", 0), counts.pop("started", 0)
+        running = self.schedule.executions.filter(status="in_progress", occurrence__backfill=self.pk).count()
+        return Progress(
+            self.total,
+            self.passed_count,
+            self.added_count,
+            waiting,
+            started,
+            running,
+            not_started=counts.total(),
+        )
+
+    def clean(self) -> None:
+        if self.start_at < EARLIEST:
+            raise ValidationError({"start_at": f"Choose a start in {EARLIEST.year} or later."})
+        if self.end_at < self.start_at:
+            raise ValidationError({"end_at": "The range ends before it starts: choose a later end."})
+        if self.end_at > self.created_at:
+            raise ValidationError({"end_at": "The range ends in the future: choose an end that has passed."})
+
+    @classmethod
+    def _draft(
+        cls,
+        schedule: Schedule,
+        *,
+        start_at: datetime,
+        end_at: datetime,
+        which: str,
+        now: datetime,
+        overlap: str = Overlap.BUFFER_ALL,
+    ) -> Backfill:
+        """Unsaved: checked by itself, with the schedule as it is now."""
+        draft = cls(
+            schedule=Schedule.objects.get(pk=schedule.pk),
+            start_at=start_at,
+            end_at=end_at,
+            which=which,
+            overlap=overlap,
+            slice_at=now,
+            created_at=now,
+        )
+        draft.clean_fields(exclude={field.name for field in cls._meta.fields} - ASKED)
+        draft.clean()
+        draft.spec, draft.calendars = draft.schedule.spec, draft.schedule.calendars
+        draft.processed_until = start_at - MOMENT
+        draft._refuse_without_times()
+        return draft
+
+    def _refuse_without_times(self) -> None:
+        self._refuse_if_closed()
+        try:
+            is_manual = self.compiled_spec.is_manual
+        except SpecError as error:
+            raise self._broken(error) from error
+        if is_manual:
+            raise Refused(f"“{self.schedule}” has no times of its own: it only runs when started by hand.")
+
+    def _refuse_if_closed(self) -> None:
+        if self.schedule.status == Schedule.Status.CLOSED:
+            raise Refused(f"“{self.schedule}” is closed: it cannot be run any more.")
+
+    def _broken(self, error: SpecError) -> Refused:
+        return Refused(f"The spec of “{self.schedule}” is broken: {error}")
+
+    def _survey(self, *, limit: int) -> Survey:
+        """Slice by slice, so that memory stays flat; nothing is locked meanwhile."""
+        survey = Survey()
+        try:
+            for times in self._slices():
+                chosen, left_out = self._choose(times)
+                survey.add(chosen, left_out, limit=limit)
+                if survey.total > MOST_TIMES:
+                    self._refuse_so_many(survey.total, until=times[-1])
+        except SpecError as error:
+            raise self._broken(error) from error
+        return survey
+
+    def _slices(self) -> Iterator[list[datetime]]:
+        spec, after = self.compiled_spec, self.processed_until
+        while times := spec.times(after, self.end_at, limit=TIMES_PER_LOOK):
+            yield times
+            after = times[-1]
+
+    def _refuse_so_many(self, count: int, *, until: datetime) -> None:
+        """A count to the end could take hours: it is told from the part that was counted."""
+        estimate = count * ((self.end_at - self.start_at) / (until - self.start_at))
+        thousands = math.ceil(estimate / 1_000)
+        raise ValidationError(
+            {
+                "end_at": f"About {thousands:,},000 times are too many at once: "
+                f"choose a shorter range, with at most {MOST_TIMES:,}."
+            }
+        )
+
+    def _take_place(self) -> None:
+        """Among the schedule's backfills, under its lock. Times were counted before: that may take long."""
+        self.schedule = Schedule.objects.lock().get(pk=self.schedule_id)
+        self._refuse_if_closed()
+        if (self.schedule.spec, self.schedule.calendars) != (self.spec, self.calendars):
+            raise Refused(f"The times of “{self.schedule}” have just been changed: look at them again.")
+        if self.schedule.backfills.open().count() >= MOST_OPEN:
+            raise Refused(
+                f"“{self.schedule}” has {MOST_OPEN} open backfills: wait until one is done, or cancel one."
+            )
+        self.save(force_insert=True)
+
+    def _as_json(self) -> dict[str, Any]:
+        return {
+            "backfill": self.pk,
+            "start_at": named_time(self.start_at),
+            "end_at": named_time(self.end_at),
+            "which": self.which,
+            "overlap": self.overlap,
+            "total": self.total,
+        }
+
+    def _add_slice(self, now: datetime) -> int:
+        """The schedule is locked. Cursor and rows move together, so that no time is lost or doubled."""
+        room = self._room()
+        size = min(room, settings.JIM_BACKFILL_SLICE)
+        if size <= 0:
+            self._move(slice_at=None)
+            return 0
+        times = self.compiled_spec.times(self.processed_until, self.end_at, limit=size + 1)
+        passed = times[:size]
+        chosen, _ = self._choose(passed)
+        Occurrence.objects.bulk_create(
+            [Occurrence.of_backfill(self, at, now=now) for at in chosen], ignore_conflicts=True
+        )
+        counts = {
+            "passed_count": self.passed_count + len(passed),
+            "added_count": self.added_count + len(chosen),
+        }
+        if len(times) > size:
+            slice_at = now if len(chosen) < room else None
+            self._move(**counts, processed_until=passed[-1], slice_at=slice_at)
+        else:
+            done = {"status": self.Status.DONE, "finished_at": now, "slice_at": None}
+            self._move(**counts, **done, processed_until=self.end_at)
+        return len(chosen)
+
+    def _move(self, **fields: Any) -> None:
+        Backfill.objects.open().filter(pk=self.pk).update(**fields)
+
+    def _room(self) -> int:
+        """For more of its occurrences: the open backfills of a schedule have equal parts of their share."""
+        share = _share()
+        held = self.schedule.occurrences.pending().filter(source=Occurrence.Source.BACKFILL)
+        counts = held.aggregate(all=Count("pk"), own=Count("pk", filter=Q(backfill=self.pk)))
+        part = max(1, share // self.schedule.backfills.open().count())
+        room: int = min(share - counts["all"], part - counts["own"])
+        return room
+
+    def _choose(self, times: Sequence[datetime]) -> tuple[list[datetime], list[str]]:
+        """Which of these times it is for, and why not of each of the others."""
+        if self.which == self.Which.ALL:
+            return list(times), []
+        waiting, outcomes = self._standing(times)
+        chosen, left_out = [], []
+        for at in times:
+            if reason := WAITING if at in waiting else self._unwanted(outcomes.get(at)):
+                left_out.append(reason)
+            else:
+                chosen.append(at)
+        return chosen, left_out
+
+    def _unwanted(self, outcome: str | None) -> str:
+        if self.which == self.Which.MISSING:
+            return EXECUTED if outcome is not None else ""
+        if outcome is None:
+            return NEVER_EXECUTED
+        return "" if outcome == "failed" else NOT_FAILED
+
+    def _standing(self, times: Sequence[datetime]) -> tuple[set[datetime], dict[datetime, str]]:
+        """What stands for these times, whatever its source: pending occurrences, and how executions ended."""
+        rows = self.schedule.occurrences.filter(
+            nominal_at__in=times, status__in=[Occurrence.Status.PENDING, Occurrence.Status.STARTED]
+        )
+        waiting: set[datetime] = set()
+        outcomes: dict[datetime, str] = {}
+        for at, status, outcome in rows.order_by("execution__id").values_list(
+            "nominal_at", "status", "execution__status"
+        ):
+            if status == Occurrence.Status.PENDING:
+                waiting.add(at)
+            elif outcome:
+                outcomes[at] = outcome
+            else:
+                outcomes.setdefault(at, "")  # its execution is so old that it is gone
+        return waiting, outcomes
+
+
+def _share() -> int:
+    """How many pending occurrences the backfills of a schedule may have together."""
+    return int(settings.JIM_BUFFER_LIMIT) // 2

@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, models, transaction
+from django.db.models.functions import Lower
+
+from activities.models import Activity, Initiator
+from activities.statements import update_each
+from activities.text import clean_text
+from activities.wake import wake
+from schedules.exclusions import (
+    MOST_EXCLUSIONS,
+    Dates,
+    Exclusion,
+    Holidays,
+    calendar_in_words,
+    calendar_items,
+)
+from schedules.wording import SpecError, listed, shown
+
+from .refusals import Conflict, Refused, named
+from .step import check_plain_text
+
+if TYPE_CHECKING:
+    from .schedule import Schedule
+
+EPOCH = date(1970, 1, 1)
+# What becomes of a schedule when a calendar that it uses is edited.
+MOVED = (
+    "calendars",
+    "token",
+    "processed_until",
+    "next_run_at",
+    "spec_error",
+    "skips",
+    "skipped_count",
+    "skipped_reasons",
+)
+
+
+class SharedCalendarQuerySet(models.QuerySet["SharedCalendar"]):
+    def define(
+        self, name: str, excluded: object, *, initiator: Initiator, now: datetime, description: str = ""
+    ) -> SharedCalendar:
+        """A new calendar; nothing is saved if anything is wrong."""
+        calendar = SharedCalendar(name=name, excluded=excluded, description=description)
+        try:
+            with transaction.atomic():
+                calendar.check_definition()
+                calendar.save(force_insert=True)
+                details = {"name": calendar.name} | calendar.definition()
+                Activity.objects.record("create", calendar, initiator=initiator, now=now, details=details)
+        except IntegrityError:
+            calendar.check_definition()  # somebody else took the name meanwhile, and this says so
+            raise
+        return calendar
+
+    def named_in(self, spec: object) -> dict[str, Any]:
+        """What the calendars exclude that a spec refers to; those that do not exist are left out."""
+        names = names_in(spec)
+        return dict(self.filter(name__in=names).values_list("name", "excluded")) if names else {}
+
+    def needed_by(self, spec: object) -> dict[str, Any]:
+        """The same; SpecError if one of them does not exist."""
+        known = self.named_in(spec)
+        for name in names_in(spec):
+            if name not in known:
+                raise SpecError("exclude", f"there is no calendar {shown(name)}; {self._advice(name)}")
+        return known
+
+    def hold(self, spec: object) -> None:
+        """Until this transaction ends, nobody changes the calendars that a spec refers to.
+
+        Comes before the lock of the schedule: whoever edits a calendar takes them in this order.
+        """
+        if names := names_in(spec):
+            list(self.lock().filter(name__in=names).order_by("pk").values_list("pk"))
+
+    def lock(self) -> SharedCalendarQuerySet:
+        return self.select_for_update(of=("self",), no_key=True)
+
+    def _advice(self, name: str) -> str:
+        known = {known.casefold(): known for known in self.order_by("name").values_list("name", flat=True)}
+        if close := get_close_matches(name.casefold(), known, n=1):
+            return f"did you mean {shown(known[close[0]])}?"
+        if not known:
+            return "create it first: there are no calendars yet"
+        return f"create it first, or use {listed([shown(each) for each in known.values()][:10], last='or')}"
+
+
+class SharedCalendar(models.Model):
+    """Times at which nothing that refers to it runs: maintenance windows, public holidays."""
+
+    EDITABLE = ("excluded", "description")
+
+    name = models.CharField(max_length=100)
+    description = models.TextField(blank=True, max_length=1000)
+    excluded = models.JSONField(help_text="A list, as in a spec's exclude.")
+    token = models.PositiveIntegerField(default=1, editable=False)
+
+    objects = SharedCalendarQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = "calendar"
+        constraints = [
+            models.UniqueConstraint(
+                Lower("name"),
+                name="calendar_name_once",
+                violation_error_message="There is a calendar with this name already: choose another name.",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def definition(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.EDITABLE}
+
+    def edit(self, *, token: int, changes: Mapping[str, Any], initiator: Initiator, now: datetime) -> None:
+        """Changes it, and in the same transaction the times of all schedules that use it."""
+        if unknown := set(changes) - set(self.EDITABLE):
+            raise ValidationError(dict.fromkeys(sorted(unknown), "There is no such field to edit."))
+        with transaction.atomic():
+            self._take(token)
+            before = self.definition()
+            for name, value in changes.items():
+                setattr(self, name, value)
+            self.check_definition()
+            details = {"before": before, "after": self.definition()}
+            if self.excluded != before["excluded"]:
+                self._hand_on(before["excluded"], initiator=initiator, now=now)
+            self.token += 1
+            self.save()
+            Activity.objects.record("edit", self, initiator=initiator, now=now, details=details)
+
+    def remove(self, *, initiator: Initiator, now: datetime, token: int | None = None) -> None:
+        """Refused while a schedule that is not closed uses it."""
+        with transaction.atomic():
+            self._take(token)
+            if users := self.used_by():
+                raise Refused(f"“{self}” is used by {named(users)}: change or close what uses it first.")
+            details = self.definition()
+            Activity.objects.record("delete", self, initiator=initiator, now=now, details=details)
+            self.delete()
+
+    def used_by(self) -> list[Schedule]:
+        """The open schedules whose spec names it."""
+        return list(self.schedules.open().order_by(Lower("name")))
+
+    def describe(self) -> str:
+        """What it leaves out, in one sentence."""
+        try:
+            return calendar_in_words(self.excluded)
+        except SpecError as error:
+            return f"Broken: {error.message}"
+
+    def upcoming_dates(self, year: int) -> list[tuple[date, str]]:
+        """The dates of a year that it names one by one, and the holiday or comment of each."""
+        try:
+            items = calendar_items(self.excluded)
+        except SpecError:
+            return []
+        return sorted(set(_dates_of(items, year)))
+
+    def check_definition(self) -> None:
+        """Raises ValidationError by field."""
+        self.full_clean(exclude=["excluded"])  # which may be empty, and which `clean` looks at
+
+    def clean(self) -> None:
+        self.name = unicodedata.normalize("NFC", (self.name or "").strip())
+        self.description = clean_text((self.description or "").strip())
+        check_plain_text(self.name, "name")
+        try:
+            items = calendar_items(self.excluded, name="excluded")
+            self.excluded = [item.as_json() for item in items]
+        except SpecError as error:
+            raise ValidationError({"excluded": error.message}) from error
+
+    def _take(self, token: int | None) -> None:
+        """Locks the row and reads it anew, so that what follows is decided on the newest state."""
+        fresh = SharedCalendar.objects.lock().filter(pk=self.pk).first()
+        if fresh is None:
+            raise Refused(f"“{self}” was deleted meanwhile.")
+        if token is not None and token != fresh.token:
+            raise Conflict(fresh.token, what="calendar")
+        self.__dict__.update(
+            {field.attname: getattr(fresh, field.attname) for field in self._meta.concrete_fields}
+        )
+
+    def _hand_on(self, before: object, *, initiator: Initiator, now: datetime) -> None:
+        """To the schedules that use it, as if each were edited; all of them or none."""
+        locked = self.schedules.open().lock().order_by("pk")
+        # Somebody may have edited one while this waited for its lock.
+        schedules = [schedule for schedule in locked if self.name in schedule.calendars]
+        ended = [schedule for schedule in schedules if not self._hand_to(schedule, now=now)]
+        if ended:
+            raise Refused(
+                f"{named(ended)} would have no time left: change or close what uses “{self}” first."
+            )
+        rows = [[schedule.pk, *(getattr(schedule, name) for name in MOVED)] for schedule in schedules]
+        update_each(self.schedules.model, MOVED, rows)
+        details = {
+            "before": {"calendars": {self.name: before}},
+            "after": {"calendars": {self.name: self.excluded}},
+        }
+        message = f"The calendar “{self}” was edited."
+        for schedule in schedules:
+            Activity.objects.record(
+                "edit", schedule, initiator=initiator, now=now, message=message, details=details
+            )
+        wake("jim_schedules")
+
+    def _hand_to(self, schedule: Schedule, *, now: datetime) -> bool:
+        """Whether it still has times, if it had any; Refused if its spec cannot live with the new ones."""
+        schedule.generate_until(now)
+        had_times, was_broken = schedule.next_run_at is not None, bool(schedule.spec_error)
+        schedule.calendars = schedule.calendars | {self.name: self.excluded}
+        schedule.token += 1
+        try:
+            schedule.restart_cursor(now)
+        except SpecError as error:
+            if not was_broken:
+                raise Refused(f"The spec of “{schedule}” would break: {error}") from error
+            schedule.mark_broken(error)
+        return schedule.next_run_at is not None or not had_times
+
+
+def names_in(spec: object) -> list[str]:
+    """The calendars that a spec names, whatever else is wrong with it."""
+    excluded = spec.get("exclude") if isinstance(spec, dict) else None
+    items = excluded[:MOST_EXCLUSIONS] if isinstance(excluded, list) else []
+    names = [item.get("calendar") for item in items if isinstance(item, dict)]
+    return list(dict.fromkeys(clean_text(name.strip()) for name in names if isinstance(name, str)))
+
+
+def _dates_of(items: Sequence[Exclusion], year: int) -> Iterator[tuple[date, str]]:
+    for item in items:
+        for day in _days(year):
+            if isinstance(item, Dates) and item.first <= day <= item.last:
+                yield day, item.comment
+            elif isinstance(item, Holidays) and (name := item.name_on((day - EPOCH).days)):
+                yield day, name
+
+
+def _days(year: int) -> Iterator[date]:
+    day = date(year, 1, 1)
+    while day.year == year:
+        yield day
+        day += timedelta(days=1)

@@ -1,0 +1,175 @@
+"""Two schedulers at the same moment, while people change what they work on: every promise is kept."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from functools import partial
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.db import connection, connections
+
+from activities import clock
+from execution.invoker import trigger
+from execution.models import Worker, WorkerTask
+from execution.models.attempt import Held
+from execution.scheduler import is_due, tick
+from schedules.generator import generate
+from schedules.models import Backfill, Conflict, Occurrence, Overlap, Refused, Schedule, SharedCalendar
+from schedules.models import schedule as schedules
+from tests.base import NOW, SOMEBODY, break_down, claim, end, make_schedule, make_worker, seconds, step
+from tests.fleet import tell
+from tests.invariants import Numbers, violations
+from tests.races.meeting import at_once
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SEED = 20261116
+ROUNDS = {"postgresql": 40, "sqlite": 15}
+ROUND = seconds(4)
+DEEDS_PER_ROUND = 4
+SPECS = [{"every": [every]} for every in ("1s", "2s", "3s", {"every": "5s", "offset": "2s"})]
+WORKDAYS = {"every": ["2s"], "exclude": [{"calendar": "days off"}]}
+
+
+@pytest.fixture(autouse=True)
+def no_errors(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """A tick survives whatever goes wrong in a part of it, and says so."""
+    yield
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+def edit(schedule: Schedule, dice: Random, now: datetime) -> None:
+    changes: dict[str, Any] = dice.choice(
+        [
+            {"spec": dice.choice(SPECS)},
+            {"spec": WORKDAYS},
+            {"overlap": dice.choice(Overlap.values)},
+            {"remaining": dice.choice([None, 1, 5])},
+            {"catch_up_seconds": dice.choice([None, 0, 60])},
+        ]
+    )
+    schedule.edit(token=schedule.token, initiator=SOMEBODY, now=now, changes=changes)
+
+
+def pause(schedule: Schedule, dice: Random, now: datetime) -> None:
+    until = dice.choice([None, now + seconds(5), now + seconds(15)])
+    schedule.pause(initiator=SOMEBODY, now=now, until=until)
+
+
+def resume(schedule: Schedule, dice: Random, now: datetime) -> None:
+    schedule.resume(initiator=SOMEBODY, now=now, discard=dice.random() < 0.5)
+
+
+def skip_next(schedule: Schedule, dice: Random, now: datetime) -> None:
+    schedule.skip_next(initiator=SOMEBODY, now=now)
+
+
+def run(schedule: Schedule, dice: Random, now: datetime) -> None:
+    key = f"key {dice.randrange(10**9)}"
+    for _ in range(2):
+        trigger(schedule, initiator=SOMEBODY, now=now, key=key, overlap=dice.choice(["", *Overlap.values]))
+
+
+def backfill(schedule: Schedule, dice: Random, now: datetime) -> None:
+    which, overlap = dice.choice(Backfill.Which.values), dice.choice(Overlap.values)
+    asked = {"start_at": now - seconds(20), "end_at": now, "which": which, "overlap": overlap}
+    Backfill.objects.ask(schedule, **asked, initiator=SOMEBODY, now=now)
+
+
+def cancel_backfill(schedule: Schedule, dice: Random, now: datetime) -> None:
+    for asked in schedule.backfills.order_by("-pk")[:1]:
+        asked.cancel(initiator=SOMEBODY, now=now)
+
+
+def edit_calendar(schedule: Schedule, dice: Random, now: datetime) -> None:
+    calendar = SharedCalendar.objects.get()
+    start = now + seconds(dice.randrange(-10, 10))
+    excluded = [{"from": start.isoformat(), "until": (start + seconds(10)).isoformat()}]
+    calendar.edit(token=calendar.token, initiator=SOMEBODY, now=now, changes={"excluded": excluded})
+
+
+def close_and_define(schedule: Schedule, dice: Random, now: datetime) -> None:
+    schedule.close(initiator=SOMEBODY, now=now)
+    define(schedule.overlap, now=now, paused=dice.random() < 0.3, run_at_once=dice.random() < 0.5)
+
+
+DEEDS = {
+    edit: 8,
+    pause: 2,
+    resume: 4,
+    skip_next: 2,
+    run: 4,
+    backfill: 3,
+    cancel_backfill: 1,
+    edit_calendar: 2,
+    close_and_define: 1,
+}
+
+
+def define(overlap: str, **fields: Any) -> Schedule:
+    pausing = {"pause_on_failure": True, "failures_to_pause": 2, "failures_among": 3}
+    return make_schedule(step(), spec=SPECS[1], overlap=overlap, **pausing, **fields)
+
+
+def office_hours(dice: Random, done: Counter[str], now: datetime) -> None:
+    """What people do meanwhile; they read the clock before they wait for anything."""
+    for deed in dice.choices(list(DEEDS), list(DEEDS.values()), k=DEEDS_PER_ROUND):
+        schedule = dice.choice(Schedule.objects.open().order_by("pk"))
+        try:
+            deed(schedule, dice, now - seconds(dice.random() * 0.9))
+            done[deed.__name__] += 1
+        except (Conflict, Refused, ValidationError):
+            done["refused"] += 1
+
+
+def work(worker: Worker, dice: Random, now: datetime) -> None:
+    """Some steps end, some fail, some take longer."""
+    claim(worker, now=now)
+    for task in map(Held.of, WorkerTask.objects.filter(worker=worker)):
+        ended = dice.choices([end, break_down, None], [6, 2, 2])[0]
+        if ended is not None:
+            ended(worker, task, now=now)
+
+
+def test_two_schedulers_and_an_office(
+    monkeypatch: pytest.MonkeyPatch, settings: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings.JIM_BUFFER_LIMIT, settings.JIM_BACKFILL_SLICE = 12, 3
+    monkeypatch.setattr(schedules, "TIMES_PER_PASS", 5)
+    now, dice, done = NOW, Random(SEED), Counter[str]()
+    monkeypatch.setattr(clock, "now", lambda: now)
+    SharedCalendar.objects.define("days off", [], initiator=SOMEBODY, now=now)
+    for overlap in Overlap.values * 2:
+        define(overlap)
+    worker = make_worker(now + timedelta(hours=1))  # it beats in time
+    for _ in range(ROUNDS[connection.vendor]):
+        now += ROUND
+        meanwhile = [Random(dice.random()) for _ in range(2)]
+        results = at_once(
+            partial(tick, now),
+            partial(tick, now),
+            partial(office_hours, meanwhile[0], done, now),
+            partial(work, worker, meanwhile[1], now),
+        )
+        assert results == [None] * 4
+    come_to_rest(worker, now)
+    tell(f"two schedulers on {connection.vendor}: {dict(done)}; {Numbers.load()}", capsys)
+    assert violations(now=now) == []
+    assert set(done) == {deed.__name__ for deed in DEEDS} | {"refused"}
+
+
+def come_to_rest(worker: Worker, now: datetime) -> None:
+    for _ in range(200):
+        tick(now)
+        claim(worker, now=now)
+        end(worker, *map(Held.of, WorkerTask.objects.filter(worker=worker)), now=now)
+        if not is_due(now) and not WorkerTask.objects.exists():
+            return

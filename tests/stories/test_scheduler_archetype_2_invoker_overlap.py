@@ -1,0 +1,255 @@
+"""The Invoker: an interval of five minutes meets executions that take 12, 22 and then 2 minutes."""
+
+from __future__ import annotations
+
+import pytest
+
+from execution.invoker import trigger
+from execution.models import Execution
+from execution.scheduler import tick
+from schedules.models import Schedule
+from tests.base import SOMEBODY, claim, end, fresh, make_schedule, make_worker, step
+from tests.timeline import Timeline, counters, ledger, minute, minutes
+
+pytestmark = pytest.mark.django_db
+EVERY_FIVE = {"every": ["5m"]}
+TAKES = (12, 22)
+EVERY_TIME = list(range(5, 65, 5))
+
+
+class TestOverlapPolicies:
+    def test_skip_leaves_out_what_comes_while_one_runs(self) -> None:
+        schedule = an_hour_of("skip")
+        assert ledger(schedule) == {
+            5: "started 5, completed 17",
+            10: "skipped: overlap",
+            15: "skipped: overlap",
+            20: "started 20, completed 42",
+            25: "skipped: overlap",
+            30: "skipped: overlap",
+            35: "skipped: overlap",
+            40: "skipped: overlap",
+            45: "started 45, completed 47",
+            50: "started 50, completed 52",
+            55: "started 55, completed 57",
+            60: "started 60",
+        }
+        assert counters(schedule) == {"started": 6, "skipped": {"overlap": 6}}
+        assert blockers(schedule) == {10: 5, 15: 5, 25: 20, 30: 20, 35: 20, 40: 20}
+        assert most_at_once() == 1
+
+    def test_buffer_one_starts_the_latest_that_came_meanwhile(self) -> None:
+        schedule = an_hour_of("buffer_one")
+        assert ledger(schedule) == {
+            5: "started 5, completed 17",
+            10: "skipped: superseded",
+            15: "started 17, completed 39",
+            20: "skipped: superseded",
+            25: "skipped: superseded",
+            30: "skipped: superseded",
+            35: "started 39, completed 41",
+            40: "started 41, completed 43",
+            45: "started 45, completed 47",
+            50: "started 50, completed 52",
+            55: "started 55, completed 57",
+            60: "started 60",
+        }
+        assert counters(schedule) == {"started": 8, "skipped": {"superseded": 4}}
+        assert most_at_once() == 1
+
+    def test_buffer_all_starts_every_one_in_its_turn(self) -> None:
+        schedule = an_hour_of("buffer_all")
+        assert ledger(schedule) == {
+            5: "started 5, completed 17",
+            10: "started 17, completed 39",
+            15: "started 39, completed 41",
+            20: "started 41, completed 43",
+            25: "started 43, completed 45",
+            30: "started 45, completed 47",
+            35: "started 47, completed 49",
+            40: "started 49, completed 51",
+            45: "started 51, completed 53",
+            50: "started 53, completed 55",
+            55: "started 55, completed 57",
+            60: "started 60",
+        }
+        assert counters(schedule) == {"started": 12}
+        assert most_at_once() == 1
+
+    def test_cancel_other_asks_the_running_one_to_stop_and_starts_when_it_has(self) -> None:
+        schedule = an_hour_of("cancel_other")
+        assert ledger(schedule) == {
+            5: "started 5, cancelled 11",
+            10: "started 11, cancelled 16",
+            15: "started 16, completed 18",
+        } | {at: f"started {at}, completed {at + 2}" for at in range(20, 60, 5)} | {60: "started 60"}
+        assert counters(schedule) == {"started": 12}
+        assert most_at_once() == 1
+        assert "starts a newer run" in Execution.objects.earliest("started_at").cancel_reason
+
+    def test_terminate_other_ends_the_running_one_at_once(self) -> None:
+        schedule = an_hour_of("terminate_other")
+        assert ledger(schedule) == {
+            5: "started 5, cancelled 10",
+            10: "started 10, cancelled 15",
+            15: "started 15, completed 17",
+        } | {at: f"started {at}, completed {at + 2}" for at in range(20, 60, 5)} | {60: "started 60"}
+        assert counters(schedule) == {"started": 12}
+        assert most_at_once() == 1
+
+    def test_allow_all_starts_every_one_at_its_time(self) -> None:
+        schedule = an_hour_of("allow_all")
+        assert ledger(schedule) == {
+            5: "started 5, completed 17",
+            10: "started 10, completed 32",
+        } | {at: f"started {at}, completed {at + 2}" for at in range(15, 60, 5)} | {60: "started 60"}
+        assert counters(schedule) == {"started": 12}
+        assert most_at_once() == 3
+
+
+class TestBuffer:
+    """What waits for a running execution."""
+
+    def test_says_what_it_waits_for(self) -> None:
+        schedule = make_schedule(spec=EVERY_FIVE, overlap="buffer_all")
+        Timeline([60]).pass_to(12)
+        kept = schedule.occurrences.get(status="pending")
+        assert (minute(kept.nominal_at), kept.reason) == (10, "overlap")
+        assert (kept.blocked_by, kept.kept_at) == (Execution.objects.get().pk, minutes(10))
+
+    def test_is_exempt_from_the_catch_up_window(self) -> None:
+        schedule = make_schedule(spec=EVERY_FIVE, overlap="buffer_one", catch_up_seconds=60)
+        Timeline([13]).pass_to(18)
+        assert ledger(schedule)[15] == "started 18"
+        assert counters(schedule) == {"started": 2, "skipped": {"superseded": 1}}
+
+    def test_starts_at_once_when_the_policy_no_longer_lets_it_wait(self) -> None:
+        schedule = make_schedule(spec=EVERY_FIVE, overlap="buffer_all")
+        timeline = Timeline([60])
+        timeline.pass_to(17)
+        set_policy(schedule, "allow_all", at=17)
+        timeline.settle()
+        assert ledger(schedule) == {5: "started 5", 10: "started 17", 15: "started 17"}
+
+    def test_is_settled_by_the_policy_of_the_moment_not_of_its_birth(self) -> None:
+        schedule = make_schedule(spec=EVERY_FIVE, overlap="buffer_all")
+        timeline = Timeline([60])
+        timeline.pass_to(17)
+        set_policy(schedule, "skip", at=17)
+        timeline.settle()
+        assert ledger(schedule) == {5: "started 5", 10: "skipped: overlap", 15: "skipped: overlap"}
+
+
+class TestOrderAndMixing:
+    def test_a_manual_run_goes_before_automatic_ones_that_wait_longer(self) -> None:
+        schedule = make_schedule(spec=EVERY_FIVE, overlap="buffer_all")
+        timeline = Timeline([13])
+        timeline.pass_to(11)
+        trigger(schedule, initiator=SOMEBODY, now=minutes(11))
+        timeline.pass_to(23)
+        assert ledger(schedule, source="manual") == {11: "started 18, completed 20"}
+        assert ledger(schedule)[10] == "started 20, completed 22"
+
+    def test_no_automatic_time_takes_the_place_of_a_manual_run(self) -> None:
+        schedule = make_schedule(spec=EVERY_FIVE, overlap="buffer_one")
+        timeline = Timeline([20])
+        timeline.pass_to(7)
+        for at in (7, 8):
+            trigger(schedule, initiator=SOMEBODY, now=minutes(at))
+        timeline.pass_to(32)
+        assert ledger(schedule, source="manual") == {7: "started 25, completed 27", 8: "started 27, completed 29"}
+        assert ledger(schedule) == {
+            5: "started 5, completed 25",
+            10: "skipped: superseded",
+            15: "skipped: superseded",
+            20: "skipped: superseded",
+            25: "started 29, completed 31",
+            30: "started 31",
+        }
+
+    def test_a_run_that_was_asked_to_stop_is_asked_once(self) -> None:
+        schedule = make_schedule(spec=EVERY_FIVE, overlap="cancel_other")
+        tick(minutes(5))
+        claim(make_worker(), now=minutes(5))
+        tick(minutes(10))
+        asked_at = Execution.objects.get().cancel_requested_at
+        tick(minutes(15))
+        assert Execution.objects.get().cancel_requested_at == asked_at == minutes(10)
+        assert ledger(schedule) == {
+            5: "started 5",
+            10: "skipped: superseded",
+            15: "pending: overlap",
+        }
+
+
+class TestResultProcessing:
+    """Workflow complete: recent actions and the last completion result are updated."""
+
+    def test_the_result_is_handed_to_the_next_execution(self) -> None:
+        schedule = make_schedule(spec=EVERY_FIVE)
+        work(5, result={"watermark": 7})
+        assert fresh(schedule).last_result is None
+        tick(minutes(10))
+        assert fresh(schedule).last_result == {"watermark": 7}
+        assert Execution.objects.latest("pk").last_result == {"watermark": 7}
+
+    def test_after_a_failure_the_last_success_still_counts(self) -> None:
+        schedule = make_schedule(spec=EVERY_FIVE)
+        work(5, result=7)
+        work(10, status="failed_with_error", error="it broke")
+        tick(minutes(15))
+        after = fresh(schedule)
+        assert (after.last_outcome, after.last_result) == ("failed", 7)
+        assert "it broke" in after.last_failure
+        assert (after.failed_count, after.failures_in_a_row) == (1, 1)
+
+    def test_and_a_success_clears_the_failure(self) -> None:
+        schedule = make_schedule(spec=EVERY_FIVE)
+        work(5, status="failed_with_error", error="it broke")
+        work(10, result=8)
+        tick(minutes(15))
+        after = fresh(schedule)
+        assert (after.last_outcome, after.last_result, after.last_failure) == ("completed", 8, "")
+        assert (after.failed_count, after.failures_in_a_row) == (1, 0)
+
+    def test_several_last_steps_hand_on_their_results_by_name(self) -> None:
+        schedule = make_schedule(step("a", 0), step("b", 1), step("c", 1), spec=EVERY_FIVE)
+        tick(minutes(5))
+        worker = make_worker()
+        for value in ("first", "last"):
+            for task in claim(worker, now=minutes(5)):
+                end(worker, task, now=minutes(6), result=f"{value} {task.name}")
+        tick(minutes(7))
+        assert fresh(schedule).last_result == {"b": "last b", "c": "last c"}
+
+
+def an_hour_of(overlap: str) -> Schedule:
+    schedule = make_schedule(spec=EVERY_FIVE, overlap=overlap)
+    Timeline(TAKES).pass_to(60)
+    assert list(ledger(schedule)) == EVERY_TIME
+    return schedule
+
+
+def work(at: int, *, status: str = "complete", **fields: object) -> None:
+    """The execution that starts at this minute ends a minute later."""
+    tick(minutes(at))
+    worker = make_worker()
+    end(worker, *claim(worker, now=minutes(at)), status=status, now=minutes(at + 1), **fields)
+
+
+def set_policy(schedule: Schedule, overlap: str, *, at: int) -> None:
+    changes = {"overlap": overlap}
+    schedule.edit(token=fresh(schedule).token, initiator=SOMEBODY, now=minutes(at), changes=changes)
+
+
+def blockers(schedule: Schedule) -> dict[int, int]:
+    """By minute, the minute of the execution that a skipped one is told to be in its way."""
+    starts = {execution.pk: minute(execution.started_at) for execution in Execution.objects.all()}
+    skipped = schedule.occurrences.filter(status="skipped")
+    return {minute(row.nominal_at): starts[row.blocked_by or 0] for row in skipped}
+
+
+def most_at_once() -> int:
+    """The largest number of executions that ran side by side."""
+    ran = [(e.started_at, e.finished_at or minutes(10**6)) for e in Execution.objects.all()]
+    return max(sum(start <= at < end for start, end in ran) for at, _ in ran)

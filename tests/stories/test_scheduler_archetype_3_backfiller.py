@@ -1,0 +1,201 @@
+"""The Backfiller: Created, Processing, Completed; each handles one request and then takes part in nothing."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from activities import clock
+from activities.models import Activity
+from execution.invoker import trigger
+from execution.models import Execution
+from execution.scheduler import is_due, next_due, tick
+from schedules.models import Backfill, Schedule
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    break_down,
+    claim,
+    fates,
+    fresh,
+    make_schedule,
+    make_worker,
+    run_until_idle,
+    seconds,
+    step,
+)
+from tests.invariants import violations
+
+pytestmark = pytest.mark.django_db(transaction=True)
+HOURLY = {"cron": ["0 * * * *"]}
+TEN_HOURS = 10
+
+
+@pytest.fixture(autouse=True)
+def slices_of_four(settings: Any) -> None:
+    settings.JIM_BACKFILL_SLICE = 4
+
+
+@pytest.fixture
+def schedule() -> Schedule:
+    return make_schedule(spec=HOURLY, name="Sync")
+
+
+def hours_ago(number: int) -> datetime:
+    return NOW - timedelta(hours=number)
+
+
+def ask(schedule: Schedule, **fields: Any) -> Backfill:
+    """For the ten hours before this one."""
+    return Backfill.objects.ask(
+        schedule, start_at=hours_ago(TEN_HOURS), end_at=hours_ago(1), initiator=SOMEBODY, now=NOW, **fields
+    )
+
+
+def state(backfill: Backfill) -> tuple[str, int, int]:
+    current = fresh(backfill)
+    return current.status, current.passed_count, current.total
+
+
+def test_created_by_a_user_request() -> None:
+    schedule = make_schedule(spec=HOURLY)
+    backfill = ask(schedule)
+    assert state(backfill) == ("open", 0, 10)
+    assert Activity.objects.get(operation="backfill").initiator_name == "ada"
+    assert fates(schedule) == []
+    assert is_due(NOW)
+
+
+def test_processing_starts_with_the_next_tick(schedule: Schedule) -> None:
+    backfill = ask(schedule)
+    tick(NOW)
+    assert state(backfill) == ("open", 4, 10)
+
+
+def test_processing_generates_actions_slice_by_slice(schedule: Schedule) -> None:
+    backfill = ask(schedule)
+    seen = []
+    for _ in range(3):
+        tick(NOW)
+        seen.append(state(backfill))
+    assert seen == [("open", 4, 10), ("open", 8, 10), ("done", 10, 10)]
+    nominal = backfill.occurrences.order_by("nominal_at").values_list("nominal_at", flat=True)
+    assert list(nominal) == [hours_ago(number) for number in range(TEN_HOURS, 0, -1)]
+
+
+def test_its_buffered_starts_are_passed_to_the_invoker_which_applies_their_policy(schedule: Schedule) -> None:
+    ask(schedule)
+    tick(NOW)
+    assert fates(schedule) == [("started", ""), *[("pending", "overlap")] * 3]
+    execution = Execution.objects.get()
+    assert (execution.source, execution.occurrence and execution.occurrence.nominal_at) == (
+        "backfill",
+        hours_ago(TEN_HOURS),
+    )
+
+
+def test_completed_when_all_actions_are_generated(schedule: Schedule) -> None:
+    """Its occurrences have their turns one after the other, also when it is completed itself."""
+    backfill = ask(schedule)
+    for _ in range(3):
+        tick(NOW)
+    assert (fresh(backfill).status, fresh(backfill).finished_at) == ("done", NOW)
+    assert fresh(backfill).progress()._asdict() == {
+        "total": 10,
+        "passed": 10,
+        "added": 10,
+        "waiting": 9,
+        "started": 1,
+        "running": 1,
+        "not_started": 0,
+    }
+    work_off(schedule)
+    assert fresh(backfill).progress()[:5] == (10, 10, 10, 0, 10)
+    assert violations() == []
+
+
+def test_once_completed_it_takes_part_in_nothing_and_stays_as_history(schedule: Schedule) -> None:
+    backfill = ask(schedule)
+    for _ in range(3):
+        tick(NOW)
+    work_off(schedule)
+    assert not Backfill.objects.open().exists()
+    assert not is_due(NOW + seconds(60))
+    assert next_due(NOW + seconds(60)) == fresh(schedule).next_run_at
+    assert not backfill.cancel(initiator=SOMEBODY, now=NOW)
+    assert state(backfill) == ("done", 10, 10)
+
+
+def test_cancelled_on_the_way_it_generates_nothing_more(schedule: Schedule) -> None:
+    backfill = ask(schedule)
+    tick(NOW)
+    assert backfill.cancel(initiator=SOMEBODY, now=NOW)
+    work_off(schedule)
+    assert state(backfill) == ("cancelled", 4, 10)
+    assert fates(schedule) == [("started", ""), *[("cancelled", "backfill cancelled")] * 3]
+    assert Execution.objects.get().status == "completed"
+    assert violations() == []
+
+
+def test_one_backfiller_for_each_request(schedule: Schedule) -> None:
+    one, other = ask(schedule, overlap="allow_all"), ask(schedule, overlap="allow_all")
+    for _ in range(3):
+        tick(NOW)
+    work_off(schedule)
+    assert [each.occurrences.filter(status="started").count() for each in (one, other)] == [10, 10]
+    assert violations() == []
+
+
+def test_an_immediate_trigger_is_a_single_action_at_once(schedule: Schedule) -> None:
+    occurrence = trigger(schedule, initiator=SOMEBODY, now=NOW)
+    assert (occurrence.source, occurrence.status) == ("manual", "started")
+    assert not Backfill.objects.exists()
+
+
+def test_the_scheduler_was_down_for_a_night_and_somebody_makes_up_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A dry run, the missing times, one of which fails, and then the failed one again; live times go on."""
+    schedule = make_schedule(step("Import"), spec=HOURLY, name="Sync", overlap="skip")
+    started = trigger(schedule, initiator=SOMEBODY, now=NOW, at=hours_ago(5))
+    run_until_idle()
+    assert Execution.objects.get(occurrence=started).status == "completed"
+    night: dict[str, Any] = {"start_at": hours_ago(6), "end_at": hours_ago(3), "now": NOW}
+
+    survey = Backfill.objects.survey(schedule, which="missing", **night)
+    assert survey.times == [hours_ago(6), hours_ago(4), hours_ago(3)]
+    assert (survey.total, survey.left_out) == (4, {"executed already": 1})
+
+    missing = Backfill.objects.ask(schedule, which="missing", initiator=SOMEBODY, **night)
+    tick(NOW)
+    worker = make_worker()
+    (task,) = claim(worker)
+    break_down(worker, task, can_retry=False)
+    later = NOW + seconds(3600)
+    monkeypatch.setattr(clock, "now", lambda: later)
+    tick(later)
+    assert [o.status for o in schedule.occurrences.automatic()] == ["pending"], "kept behind a backfill"
+    work_off(schedule, now=later)
+    assert [o.status for o in schedule.occurrences.automatic()] == ["started"]
+    assert list(missing.occurrences.order_by("nominal_at").values_list("execution__status", flat=True)) == [
+        "failed",
+        "completed",
+        "completed",
+    ]
+
+    again = Backfill.objects.ask(schedule, which="failed", initiator=SOMEBODY, **night)
+    tick(later)
+    work_off(schedule, now=later)
+    assert [o.nominal_at for o in again.occurrences.all()] == [hours_ago(6)]
+    nothing = Backfill.objects.survey(schedule, which="failed", **night)
+    assert (nothing.chosen, nothing.left_out) == (0, {"not failed at last": 4})
+    assert violations() == []
+
+
+def work_off(schedule: Schedule, *, now: datetime = NOW) -> None:
+    """Ticks and works until nothing of the schedule is left to be done."""
+    while schedule.occurrences.pending().exists() or schedule.executions.filter(accounted_at=None).exists():
+        tick(now)
+        run_until_idle(now=now)

@@ -1,0 +1,173 @@
+"""Conflict token: an update is based on the latest state, or it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+
+from activities.models import Activity, Initiator
+from execution.invoker import trigger
+from execution.scheduler import tick
+from schedules.models import Conflict, Schedule
+from tests.base import NOW, SOMEBODY, break_down, claim, everything, fresh, make_schedule, make_worker
+from tests.timeline import Timeline, minutes
+
+pytestmark = pytest.mark.django_db
+ADA, BOB = SOMEBODY, Initiator("user", "8", "bob")
+EVERY_FIVE = {"every": ["5m"]}
+
+
+class TestTwoEditors:
+    def test_the_second_one_is_refused_and_told_the_current_token(self) -> None:
+        described = make_schedule(spec=EVERY_FIVE)
+        adas, bobs = fresh(described), fresh(described)
+        edit(adas, ADA, spec={"every": ["10m"]})
+        before = everything()
+        with pytest.raises(Conflict) as conflict:
+            edit(bobs, BOB, description="Bob's words")
+        assert conflict.value.token == 2
+        assert "Load it again, then repeat your change" in str(conflict.value)
+        assert everything() == before
+
+    def test_who_describes_it_again_may_update_it(self) -> None:
+        schedule = make_schedule(spec=EVERY_FIVE)
+        adas, bobs = fresh(schedule), fresh(schedule)
+        edit(adas, ADA, spec={"every": ["10m"]})
+        with pytest.raises(Conflict):
+            edit(bobs, BOB, description="Bob's words")
+        edit(fresh(schedule), BOB, description="Bob's words")
+        after = fresh(schedule)
+        assert (after.token, after.spec, after.description) == (3, {"every": ["10m"]}, "Bob's words")
+
+    def test_nobodys_words_are_lost_even_if_they_change_different_fields(self) -> None:
+        schedule = make_schedule(description="as it was")
+        adas, bobs = fresh(schedule), fresh(schedule)
+        edit(bobs, BOB, description="Bob's words")
+        with pytest.raises(Conflict):
+            edit(adas, ADA, overlap="allow_all")
+        assert (fresh(schedule).description, fresh(schedule).overlap) == ("Bob's words", "skip")
+
+    def test_each_revision_is_on_record_with_who_when_and_what(self) -> None:
+        schedule = make_schedule(description="first")
+        edit(fresh(schedule), ADA, description="second")
+        edit(fresh(schedule), BOB, description="third")
+        records = Activity.objects.filter(operation="edit", target_id=str(schedule.pk)).order_by("pk")
+        told = [
+            (r.initiator_name, r.details["before"]["description"], r.details["after"]["description"])
+            for r in records
+            if r.details
+        ]
+        assert told == [("ada", "first", "second"), ("bob", "second", "third")]
+
+
+def test_it_begins_at_one() -> None:
+    assert fresh(make_schedule()).token == 1
+
+
+CHANGES: dict[str, Callable[[Schedule, int], Any]] = {
+    "edit": lambda s, token: s.edit(token=token, initiator=ADA, now=NOW, changes={"description": "x"}),
+    "edit of the runs left": lambda s, token: s.edit(
+        token=token, initiator=ADA, now=NOW, changes={"remaining": 5}
+    ),
+    "pause": lambda s, token: s.pause(initiator=ADA, now=NOW, token=token),
+    "skip next": lambda s, token: s.skip_next(initiator=ADA, now=NOW, token=token),
+    "close": lambda s, token: s.close(initiator=ADA, now=NOW, token=token),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+class TestEveryChange:
+    def test_moves_it_by_one(self, change: Callable[[Schedule, int], Any]) -> None:
+        schedule = make_schedule(spec=EVERY_FIVE)
+        change(schedule, 1)
+        assert schedule.token == fresh(schedule).token == 2
+
+    def test_is_refused_if_it_is_stale(self, change: Callable[[Schedule, int], Any]) -> None:
+        schedule = make_schedule(spec=EVERY_FIVE)
+        edit(fresh(schedule), BOB, description="Bob's words")
+        before = everything()
+        with pytest.raises(Conflict) as conflict:
+            change(schedule, 1)
+        assert conflict.value.token == 2
+        assert everything() == before
+
+
+def test_resume_moves_it_and_is_refused_if_it_is_stale() -> None:
+    schedule = make_schedule()
+    schedule.pause(initiator=ADA, now=NOW)
+    with pytest.raises(Conflict):
+        schedule.resume(initiator=ADA, now=NOW, token=1)
+    schedule.resume(initiator=ADA, now=NOW, token=2)
+    assert fresh(schedule).token == 3
+
+
+def test_unskip_moves_it_and_is_refused_if_it_is_stale() -> None:
+    schedule = make_schedule(spec=EVERY_FIVE)
+    at = schedule.skip_next(initiator=ADA, now=NOW)
+    with pytest.raises(Conflict):
+        schedule.unskip(at, initiator=ADA, now=NOW, token=1)
+    schedule.unskip(at, initiator=ADA, now=NOW, token=2)
+    assert fresh(schedule).token == 3
+
+
+def test_a_change_without_a_token_is_made_whatever_happened_before() -> None:
+    schedule = make_schedule()
+    edit(fresh(schedule), BOB, description="Bob's words")
+    schedule.pause(initiator=ADA, now=NOW)
+    assert (fresh(schedule).status, fresh(schedule).description) == ("paused", "Bob's words")
+
+
+def test_the_systems_own_pause_moves_it() -> None:
+    schedule = make_schedule(spec=EVERY_FIVE, pause_on_failure=True)
+    tick(minutes(5))
+    worker = make_worker()
+    break_down(worker, *claim(worker, now=minutes(5)), now=minutes(6))
+    tick(minutes(7))
+    assert (fresh(schedule).status, fresh(schedule).token) == ("paused", 2)
+
+
+def test_the_end_of_a_snooze_moves_it() -> None:
+    schedule = make_schedule()
+    schedule.pause(initiator=ADA, now=NOW, until=minutes(5))
+    tick(minutes(5))
+    assert (fresh(schedule).status, fresh(schedule).token) == ("running", 3)
+
+
+def test_pausing_and_resuming_all_moves_that_of_each() -> None:
+    schedules = [make_schedule() for _ in range(3)]
+    Schedule.objects.pause_all(initiator=ADA, now=NOW)
+    assert {fresh(schedule).token for schedule in schedules} == {2}
+    Schedule.objects.resume_all(initiator=ADA, now=NOW)
+    assert {fresh(schedule).token for schedule in schedules} == {3}
+
+
+def test_neither_cursors_counters_nor_runs_left_move_it() -> None:
+    schedule = make_schedule(spec=EVERY_FIVE, remaining=5)
+    adas = fresh(schedule)
+    timeline = Timeline([7])
+    timeline.pass_to(21)
+    trigger(schedule, initiator=BOB, now=minutes(22), overlap="allow_all")
+    after = fresh(schedule)
+    assert (after.processed_until, after.remaining, after.started_count) == (minutes(20), 2, 4)
+    assert (after.skipped_count, after.token) == (1, 1)
+    edit(adas, ADA, at=23, description="Ada was reading all the time")
+    assert fresh(schedule).remaining == 2
+
+
+def test_what_is_wrong_does_not_move_it() -> None:
+    schedule = make_schedule()
+    for wrong in ({"overlap": "most"}, {"spec": {"cron": ["x"]}}, {"status": "closed"}, {"token": 7}):
+        with pytest.raises(ValidationError):
+            edit(fresh(schedule), ADA, **wrong)
+    with pytest.raises(ValidationError):
+        schedule.pause(initiator=ADA, now=NOW, until=NOW - timedelta(minutes=1))
+    assert fresh(schedule).token == 1
+
+
+def edit(schedule: Schedule, by: Initiator, *, at: float = 0, **changes: Any) -> None:
+    """With the token that this editor has read."""
+    schedule.edit(token=schedule.token, initiator=by, now=minutes(at), changes=changes)
