@@ -135,20 +135,40 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         details: Any = None,
     ) -> Activity:
         """The record of an administrative change, finished as soon as it is made."""
-        return self.create(
-            status=Activity.Status.COMPLETE,
-            operation=operation,
-            target_type=target._meta.model_name or "",
-            target_id=str(target.pk),
-            target_name=str(target),
-            initiator_type=initiator.type,
-            initiator_id=initiator.id,
-            initiator_name=initiator.name,
-            created_at=now,
-            executed_at=now,
-            finished_at=now,
-            message=clean_text(message),
-            details=clean_json(details),
+        (made,) = self.record_each(
+            operation, [target], initiator=initiator, now=now, message=message, details=details
+        )
+        return made
+
+    def record_each(
+        self,
+        operation: str,
+        targets: Iterable[models.Model],
+        *,
+        initiator: Initiator,
+        now: datetime,
+        message: str = "",
+        details: Any = None,
+    ) -> list[Activity]:
+        """The same change of several, each on its own record."""
+        message, details = clean_text(message), clean_json(details)
+        return self.bulk_create(
+            Activity(
+                status=Activity.Status.COMPLETE,
+                operation=operation,
+                target_type=target._meta.model_name or "",
+                target_id=str(target.pk),
+                target_name=str(target),
+                initiator_type=initiator.type,
+                initiator_id=initiator.id,
+                initiator_name=initiator.name,
+                created_at=now,
+                executed_at=now,
+                finished_at=now,
+                message=message,
+                details=details,
+            )
+            for target in targets
         )
 
     def administrative(self) -> ActivityQuerySet:
@@ -243,6 +263,12 @@ class Activity(models.Model):
                 fields=["target_type", "target_id", "-id"],
                 name="activity_of_target",
                 condition=Q(task_key=None),
+            ),
+            # The few changes of a target among the many runs of it.
+            models.Index(
+                fields=["target_type", "target_id", "-id"],
+                name="activity_change",
+                condition=~Q(operation="run"),
             ),
             models.Index(
                 fields=["status", "id"],

@@ -211,8 +211,9 @@ def _line(mark: Any) -> int:
 def _syntax_complaint(error: yaml.YAMLError, text: str) -> Complaint:
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return Complaint(1, f"not YAML: {error}")
-    line = _line(error.problem_mark)
-    if re.match(" *\t", "".join(text.splitlines()[line - 1 : line])):
+    lines = text.splitlines() or [""]
+    line = min(_line(error.problem_mark), len(lines))  # the end is not behind the last line
+    if re.match(" *\t", lines[line - 1]):
         return Complaint(line, "not YAML: lines are indented by spaces; there is a tab")
     words = ", ".join(filter(None, [error.problem, error.context]))
     begun = _line(error.context_mark) if error.context_mark else line

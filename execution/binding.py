@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
-from zoneinfo import ZoneInfo
 
 from activities.models import Activity
 from schedules.models import Schedule, Secret
 from schedules.placeholders import PlaceholderError, Reference, found, has_placeholders, look_up, reference
 from schedules.vault import Undecryptable, VaultError
-from schedules.wording import SpecError
 
 if TYPE_CHECKING:
     from execution.models.attempt import Held
@@ -189,7 +187,7 @@ def _known(line: Mapping[str, Any], schedule: Schedule | None, now: datetime) ->
     """What is known when the plan is made; times are on the clock of the schedule."""
     if schedule is None:
         return {"idempotency_key": line["key"]}
-    zone = _zone(schedule)
+    zone = schedule.zone
     nominal = datetime.fromisoformat(line["nominal_at"]).astimezone(zone)
     return {
         "idempotency_key": line["key"],
@@ -198,13 +196,6 @@ def _known(line: Mapping[str, Any], schedule: Schedule | None, now: datetime) ->
         "nominal_date": nominal.date().isoformat(),
         "started_time": now.astimezone(zone).isoformat(timespec="seconds"),
     }
-
-
-def _zone(schedule: Schedule) -> ZoneInfo:
-    try:
-        return ZoneInfo(schedule.compiled_spec.time_zone)
-    except SpecError:
-        return ZoneInfo("UTC")  # a schedule whose spec is broken can still be run by hand
 
 
 def _ending(status: str) -> str:

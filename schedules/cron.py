@@ -13,7 +13,7 @@ from .shapes import text_of
 from .wall_calendar import FIRST as FIRST
 from .wall_calendar import LAST as LAST
 from .wall_calendar import Calendar, calendar_of_fields
-from .wording import MONTHS, SpecError, listed, shown
+from .wording import SpecError, listed, shown
 from .zones import zone_of
 
 # A comment needs a space before it: fri#2 is the second Friday.

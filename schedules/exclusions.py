@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from difflib import get_close_matches
 from typing import NamedTuple, Protocol
 
 from .moments import clock_reading, date_of
 from .public_holidays import country_of, holiday_name, place_words, subdivision_of
-from .shapes import comment_of, list_of, object_of, text_of
+from .sentences import excluded_words
+from .shapes import comment_of, each_of, list_of, object_of, text_of
 from .structured import KEYS, Structured
 from .wall_calendar import DAY, EPOCH_ORDINAL
-from .sentences import excluded_words
-from .wording import SpecError, counted, date_words, listed, moment_words, shown
+from .wording import SpecError, date_words, listed, moment_words, shown
 
 MOST_EXCLUSIONS = 100
 MOST_CALENDAR_ITEMS = 1000
+_MOST_SAID = 10
 _FORMS = (
     '{"calendar": "UK holidays"}',
     '{"dates": "2026-12-24/2027-01-02"}',
     '{"from": "2026-12-01T22:00", "until": "2026-12-02T04:00"}',
-    '{"holidays": "GB"}',
+    '{"holidays": "GB", "subdivision": "ENG"}',
     '{"day_of_week": "sat,sun"}',
 )
 
@@ -34,8 +35,8 @@ class Exclusion(Protocol):
     def words(self) -> str:
         """What follows “except”."""
 
-    def reason(self, wall: int) -> str:
-        """Why a wall time that it covers is left out."""
+    def reason(self, wall: int, calendar: str) -> str:
+        """Why it leaves out a wall time; `calendar` is the shared calendar it is in, if it is in one."""
 
 
 class Span(NamedTuple):
@@ -57,7 +58,7 @@ class Dates:
         first, slash, last = text_of(name, data["dates"]).partition("/")
         dates = cls(date_of(name, first), date_of(name, last if slash else first), comment_of(name, data))
         if dates.last < dates.first:
-            raise SpecError(name, f"dates {first}/{last} run backwards; put the earlier date first")
+            raise SpecError(name, f"the dates {first}/{last} run backwards; put the earlier one first")
         return dates
 
     @property
@@ -72,9 +73,9 @@ class Dates:
         first, last = date_words(self.first), date_words(self.last)
         return first if first == last else f"{first} to {last}"
 
-    def reason(self, wall: int) -> str:
-        why = ": ".join(filter(None, [self.comment, self.words() if self.first != self.last else ""]))
-        return f"{date_words(_date_of(wall))} is excluded" + (f" ({why})" if why else "")
+    def reason(self, wall: int, calendar: str) -> str:
+        dates = self.words() if self.first != self.last else ""
+        return f"{date_words(_date_of(wall))} is excluded" + _in_brackets(calendar, self.comment, dates)
 
 
 @dataclass(frozen=True)
@@ -90,11 +91,11 @@ class Between:
         data = object_of(name, item, allowed=("from", "until", "comment"))
         if "from" not in data or "until" not in data:
             raise SpecError(name, f"give both from and until, such as {_FORMS[2]}")
-        start, until = (_second(clock_reading(name, data[key])) for key in ("from", "until"))
+        start, until = (_whole_second(clock_reading(name, data[key])) for key in ("from", "until"))
         if (start.tzinfo is None) != (until.tzinfo is None):
-            raise SpecError(name, "from and until: give both a UTC offset, or none of them")
+            raise SpecError(name, "from and until: write both with a UTC offset, or both without")
         if until < start:
-            raise SpecError(name, f"until {data['until']} is before from {data['from']}")
+            raise SpecError(name, f"until {shown(data['until'])} is before from {shown(data['from'])}")
         return cls(start, until, comment_of(name, data))
 
     @property
@@ -106,7 +107,7 @@ class Between:
         return Span(_seconds(self.start), _seconds(self.until) + 1)
 
     def as_json(self) -> dict[str, str]:
-        form = "%Y-%m-%dT%H:%M:%S" if self.is_on_the_clock else "%Y-%m-%dT%H:%M:%SZ"
+        form = "%Y-%m-%dT%H:%M:%S" + ("" if self.is_on_the_clock else "Z")
         span = {"from": self.start.strftime(form), "until": self.until.strftime(form)}
         return _with_comment(span, self.comment)
 
@@ -114,9 +115,8 @@ class Between:
         zone = "" if self.is_on_the_clock else " UTC"
         return f"{moment_words(self.start)} to {moment_words(self.until)}{zone}"
 
-    def reason(self, wall: int) -> str:
-        why = f" ({self.comment})" if self.comment else ""
-        return f"{self.words()} is excluded{why}"
+    def reason(self, wall: int, calendar: str) -> str:
+        return _left_out(wall) + _in_brackets(calendar, self.comment, self.words())
 
 
 @dataclass(frozen=True)
@@ -129,9 +129,7 @@ class Holidays:
     def parse(cls, name: str, item: object) -> Holidays:
         data = object_of(name, item, allowed=("holidays", "subdivision", "comment"))
         if "holidays" not in data:
-            raise SpecError(
-                name, 'a subdivision needs its country, such as {"holidays": "GB", "subdivision": "ENG"}'
-            )
+            raise SpecError(name, f"a subdivision needs its country, such as {_FORMS[3]}")
         country = country_of(name, text_of(name, data["holidays"]))
         subdivision = text_of(name, data.get("subdivision", ""))
         if subdivision:
@@ -139,8 +137,7 @@ class Holidays:
         return cls(country, subdivision, comment_of(name, data))
 
     def name_on(self, day: int) -> str | None:
-        year = date.fromordinal(day + EPOCH_ORDINAL).year
-        return holiday_name(self.country, self.subdivision, day, year)
+        return holiday_name(self.country, self.subdivision, day)
 
     def as_json(self) -> dict[str, str]:
         place = {"holidays": self.country} | ({"subdivision": self.subdivision} if self.subdivision else {})
@@ -149,9 +146,9 @@ class Holidays:
     def words(self) -> str:
         return f"public holidays ({place_words(self.country, self.subdivision)})"
 
-    def reason(self, wall: int) -> str:
-        place = place_words(self.country, self.subdivision)
-        return f"{date_words(_date_of(wall))} is {self.name_on(wall // DAY)} ({place})"
+    def reason(self, wall: int, calendar: str) -> str:
+        source = calendar or place_words(self.country, self.subdivision)
+        return f"{date_words(_date_of(wall))} is {self.name_on(wall // DAY)}" + _in_brackets(source)
 
 
 @dataclass(frozen=True)
@@ -173,9 +170,8 @@ class Matching:
     def words(self) -> str:
         return excluded_words(self.structured.calendar)
 
-    def reason(self, wall: int) -> str:
-        why = f" ({self.structured.comment})" if self.structured.comment else ""
-        return f"{moment_words(_datetime_of(wall))} is excluded: {self.words()}{why}"
+    def reason(self, wall: int, calendar: str) -> str:
+        return _left_out(wall) + _in_brackets(calendar, self.structured.comment, self.words())
 
 
 @dataclass(frozen=True)
@@ -191,13 +187,14 @@ class Shared:
     def words(self) -> str:
         return self.name
 
-    def reason(self, wall: int) -> str:
-        return f"{date_words(_date_of(wall))} is excluded ({self.name})"
+    def reason(self, wall: int, calendar: str) -> str:
+        return _left_out(wall) + _in_brackets(self.name)
 
 
 def exclusions_of(data: object, calendars: Mapping[str, object]) -> tuple[Exclusion, ...]:
+    """What a spec excludes, with what the shared calendars that it names hold."""
     items = list_of("exclude", data, most=MOST_EXCLUSIONS)
-    return tuple(dict.fromkeys(_exclusion(item, calendars) for item in items))
+    return each_of(items, lambda item: _exclusion(item, calendars))
 
 
 def _exclusion(item: object, calendars: Mapping[str, object]) -> Exclusion:
@@ -209,36 +206,29 @@ def _exclusion(item: object, calendars: Mapping[str, object]) -> Exclusion:
 def _shared(data: dict[str, object], calendars: Mapping[str, object]) -> Shared:
     name = text_of("exclude", data["calendar"])
     if name not in calendars:
-        close = get_close_matches(name[:200], list(calendars), n=1)
-        known = (
-            f"choose one of {listed(sorted(calendars)[:10], last='or')}" if calendars else "there is none yet"
-        )
-        advice = f"did you mean {shown(close[0])}?" if close else f"{known}, or create it first"
-        raise SpecError("exclude", f"there is no calendar {shown(name)}; {advice}")
+        raise SpecError("exclude", f"there is no calendar {shown(name)}; {_advice(name, sorted(calendars))}")
     try:
         return Shared(name, calendar_items(calendars[name]))
     except SpecError as error:
         raise SpecError("exclude", f"the calendar {shown(name)} is broken: {error.message}") from error
 
 
+def _advice(name: str, known: Sequence[str]) -> str:
+    if close := get_close_matches(name[:200], known, n=1):
+        return f"did you mean {shown(close[0])}?"
+    return f"create it first, or choose {listed(known[:10], last='or')}" if known else "create it first"
+
+
 def calendar_items(definition: object, *, name: str = "definition") -> tuple[Exclusion, ...]:
     """The items of a shared calendar, which refers to no other calendar."""
     items = list_of(name, definition, most=MOST_CALENDAR_ITEMS)
-    if any(isinstance(item, dict) and "calendar" in item for item in items):
+    return each_of(items, lambda item: _calendar_item(name, item))
+
+
+def _calendar_item(name: str, item: object) -> Exclusion:
+    if isinstance(item, dict) and "calendar" in item:
         raise SpecError(name, "a calendar cannot refer to another calendar; write its items here")
-    return tuple(dict.fromkeys(_item(name, item, forms=_FORMS[1:]) for item in items))
-
-
-def calendar_in_words(definition: object) -> str:
-    """One sentence on a shared calendar."""
-    sentence = exclusion_words(calendar_items(definition)) or "nothing"
-    return sentence[0].upper() + sentence[1:]
-
-
-def exclusion_words(items: Sequence[Exclusion]) -> str:
-    words = [item.words() for item in items[:10]]
-    hidden = [f"{counted(len(items) - 10, 'more exclusion')}"] if len(items) > 10 else []
-    return listed(words + hidden) if items else ""
+    return _item(name, item, forms=_FORMS[1:])
 
 
 def _item(name: str, item: object, *, forms: Sequence[str]) -> Exclusion:
@@ -255,36 +245,38 @@ def _item(name: str, item: object, *, forms: Sequence[str]) -> Exclusion:
     return Matching.parse(name, item)
 
 
-@dataclass(frozen=True)
+def calendar_in_words(definition: object) -> str:
+    """One sentence on a shared calendar."""
+    sentence = exclusion_words(calendar_items(definition)) or "nothing"
+    return sentence[0].upper() + sentence[1:]
+
+
+def exclusion_words(items: Sequence[Exclusion]) -> str:
+    hidden = [f"{len(items) - _MOST_SAID:,} more"] if len(items) > _MOST_SAID else []
+    return listed([item.words() for item in items[:_MOST_SAID]] + hidden) if items else ""
+
+
 class Exclusions:
     """All of them together, ready to be asked: each question is about a wall time and its instant."""
 
-    items: tuple[Exclusion, ...]
-    _walls: _Spans = field(init=False, compare=False)
-    _instants: _Spans = field(init=False, compare=False)
-    _holidays: tuple[Holidays, ...] = field(init=False, compare=False)
-    _calendars: tuple[Matching, ...] = field(init=False, compare=False)
-
-    def __post_init__(self) -> None:
-        flat = [item for item, _ in self._flat()]
+    def __init__(self, items: Sequence[Exclusion]) -> None:
+        self._items = [pair for item in items for pair in _flat(item)]
+        flat = [item for item, _ in self._items]
         betweens = [item for item in flat if isinstance(item, Between)]
-        on_the_clock = [item.span for item in betweens if item.is_on_the_clock]
         dates = [item.span for item in flat if isinstance(item, Dates)]
-        object.__setattr__(self, "_walls", _Spans([*on_the_clock, *dates]))
-        instants = [item.span for item in betweens if not item.is_on_the_clock]
-        object.__setattr__(self, "_instants", _Spans(instants))
-        object.__setattr__(self, "_holidays", tuple(item for item in flat if isinstance(item, Holidays)))
-        object.__setattr__(self, "_calendars", tuple(item for item in flat if isinstance(item, Matching)))
+        self._walls = _Spans([*dates, *(item.span for item in betweens if item.is_on_the_clock)])
+        self._instants = _Spans(item.span for item in betweens if not item.is_on_the_clock)
+        self._calendars = [item.structured.calendar for item in flat if isinstance(item, Matching)]
+        self._holidays = [item for item in flat if isinstance(item, Holidays)]
+        self.has_holidays = bool(self._holidays)
+        # How many times as long a question takes as with a few of them.
+        self.weight = 1 + (len(self._calendars) + len(self._holidays)) // 10
 
     def __bool__(self) -> bool:
-        return bool(self.items)
-
-    @property
-    def has_holidays(self) -> bool:
-        return bool(self._holidays)
+        return bool(self._items)
 
     def end(self, wall: int, instant: int) -> int | None:
-        """The wall time up to which all is left out from this one on; None if this one is not left out."""
+        """A wall time up to which all is left out from this one on; None if this one is not left out."""
         if (end := self._walls.end(wall)) is not None:
             return end
         if (end := self._instants.end(instant)) is not None:
@@ -292,31 +284,31 @@ class Exclusions:
         for holidays in self._holidays:
             if holidays.name_on(wall // DAY) is not None:
                 return (wall // DAY + 1) * DAY
-        for matching in self._calendars:
-            if matching.structured.calendar.matches(wall):
-                return matching.structured.calendar.end_of_match(wall)
+        for calendar in self._calendars:
+            if calendar.matches(wall):
+                return calendar.end_of_match(wall)
         return None
 
     def sure_end(self, instant: int) -> int | None:
-        """The instant up to which all is left out, whatever the time zone; None if that is not sure."""
+        """An instant up to which all is left out, whatever the time zone; None if that is not sure."""
         end = self._walls.end(instant - DAY)
         if end is not None and instant + DAY < end:
             return end - DAY
         return self._instants.end(instant)
 
     def reason(self, wall: int, instant: int) -> str:
-        """Why this one is left out, which `end` says it is."""
-        for item, calendar in self._flat():
-            if Exclusions((item,)).end(wall, instant) is not None:
-                return item.reason(wall) + (f", {calendar}" if calendar else "")
+        """Why this one is left out; empty if it is not."""
+        for item, calendar in self._items:
+            if Exclusions([item]).end(wall, instant) is not None:
+                return item.reason(wall, calendar)
         return ""
 
-    def _flat(self) -> Iterator[tuple[Exclusion, str]]:
-        for item in self.items:
-            if isinstance(item, Shared):
-                yield from ((each, item.name) for each in item.items)
-            else:
-                yield item, ""
+
+def _flat(item: Exclusion) -> Iterator[tuple[Exclusion, str]]:
+    if isinstance(item, Shared):
+        yield from ((each, item.name) for each in item.items)
+    else:
+        yield item, ""
 
 
 class _Spans:
@@ -341,7 +333,16 @@ def _with_comment(data: dict[str, str], comment: str) -> dict[str, str]:
     return data | ({"comment": comment} if comment else {})
 
 
-def _second(moment: datetime) -> datetime:
+def _left_out(wall: int) -> str:
+    return f"{moment_words(datetime.fromtimestamp(wall, UTC))} is excluded"
+
+
+def _in_brackets(*details: str) -> str:
+    given = ": ".join(filter(None, details))
+    return f" ({given})" if given else ""
+
+
+def _whole_second(moment: datetime) -> datetime:
     return (moment.astimezone(UTC) if moment.tzinfo else moment).replace(microsecond=0)
 
 
@@ -355,7 +356,3 @@ def _day_of(day: date) -> int:
 
 def _date_of(wall: int) -> date:
     return date.fromordinal(wall // DAY + EPOCH_ORDINAL)
-
-
-def _datetime_of(wall: int) -> datetime:
-    return datetime.fromtimestamp(wall, UTC).replace(tzinfo=None)

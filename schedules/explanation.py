@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from .exclusions import Exclusions
 from .timeline import OnTheClock
-from .wall_calendar import DAY
+from .wall_calendar import DAY, FIRST, LAST
 from .wording import SpecError, clock_words, date_words, listed, moment_words
 from .zones import Stretch, stretch_at, zone_of
 
 if TYPE_CHECKING:
     from .spec import Spec
 
-_LOOK_BACK = [
-    timedelta(minutes=1),
-    timedelta(hours=1),
-    *(timedelta(days=days) for days in (2, 40, 800, 36_600)),
-]
+SECOND = timedelta(seconds=1)
 
 
 class Verdict(NamedTuple):
@@ -40,118 +36,122 @@ class Upcoming(NamedTuple):
 def explain(spec: Spec, at: datetime) -> Verdict:
     if spec.is_manual:
         return Verdict("manual", "it has no times of its own: it runs only when somebody starts it")
+    if not FIRST <= at < LAST + SECOND:
+        return Verdict("unmatched", f"times lie between {FIRST.year} and {LAST.year}")
     if spec.start_at is not None and at < spec.start_at:
         return Verdict("before_start", f"it is before the start, {_local_words(spec, spec.start_at)}")
-    if spec.end_at is not None and at >= spec.end_at + timedelta(seconds=1):
+    if spec.end_at is not None and at >= spec.end_at + SECOND:
         return Verdict("after_end", f"it is after the end, {_local_words(spec, spec.end_at)}")
-    second = int(at.timestamp())
+    return _explain_inside(spec, (at - FIRST) // SECOND)
+
+
+def _explain_inside(spec: Spec, second: int) -> Verdict:
     stretch = stretch_at(second, zone_of(spec.time_zone))
     if next(spec.timeline.walk(second, second), None) is not None:
-        note = note_on(spec, at)
+        note = note_on(spec, second)
         return Verdict("nominal", "it is one of its times" + (f" ({note})" if note else ""))
-    words = _excluded_words(spec, second, stretch)
-    if words:
+    if words := _excluded_words(spec, second, stretch):
         return Verdict("excluded", words)
-    words = _gap_words(spec, second, stretch)
-    return Verdict("gap", words) if words else Verdict("unmatched", _unmatched_words(spec, at, stretch))
+    if words := _gap_words(spec, second, stretch):
+        return Verdict("gap", words)
+    return Verdict("unmatched", _fold_words(spec, second, stretch) or _nearest_words(spec, second))
 
 
-def note_on(spec: Spec, at: datetime) -> str:
-    """What a change of the clocks does to this nominal time; nothing on ordinary days."""
-    second, zone = int(at.timestamp()), zone_of(spec.time_zone)
+def note_on(spec: Spec, second: int) -> str:
+    """What a change of the clocks does to a nominal time; nothing on ordinary days."""
+    zone = zone_of(spec.time_zone)
     stretch = stretch_at(second, zone)
+    if second == stretch.start and spec.timeline.is_moved_to(stretch):
+        missing = _missing_words(sorted(set(spec.timeline.swallowed(stretch))))
+        return f"also for what is missing: {missing}" if _is_regular(spec, stretch) else f"moved: {missing}"
     wall = second + stretch.offset
-    if second == stretch.start and (moved := _moved(spec, stretch)):
-        is_regular = next(_regular(spec, second, stretch), None) is not None
-        missing = _missing_words(moved)
-        return f"also for a time that is missing: {missing}" if is_regular else f"moved: {missing}"
-    if stretch.before > stretch.offset and wall < stretch.start + stretch.before:
+    if _is_second_pass(wall, stretch):
         return f"second of two {_clock(wall)}s"
-    following = stretch_at(second + DAY, zone)
-    if following.start > second and following.before > following.offset:
-        return f"first of two {_clock(wall)}s" if wall >= following.start + following.offset else ""
-    return ""
+    later = stretch_at(second + DAY, zone)
+    returns = later.start > second and later.before > later.offset and wall >= later.start + later.offset
+    return f"first of two {_clock(wall)}s" if returns else ""
 
 
-def previous(spec: Spec, before: datetime) -> datetime | None:
-    """The last nominal time before an instant, or at most a century before it."""
-    for distance in _LOOK_BACK:
-        try:
-            times = spec.times(max(before - distance, _EARLIEST), before - timedelta(seconds=1))
-        except SpecError:
+def previous(spec: Spec, before: int) -> int | None:
+    """The last nominal time before an instant, found by asking for the first one from ever later ones on."""
+    last, low, high = None, 0, before
+    while low < high:
+        middle = (low + high) // 2 if last is not None else low
+        found = next(spec.walk(middle, before - 1), None)
+        if found is not None:
+            last, low = found, found + 1
+        elif last is None:
             return None
-        if times:
-            return times[-1]
-    return None
-
-
-_EARLIEST = datetime(1969, 12, 31, tzinfo=UTC)
+        else:
+            high = middle
+    return last
 
 
 def _excluded_words(spec: Spec, second: int, stretch: Stretch) -> str:
-    timeline = spec.timeline
-    bare = timeline._replace(exclusions=Exclusions(()))
-    walls = [instant + stretch.offset for instant in bare.walk(second, second)]
-    if second == stretch.start:
-        walls += bare.swallowed(stretch)
-    for wall in walls:
-        if timeline.exclusions.end(wall, second) is not None:
-            return timeline.exclusions.reason(wall, second)
-    return ""
+    bare = spec.timeline._replace(exclusions=Exclusions([]))
+    if next(bare.walk(second, second), None) is None:
+        return ""
+    swallowed = bare.swallowed(stretch) if second == stretch.start else ()
+    walls = (second + stretch.offset, *swallowed)
+    return next(filter(None, (spec.timeline.exclusions.reason(wall, second) for wall in walls)), "")
 
 
 def _gap_words(spec: Spec, second: int, stretch: Stretch) -> str:
     """A time that the clocks leave out is asked for by the instant at which the old offset would have it."""
     gap, wall = stretch.offset - stretch.before, second + stretch.before
-    if not 0 < gap or second >= stretch.start + gap:
-        return ""
-    rules = [rule for rule in _on_the_clock(spec) if rule.calendar.matches(wall)]
-    if not rules:
+    if second >= stretch.start + gap or not _is_on_the_clock(spec, wall):
         return ""
     start, end = _wall(stretch.start + stretch.before), _wall(stretch.start + stretch.offset)
     if start.date() == end.date():
         jump = f"from {clock_words(start)} to {clock_words(end)} on {date_words(start)}"
     else:
         jump = f"from {moment_words(start)} to {moment_words(end)}"
-    words = f"the clocks of {spec.time_zone} go {jump}: {_clock(wall)} does not exist on that day"
-    moves = wall in spec.timeline.swallowed(stretch) and _moved(spec, stretch)
-    return words + (f", and takes place at {clock_words(end)}" if moves else "")
+    is_moved = spec.timeline.is_moved_to(stretch) and wall in spec.timeline.swallowed(stretch)
+    moved = f", and takes place at {clock_words(end)}" if is_moved else ""
+    return f"the clocks of {spec.time_zone} go {jump}: {_clock(wall)} does not exist on that day{moved}"
 
 
-def _unmatched_words(spec: Spec, at: datetime, stretch: Stretch) -> str:
-    second = int(at.timestamp())
+def _fold_words(spec: Spec, second: int, stretch: Stretch) -> str:
     wall = second + stretch.offset
-    if stretch.before > stretch.offset and wall < stretch.start + stretch.before:
-        if any(rule.calendar.matches(wall) for rule in _on_the_clock(spec)):
-            return f"{_clock(wall)} comes twice on {date_words(_wall(wall))}, and the first of the two counts"
+    if not _is_second_pass(wall, stretch) or not _is_on_the_clock(spec, wall):
+        return ""
+    return f"{_clock(wall)} comes twice on {date_words(_wall(wall))}, and the first of the two counts"
+
+
+def _nearest_words(spec: Spec, second: int) -> str:
+    near = [
+        _local_words(spec, datetime.fromtimestamp(time, UTC))
+        for time in (_found(lambda: previous(spec, second)), _found(lambda: next(spec.walk(second), None)))
+        if time is not None
+    ]
+    nearest = f"; the nearest {'times are' if len(near) > 1 else 'time is'} {listed(near)}" if near else ""
+    return f"no rule gives this time{nearest}"
+
+
+def _found(search: Callable[[], int | None]) -> int | None:
+    """None also where a search meets nothing but exclusions, and is given up."""
     try:
-        following = spec.next(at)
+        return search()
     except SpecError:
-        following = None
-    near = [_local_words(spec, time) for time in (previous(spec, at), following) if time is not None]
-    if not near:
-        return "no rule gives this time"
-    return (
-        f"no rule gives this time; the nearest {'times are' if len(near) > 1 else 'time is'} {listed(near)}"
-    )
+        return None
 
 
-def _moved(spec: Spec, stretch: Stretch) -> list[int]:
-    """The wall times that take place where a stretch begins."""
-    if not spec.timeline.is_moved_to(stretch):
-        return []
-    return sorted(set(spec.timeline.swallowed(stretch)))
+def _is_regular(spec: Spec, stretch: Stretch) -> bool:
+    """Tell whether the start of a stretch is a time also without what moves there."""
+    at, exclusions = stretch.start, spec.timeline.exclusions
+    if exclusions.end(at + stretch.offset, at) is not None:
+        return False
+    blocks = (rule.blocks(stretch, at, at) for rule in spec.timeline.rules)
+    return any(True for _ in chain.from_iterable(chain.from_iterable(blocks)))
 
 
-def _regular(spec: Spec, second: int, stretch: Stretch) -> Iterator[int]:
-    blocks = (rule.blocks(stretch, second, second) for rule in spec.timeline.rules)
-    instants = chain.from_iterable(chain.from_iterable(blocks))
-    exclusions = spec.timeline.exclusions
-    return (instant for instant in instants if exclusions.end(instant + stretch.offset, instant) is None)
+def _is_second_pass(wall: int, stretch: Stretch) -> bool:
+    return wall < stretch.start + stretch.before and stretch.before > stretch.offset
 
 
-def _on_the_clock(spec: Spec) -> list[OnTheClock]:
-    return [rule for rule in spec.timeline.rules if isinstance(rule, OnTheClock)]
+def _is_on_the_clock(spec: Spec, wall: int) -> bool:
+    rules = [rule for rule in spec.timeline.rules if isinstance(rule, OnTheClock)]
+    return any(rule.calendar.matches(wall) for rule in rules)
 
 
 def _missing_words(walls: list[int]) -> str:
@@ -168,4 +168,4 @@ def _clock(wall: int) -> str:
 
 
 def _wall(wall: int) -> datetime:
-    return datetime.fromtimestamp(wall, UTC).replace(tzinfo=None)
+    return datetime.fromtimestamp(wall, UTC)

@@ -24,6 +24,15 @@ class Values(NamedTuple):
     def is_starred(self) -> bool:
         return self.text.startswith("*")
 
+    @property
+    def weekdays(self) -> tuple[int, ...]:
+        """Count from Monday = 0, as Python does; in the text, Sunday is 0 or 7."""
+        return tuple(sorted({(number - 1) % 7 for number in self.numbers}))
+
+    @property
+    def nth_weekdays(self) -> tuple[tuple[int, int], ...]:
+        return tuple(sorted(((number - 1) % 7, count) for number, count in self.nth))
+
 
 class Field(NamedTuple):
     name: str
@@ -46,7 +55,8 @@ class Field(NamedTuple):
 
     def steps_past_the_end(self, text: str) -> Iterator[str]:
         for item in text.split(","):
-            if "/" in item and int(item.partition("/")[2]) > self.high - self.low:
+            parts = _ITEM.fullmatch(item)
+            if parts and parts["step"] and int(parts["step"]) > self.high - self.low:
                 yield f"{self.name} {item} steps past {self.high}: only its first value matches"
 
     def _range(self, item: str, text: str) -> range:
@@ -94,7 +104,7 @@ class Field(NamedTuple):
         return self is DAY_OF_MONTH and item in ("L", "l")
 
     def _nth(self, item: str) -> tuple[tuple[int, ...], int]:
-        """The days of the week of fri#2, mon-wed#1, L5 or 5L, and which of the month; no days if it is none."""
+        """Return the days of fri#2, mon-wed#1, L5 or 5L, and which of the month; no days if it is no such item."""
         if parts := _LAST_WEEKDAY.fullmatch(item):
             return (self._value(parts["after"] or parts["before"]) % 7,), LAST_OF_MONTH
         days, hash_sign, count = item.partition("#")

@@ -17,15 +17,6 @@ from activities.wake import wake
 from .models import Backfill, Occurrence, Schedule, ScheduleQuerySet
 from .models.occurrence import Automatic
 
-MOVED = (
-    "processed_until",
-    "next_run_at",
-    "spec_error",
-    "skips",
-    "skipped_count",
-    "skipped_reasons",
-    "dropped_count",
-)
 SCHEDULES_PER_PASS = 500
 OCCURRENCES_PER_PASS = 5_000
 BACKFILLS_PER_PASS = 100
@@ -137,7 +128,8 @@ def _generate_batch(due: ScheduleQuerySet, size: int, now: datetime) -> int:
             logger.error("schedule %s has a broken spec: %s", schedule, error)
     Occurrence.objects.add(occurrences, now=now)
     _drop_oldest(schedules, now)
-    update_each(Schedule, MOVED, [[s.pk, *(getattr(s, name) for name in MOVED)] for s in schedules])
+    moved = Schedule.GENERATED
+    update_each(Schedule, moved, [[s.pk, *(getattr(s, name) for name in moved)] for s in schedules])
     return len(schedules)
 
 

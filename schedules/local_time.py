@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from zoneinfo import ZoneInfo
 
-from .models import Schedule
-from .wording import SpecError, clock_words, date_words
-from .zones import passes_of, wall_time, zone_of
+from .wording import clock_words, date_words
+from .zones import passes_of, wall_time
 
 
 @dataclass(frozen=True)
@@ -29,12 +28,3 @@ class LocalTime:
         local = at.astimezone(self.zone)
         first_pass, second_pass = passes_of(wall_time(at, self.zone), self.zone)
         return clock_words(local) + (f" {local:%Z}" if first_pass != second_pass else "")
-
-
-def clock_of(schedule: Schedule) -> ZoneInfo:
-    """That of its spec; the spec of a broken schedule may not even say where."""
-    zone = schedule.spec.get("time_zone", "UTC") if isinstance(schedule.spec, dict) else "UTC"
-    try:
-        return zone_of(zone)
-    except (SpecError, TypeError):
-        return zone_of("UTC")

@@ -71,6 +71,9 @@ def decide(
             room.tell(occurrence, "miss", MISSED)
         else:
             timely.append(occurrence)
+    room.is_clearing = bool(running) and any(
+        occurrence.policy == "cancel_other" and not room.is_used_up(occurrence) for occurrence in timely
+    )
     newest = {(occurrence.source, occurrence.policy): occurrence.id for occurrence in timely}
     for occurrence in timely:
         room.place(occurrence, is_newest=newest[occurrence.source, occurrence.policy] == occurrence.id)
@@ -92,15 +95,18 @@ class _Room:
         self.remaining = remaining
         self.started: list[Pending] = []
         self.kept: dict[str, int] = {}
+        # Somebody waits until what runs has stopped: whatever started beside it now would be stopped next.
+        self.is_clearing = False
         self.decision = Decision()
 
     def place(self, occurrence: Pending, *, is_newest: bool) -> None:
-        if occurrence.source == "auto" and self.remaining == 0:
+        if self.is_used_up(occurrence):
             self.tell(occurrence, "skip", "no runs left")
             return
         match self._policy(occurrence):
             case "allow_all":
-                self._start_or_keep(occurrence, is_full=self._backfills_are_full(occurrence))
+                is_full = self.is_clearing or self._backfills_are_full(occurrence)
+                self._start_or_keep(occurrence, is_full=is_full)
             case "buffer_all":
                 self._start_or_keep(occurrence, is_full=self._is_occupied)
             case "buffer_one":
@@ -122,6 +128,9 @@ class _Room:
         self.decision.fates.append(
             Fate(occurrence.id, verdict, reason, blocked_by, None if blocked_by else behind)
         )
+
+    def is_used_up(self, occurrence: Pending) -> bool:
+        return occurrence.source == "auto" and self.remaining == 0
 
     @property
     def _is_occupied(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -10,11 +11,13 @@ from .fields import DAY_OF_WEEK
 from .intervals import seconds_from
 from .shapes import list_of, object_of, text_of
 from .structured import text_of_values
-from .wall_calendar import DAY, EVERY_WEEKDAY, Calendar, Days, Listed
-from .wording import SpecError, duration, shown, time_of_day
+from .wall_calendar import DAY, Calendar, Days, Listed
+from .wording import SpecError, duration, shown, span, time_of_day
 
 _TIME = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9]))?")
-_KEYS = ("times", "every", "from", "until", "weekdays")
+_TIMES_KEYS = ("times", "weekdays")
+_WINDOW_KEYS = ("every", "from", "until", "weekdays")
+_FORMS = '{"times": ["09:00", "12:30"]} or {"every": "15m", "from": "09:00", "until": "17:00"}'
 _MOST_TIMES = 1440
 
 
@@ -30,27 +33,29 @@ class Pattern:
 
     @classmethod
     def parse(cls, item: object) -> Pattern:
-        data = object_of("patterns", item, allowed=_KEYS)
+        if not isinstance(item, dict) or ("times" in item) == ("every" in item):
+            raise SpecError("patterns", f"either times or every expected, such as {_FORMS}")
+        data = object_of("patterns", item, allowed=_TIMES_KEYS if "times" in item else _WINDOW_KEYS)
         weekdays = text_of_values("patterns", DAY_OF_WEEK, data.get("weekdays", "*"))
         try:
             _days(weekdays)
         except ValueError as error:
             raise SpecError("patterns", str(error)) from error
-        if ("times" in data) == ("every" in data) or (
-            "times" in data and ("from" in data or "until" in data)
-        ):
-            forms = '{"times": ["09:00"]} or {"every": "15m", "from": "09:00", "until": "17:00"}'
-            raise SpecError("patterns", f"give either times or every with from and until: {forms}")
-        return (
-            cls(weekdays, times=_times(data["times"]))
-            if "times" in data
-            else cls(weekdays, (), *_window(data))
-        )
+        return cls(weekdays, _times(data["times"])) if "times" in data else cls(weekdays, (), *_window(data))
 
     @property
     def calendar(self) -> Calendar:
-        times = self.times or range(self.start, self.until + 1, self.every)
-        return Calendar(_days(self.weekdays), Listed(times), is_wildcard=False)
+        return Calendar(_days(self.weekdays), Listed(self.times or self._window), is_wildcard=False)
+
+    @property
+    def notes(self) -> Iterator[str]:
+        if self.every and len(self._window) == 1:
+            window = f"from {time_of_day(self.start)} to {time_of_day(self.until)}"
+            yield f"every {duration(self.every)} {window} gives {time_of_day(self.start)} alone"
+
+    @property
+    def _window(self) -> range:
+        return range(self.start, self.until + 1, self.every)
 
     def as_json(self) -> dict[str, object]:
         weekdays = {} if self.weekdays == "*" else {"weekdays": self.weekdays}
@@ -60,12 +65,10 @@ class Pattern:
         return {"every": duration(self.every), **window, **weekdays}
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def _days(weekdays: str) -> Days:
     values = DAY_OF_WEEK.values(weekdays)
-    numbers = tuple(sorted({(weekday - 1) % 7 for weekday in values.numbers}))
-    nth = tuple(sorted(((weekday - 1) % 7, count) for weekday, count in values.nth))
-    return Days(weekdays=EVERY_WEEKDAY if weekdays == "*" else numbers, nth=nth)
+    return Days(weekdays=values.weekdays, nth=values.nth_weekdays)
 
 
 def _times(value: object) -> tuple[int, ...]:
@@ -78,7 +81,7 @@ def _times(value: object) -> tuple[int, ...]:
 def _window(data: dict[str, object]) -> tuple[int, int, int]:
     every = seconds_from("patterns", data["every"])
     if not 1 <= every <= DAY:
-        raise SpecError("patterns", f"every {shown(every)} seconds is out of range 1s\N{EN DASH}1d")
+        raise SpecError("patterns", f"every {shown(every)} seconds is out of range {span('1s', '1d')}")
     start, until = _time("from", data.get("from", "00:00")), _time("until", data.get("until", "23:59:59"))
     if until < start:
         window = f"until {time_of_day(until)} is before from {time_of_day(start)}"
@@ -90,8 +93,7 @@ def _time(key: str, value: object) -> int:
     text = text_of("patterns", value)
     parts = _TIME.fullmatch(text)
     if parts is None:
-        raise SpecError(
-            "patterns", f"{key} {shown(text)} is not a time of day; write 00:00 to 23:59, such as 09:30"
-        )
+        allowed = "write 00:00 to 23:59, such as 09:30"
+        raise SpecError("patterns", f"{key} {shown(text)} is not a time of day; {allowed}")
     hour, minute, second = (int(part or 0) for part in parts.groups())
     return hour * 3600 + minute * 60 + second

@@ -3,40 +3,56 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping, Sequence
+from datetime import date
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import NamedTuple, Protocol, cast
 
 from .wall_calendar import EPOCH_ORDINAL
 from .wording import SpecError, listed, shown
 
-if TYPE_CHECKING:
-    from holidays import HolidayBase
+_SMALL_WORDS = ("and", "of", "the")
 
 
-def holiday_name(country: str, subdivision: str, day: int, year: int) -> str | None:
+class _Source(Protocol):
+    """What the library knows about a country."""
+
+    default_language: str | None
+    supported_languages: Sequence[str]
+    subdivisions: Sequence[str]
+    subdivisions_aliases: Mapping[str, str]
+
+
+class _Country(NamedTuple):
+    name: str
+    source: _Source
+
+
+def holiday_name(country: str, subdivision: str, day: int) -> str | None:
     """The English name of the holiday on a day, counted from 1970-01-01."""
-    return _year(country, subdivision, year).get(day)
+    return _holidays(country, subdivision, date.fromordinal(day + EPOCH_ORDINAL).year).get(day)
 
 
 @lru_cache(maxsize=4096)
-def _year(country: str, subdivision: str, year: int) -> dict[int, str]:
+def _holidays(country: str, subdivision: str, year: int) -> dict[int, str]:
+    # The library takes a moment to load, and few schedules need it.
     from holidays import country_holidays
 
-    language = _english(_countries()[country][0])
+    language = _english(_countries()[country].source)
     with warnings.catch_warnings():
-        # Some countries have no list for years far away: then they have no holidays that we know of.
+        # Of years far away some countries have no list: then there are no holidays that anybody knows of.
         warnings.simplefilter("ignore")
         days = country_holidays(country, subdiv=subdivision or None, years=year, language=language)
     return {day.toordinal() - EPOCH_ORDINAL: name for day, name in days.items() if day.year == year}
 
 
-def _english(country: type[HolidayBase]) -> str | None:
-    """Its own English where it has one; None where it has only one language, which is English then."""
-    own = country.default_language
-    if own and own.startswith("en"):
+def _english(source: _Source) -> str | None:
+    """Its own English where it has one; None where it has one language only, which is English then."""
+    own = source.default_language
+    if own is None or own.startswith("en"):
         return own
-    return "en_US" if "en_US" in country.supported_languages else own
+    return "en_US" if "en_US" in source.supported_languages else own
 
 
 def country_of(field: str, text: str) -> str:
@@ -46,41 +62,40 @@ def country_of(field: str, text: str) -> str:
         return code
     if code in _other_codes():
         return _other_codes()[code]
-    names = {name.lower(): code for code, (_, name) in _countries().items()}
-    close = get_close_matches(text[:64].lower(), names, n=1, cutoff=0.7)
-    advice = (
-        f"did you mean {names[close[0]]} ({close[0].title()})?"
-        if close
-        else "write a code such as GB, US or DE"
-    )
-    raise SpecError(field, f"{shown(text)} is no country whose public holidays are known; {advice}")
+    codes = {country.name.lower(): code for code, country in _countries().items()}
+    close = get_close_matches(text[:64].lower(), codes, n=1, cutoff=0.7)
+    wanted = codes[close[0]] if close else ""
+    advice = f"did you mean {wanted} ({_countries()[wanted].name})?" if wanted else "write GB, US or DE"
+    raise SpecError(field, f"{shown(text)} is not the code of a country with known public holidays; {advice}")
 
 
 def subdivision_of(field: str, text: str, country: str) -> str:
-    entity, name = _countries()[country]
-    by_name = {alias.lower(): code for alias, code in entity.subdivisions_aliases.items()}
-    codes = {code.lower(): code for code in entity.subdivisions}
-    code = codes.get(text.lower()) or by_name.get(text.lower())
-    if code is None:
-        known = listed(entity.subdivisions, last="or") if entity.subdivisions else ""
-        advice = f"use {known}" if known else "leave the subdivision out"
-        raise SpecError(field, f"{shown(text)} is no subdivision of {name} ({country}); {advice}")
-    return code
+    name, source = _countries()[country]
+    codes = {code.lower(): code for code in source.subdivisions}
+    codes |= {alias.lower(): code for alias, code in source.subdivisions_aliases.items()}
+    if text.lower() in codes:
+        return codes[text.lower()]
+    known = listed(source.subdivisions, last="or") if source.subdivisions else ""
+    advice = f"use {known}" if known else "it has none: leave the subdivision out"
+    raise SpecError(field, f"{shown(text)} is not a subdivision of {name} ({country}); {advice}")
 
 
 def place_words(country: str, subdivision: str) -> str:
-    entity, name = _countries()[country]
-    names = {code: alias for alias, code in entity.subdivisions_aliases.items()}
+    name, source = _countries()[country]
+    names = {code: alias for alias, code in source.subdivisions_aliases.items()}
     return f"{name}, {names.get(subdivision, subdivision)}" if subdivision else name
 
 
 @lru_cache(maxsize=1)
-def _countries() -> dict[str, tuple[type[HolidayBase], str]]:
-    """By two-letter code: the class of the library, and the country's name."""
+def _countries() -> dict[str, _Country]:
+    """By two-letter code."""
     import holidays
     from holidays.registry import COUNTRIES
 
-    return {codes[1]: (getattr(holidays, codes[1]), _title(key)) for key, codes in COUNTRIES.items()}
+    return {
+        codes[1]: _Country(_title(name), cast("_Source", getattr(holidays, codes[1])))
+        for name, codes in COUNTRIES.items()
+    }
 
 
 @lru_cache(maxsize=1)
@@ -90,5 +105,5 @@ def _other_codes() -> dict[str, str]:
     return {other: codes[1] for codes in COUNTRIES.values() for other in codes[2:] if other.isupper()}
 
 
-def _title(key: str) -> str:
-    return " ".join(word if word in ("and", "of", "the") else word.capitalize() for word in key.split("_"))
+def _title(name: str) -> str:
+    return " ".join(word if word in _SMALL_WORDS else word.capitalize() for word in name.split("_"))

@@ -2,46 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from .wording import SpecError, listed, shown
 
 LONGEST_TEXT = 1000
 LONGEST_COMMENT = 200
+T = TypeVar("T")
 
 
-def object_of(field: str, data: object, *, allowed: Sequence[str]) -> dict[str, object]:
+def object_of(name: str, data: object, *, allowed: Sequence[str]) -> dict[str, object]:
     if not isinstance(data, dict):
-        raise SpecError(field, f"an object with {listed(allowed)} expected, got {shown(data)}")
+        raise SpecError(name, f"an object with {listed(allowed)} expected, got {shown(data)}")
     for key in data:
         if key not in allowed:
-            raise SpecError(field, f"unknown key {shown(key)}; allowed: {listed(allowed)}")
+            raise SpecError(name, f"unknown key {shown(key)}; allowed: {listed(allowed)}")
     return data
 
 
-def list_of(field: str, data: object, *, most: int) -> list[object]:
+def list_of(name: str, data: object, *, most: int) -> list[object]:
     if not isinstance(data, list):
-        raise SpecError(field, f"a list expected, got {shown(data)}")
+        raise SpecError(name, f"a list expected, got {shown(data)}")
     if len(data) > most:
-        raise SpecError(field, f"{len(data):,} entries are too many; at most {most:,}")
+        raise SpecError(name, f"{len(data):,} entries are too many; at most {most:,}")
     return data
 
 
-def text_of(field: str, value: object, *, longest: int = LONGEST_TEXT) -> str:
+def each_of(items: Sequence[object], read: Callable[[object], T]) -> tuple[T, ...]:
+    """Read a list, each once; a complaint about one of several says which."""
+    values: dict[T, None] = {}
+    for place, item in enumerate(items, 1):
+        try:
+            values[read(item)] = None
+        except SpecError as error:
+            if len(items) == 1:
+                raise
+            raise SpecError(error.field, f"item {place}: {error.message}") from error
+    return tuple(values)
+
+
+def text_of(name: str, value: object, *, longest: int = LONGEST_TEXT) -> str:
     if not isinstance(value, str):
-        raise SpecError(field, f"text expected, got {shown(value)}")
+        raise SpecError(name, f"text expected, got {shown(value)}")
     text = value.strip()
     if len(text) > longest:
-        raise SpecError(field, f"{len(text):,} characters are too many; at most {longest:,}")
+        raise SpecError(name, f"{len(text):,} characters are too many; at most {longest:,}")
     return text
 
 
-def comment_of(field: str, data: dict[str, object]) -> str:
-    comment = text_of(field, data.get("comment", ""))
+def comment_of(name: str, data: dict[str, object]) -> str:
+    comment = text_of(name, data.get("comment", ""))
     if len(comment) > LONGEST_COMMENT:
-        raise SpecError(
-            field, f"the comment has {len(comment):,} characters; at most {LONGEST_COMMENT} are allowed"
-        )
+        allowed = f"at most {LONGEST_COMMENT} are allowed"
+        raise SpecError(name, f"the comment has {len(comment):,} characters; {allowed}")
     if not comment.isprintable():
-        raise SpecError(field, f"the comment {shown(comment)} holds characters that cannot be printed")
+        raise SpecError(name, f"the comment {shown(comment)} holds characters that cannot be printed")
     return comment

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from .fields import FIELDS, Field
-from .shapes import comment_of, object_of
+from .shapes import LONGEST_TEXT, comment_of, object_of
 from .wall_calendar import Calendar, calendar_of_fields
-from .wording import SpecError, listed, shown
+from .wording import SpecError, listed, shown, span
 
 KEYS = tuple(field.name.replace(" ", "_") for field in FIELDS)
 _AS_RULE = ("0", "0", "0", "*", "*", "*", "*")
-_AS_EXCLUSION = ("*",) * 7
-_RANGE = ("start", "end", "step")
-_LONGEST = 1000
+_AS_EXCLUSION = ("*",) * len(FIELDS)
 _MOST_ITEMS = 100
+_RANGE = ("start", "end", "step")
+_EXAMPLE = '{"start": 1, "end": 5, "step": 2}'
 
 
 @dataclass(frozen=True)
@@ -28,18 +28,18 @@ class Structured:
     defaults: tuple[str, ...] = _AS_RULE
 
     @classmethod
-    def parse(cls, field: str, item: object, *, is_exclusion: bool = False) -> Structured:
-        data = object_of(field, item, allowed=(*KEYS, "comment"))
+    def parse(cls, name: str, item: object, *, is_exclusion: bool = False) -> Structured:
+        data = object_of(name, item, allowed=(*KEYS, "comment"))
         defaults = _AS_EXCLUSION if is_exclusion else _AS_RULE
         texts = tuple(
-            text_of_values(field, column, data[key]) if key in data else default
-            for key, column, default in zip(KEYS, FIELDS, defaults, strict=True)
+            text_of_values(name, field, data[key]) if key in data else default
+            for key, field, default in zip(KEYS, FIELDS, defaults, strict=True)
         )
         try:
             _calendar(texts)
         except ValueError as error:
-            raise SpecError(field, str(error)) from error
-        return cls(texts, comment_of(field, data), defaults)
+            raise SpecError(name, str(error)) from error
+        return cls(texts, comment_of(name, data), defaults)
 
     @property
     def calendar(self) -> Calendar:
@@ -51,8 +51,8 @@ class Structured:
             yield from field.steps_past_the_end(text)
 
     def as_json(self) -> dict[str, str]:
-        texts = zip(KEYS, self.texts, self.defaults, strict=True)
-        given = {key: text for key, text, default in texts if text != default}
+        columns = zip(KEYS, self.texts, self.defaults, strict=True)
+        given = {key: text for key, text, default in columns if text != default}
         return given | ({"comment": self.comment} if self.comment else {})
 
 
@@ -61,54 +61,49 @@ def _calendar(texts: tuple[str, ...]) -> Calendar:
     values = [field.values(text) for field, text in zip(FIELDS, texts, strict=True)]
     calendar = calendar_of_fields(values, either_day=False)
     if calendar.first(0) is None:
-        given = listed(
-            [f"{field.name} {text}" for field, text in zip(FIELDS, texts, strict=True) if text != "*"]
-        )
-        raise ValueError(f"{given} never match: there is no such day")
+        columns = zip(FIELDS[3:], texts[3:], strict=True)
+        given = listed([f"{field.name} {text}" for field, text in columns if text != "*"])
+        raise ValueError(f"{given} never match together: there is no such day")
     return calendar
 
 
-def text_of_values(field: str, column: Field, value: object) -> str:
+def text_of_values(name: str, field: Field, value: object) -> str:
     """Write what a field allows as text, whichever way it was given."""
-    if isinstance(value, list):
-        if not value or len(value) > _MOST_ITEMS:
-            raise SpecError(field, f"{column.name} has {len(value):,} entries; a list has 1 to {_MOST_ITEMS}")
-        text = ",".join(_item(field, column, item) for item in value)
-    else:
-        text = _item(field, column, value)
-    if len(text) > _LONGEST:
-        raise SpecError(field, f"{column.name} has {len(text):,} characters; at most {_LONGEST:,}")
+    if not isinstance(value, list):
+        return _short(name, field, _item(name, field, value))
+    if not 1 <= len(value) <= _MOST_ITEMS:
+        raise SpecError(name, f"{field.name} has {len(value):,} entries; a list has 1 to {_MOST_ITEMS}")
+    return _short(name, field, ",".join(_item(name, field, item) for item in value))
+
+
+def _short(name: str, field: Field, text: str) -> str:
+    if len(text) > LONGEST_TEXT:
+        raise SpecError(name, f"{field.name} has {len(text):,} characters; at most {LONGEST_TEXT:,}")
     return text
 
 
-def _item(field: str, column: Field, value: object) -> str:
+def _item(name: str, field: Field, value: object) -> str:
     if isinstance(value, dict):
-        return _range(field, column, value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        if not column.low <= value <= column.high:
-            allowed = f"{column.low}\N{EN DASH}{column.high}"
-            raise SpecError(field, f"{column.name} {shown(value)} is out of range {allowed}")
-        return str(value)
+        return _range(name, field, value)
     if isinstance(value, str):
-        return "".join(value[: _LONGEST * 2].split()).lower()
-    allowed = 'text such as "1-5", a number, {"start": 1, "end": 5, "step": 2}, or a list of these'
-    raise SpecError(field, f"{column.name}: {allowed} expected, got {shown(value)}")
+        return "".join(value.split())
+    if isinstance(value, bool) or not isinstance(value, int):
+        forms = f'text such as "1-5", a number, {_EXAMPLE}, or a list of these'
+        raise SpecError(name, f"{field.name}: {forms} expected, got {shown(value)}")
+    if not field.low <= value <= field.high:
+        allowed = span(field.low, field.high)
+        raise SpecError(name, f"{field.name} {shown(value)} is out of range {allowed}")
+    return str(value)
 
 
-def _range(field: str, column: Field, value: dict[str, object]) -> str:
-    for key in value:
-        if key not in _RANGE:
-            raise SpecError(field, f"{column.name}: unknown key {shown(key)}; allowed: {listed(_RANGE)}")
-    if "start" not in value or ("step" in value and "end" not in value):
-        missing = "end" if "start" in value else "start"
-        raise SpecError(field, f"{column.name}: a range needs its {missing}, such as {_EXAMPLE}")
-    start, end = (_item(field, column, value.get(key, value["start"])) for key in ("start", "end"))
-    step = value.get("step", 1)
-    if isinstance(step, bool) or not isinstance(step, int) or not 1 <= step <= column.high:
-        raise SpecError(
-            field, f"{column.name}: step {shown(step)} is no whole number from 1 to {column.high}"
-        )
+def _range(name: str, field: Field, value: dict[str, object]) -> str:
+    data = object_of(name, value, allowed=_RANGE)
+    if "start" not in data or ("step" in data and "end" not in data):
+        missing = "end" if "start" in data else "start"
+        raise SpecError(name, f"{field.name}: a range needs its {missing}, such as {_EXAMPLE}")
+    start, end = (_item(name, field, data.get(key, data["start"])) for key in ("start", "end"))
+    step = data.get("step", 1)
+    if isinstance(step, bool) or not isinstance(step, int) or not 1 <= step <= field.high:
+        allowed = f"a whole number from 1 to {field.high}"
+        raise SpecError(name, f"{field.name}: the step {shown(step)} is not {allowed}")
     return start if start == end else f"{start}-{end}" + (f"/{step}" if step > 1 else "")
-
-
-_EXAMPLE = '{"start": 1, "end": 5, "step": 2}'

@@ -40,7 +40,7 @@ class Timeline(NamedTuple):
 
     def walk(self, floor: int, until: int) -> Iterator[int]:
         """Yield the nominal times between two instants, inclusive."""
-        budget = _Budget(_YEAR_OF_HOLIDAYS if self.exclusions.has_holidays else 0)
+        budget = _Budget(self.exclusions)
         while floor <= until:
             stretch = stretch_at(floor, self.zone)
             if floor == stretch.start and self.is_moved_to(stretch):
@@ -143,15 +143,16 @@ class Moments(NamedTuple):
 class _Budget:
     """No spec can hang a tick: a search that meets nothing but exclusions ends."""
 
-    def __init__(self, per_year: int) -> None:
-        self._per_year = per_year
+    def __init__(self, exclusions: Exclusions) -> None:
+        self._weight = exclusions.weight
+        self._per_year = _YEAR_OF_HOLIDAYS * exclusions.weight if exclusions.has_holidays else 0
         self.refill()
 
     def refill(self) -> None:
         self._left, self._year = CANDIDATES, -1
 
     def charge(self, instant: int) -> None:
-        self._left -= 1
+        self._left -= self._weight
         if self._per_year and instant // _YEAR != self._year:
             self._year = instant // _YEAR
             self._left -= self._per_year

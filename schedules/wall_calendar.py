@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import cached_property, lru_cache
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from .fields import FIRST_YEAR, LAST_OF_MONTH, LAST_YEAR, Values
@@ -97,15 +98,15 @@ class Product:
 
     def blocks(self, start: int, low: int, high: int) -> Iterator[Iterable[int]]:
         in_hour = self._in_hour
-        for hour in self.hours[bisect_left(self.hours, (low - start) // 3600) :]:
+        for hour in islice(self.hours, bisect_left(self.hours, (low - start) // 3600), None):
             base = start + hour * 3600
             if base > high:
                 return
             if low <= base and base + 3599 <= high:
                 yield map(base.__add__, in_hour)
             else:
-                chosen = in_hour[bisect_left(in_hour, low - base) : bisect_right(in_hour, high - base)]
-                yield map(base.__add__, chosen)
+                places = bisect_left(in_hour, low - base), bisect_right(in_hour, high - base)
+                yield map(base.__add__, islice(in_hour, *places))
 
     @property
     def is_all_day(self) -> bool:
@@ -131,8 +132,8 @@ class Listed(NamedTuple):
         return self.times[place] if place < len(self.times) else None
 
     def blocks(self, start: int, low: int, high: int) -> Iterator[Iterable[int]]:
-        chosen = self.times[bisect_left(self.times, low - start) : bisect_right(self.times, high - start)]
-        yield map(start.__add__, chosen)
+        first, last = bisect_left(self.times, low - start), bisect_right(self.times, high - start)
+        yield map(start.__add__, self.times[first:last])
 
 
 EVERY_DAY_OF_MONTH = tuple(range(1, 32))
@@ -160,23 +161,20 @@ class Days:
         if self.is_daily:
             yield from range(low, min(high, _LAST_DAY) + 1)
             return
-        start = date.fromordinal(low + EPOCH_ORDINAL)
-        month, skipped = start.year * 12 + start.month - 1, start.day - 1
-        last = date.fromordinal(min(high, _LAST_DAY) + EPOCH_ORDINAL)
-        for month in self._months(month, last.year * 12 + last.month - 1):
+        for month in self._months(_month_of(low), _month_of(min(high, _LAST_DAY))):
             first_day, shape = _month(month)
             days = self._days_of(shape)
-            for day in days[bisect_left(days, low - first_day + 1) :] if skipped else days:
+            skipped = bisect_left(days, low - first_day + 1) if low > first_day else 0
+            for day in islice(days, skipped, None):
                 if first_day + day - 1 > high:
                     return
                 yield first_day + day - 1
-            skipped = 0
 
     def matches(self, day: int) -> bool:
-        current = date.fromordinal(day + EPOCH_ORDINAL)
-        if current.month not in self.months or (self.years and current.year not in self.years):
+        month = _month_of(day)
+        if not self._has_month(month):
             return False
-        first_day, shape = _month(current.year * 12 + current.month - 1)
+        first_day, shape = _month(month)
         return day - first_day + 1 in self._days_of(shape)
 
     def _months(self, low: int, high: int) -> Iterator[int]:
@@ -193,19 +191,19 @@ class Days:
 
     def end_of_run(self, day: int) -> int:
         """Return a day up to which every day from this matching one on matches."""
-        current = date.fromordinal(day + EPOCH_ORDINAL)
-        month = current.year * 12 + current.month - 1
+        month = _month_of(day)
         while month <= _LAST_MONTH and self._is_whole(month):
             month += 1
         first_day, _ = _month(month)
         return max(day + 1, first_day)
 
     def _is_whole(self, month: int) -> bool:
-        year, number = divmod(month, 12)
-        if number + 1 not in self.months or (self.years and year not in self.years):
-            return False
         _, shape = _month(month)
-        return len(self._days_of(shape)) == shape[1]
+        return self._has_month(month) and len(self._days_of(shape)) == shape[1]
+
+    def _has_month(self, month: int) -> bool:
+        year, number = divmod(month, 12)
+        return number + 1 in self.months and (not self.years or year in self.years)
 
     @cached_property
     def _known(self) -> dict[tuple[int, int], tuple[int, ...]]:
@@ -245,6 +243,12 @@ class Days:
 _LAST_DAY = LAST.date().toordinal() - EPOCH_ORDINAL
 
 
+def _month_of(day: int) -> int:
+    """Return the month of a day, counted from year 0."""
+    current = date.fromordinal(day + EPOCH_ORDINAL)
+    return current.year * 12 + current.month - 1
+
+
 @lru_cache(maxsize=4096)
 def _month(month: int) -> tuple[int, tuple[int, int]]:
     """Return the first day of a month, counted from year 0, with its weekday and the month's length."""
@@ -254,16 +258,16 @@ def _month(month: int) -> tuple[int, tuple[int, int]]:
 
 
 def calendar_of_fields(values: Sequence[Values], *, either_day: bool) -> Calendar:
-    """Compile the fields from second to year; weekdays come in counted from Sunday = 0 or 7."""
+    """Compile the fields from second to year."""
     seconds, minutes, hours, days, months, weekdays, years = values
     return Calendar(
         days=Days(
             days=days.numbers,
             months=months.numbers,
-            weekdays=tuple(sorted({(weekday - 1) % 7 for weekday in weekdays.numbers})),
+            weekdays=weekdays.weekdays,
             years=() if len(years.numbers) == LAST_YEAR - FIRST_YEAR + 1 else years.numbers,
             last_day=days.last_day,
-            nth=tuple(sorted(((weekday - 1) % 7, count) for weekday, count in weekdays.nth)),
+            nth=weekdays.nth_weekdays,
             either=either_day,
         ),
         times=Product(hours.numbers, minutes.numbers, seconds.numbers),

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
@@ -19,6 +20,7 @@ from activities.wake import wake
 from schedules.overlap import latest_missed
 from schedules.spec import Spec
 from schedules.wording import SpecError
+from schedules.zones import zone_of
 
 from .occurrence import Automatic, Occurrence, Overlap, named_time
 from .refusals import Conflict, Refused
@@ -114,7 +116,7 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
             schedule._replace_steps(steps)
             schedule._index()
             Activity.objects.record(
-                "create", schedule, initiator=initiator, now=now, details=schedule.definition()
+                "create", schedule, initiator=initiator, now=now, details=schedule._editable()
             )
             if run_at_once:
                 Occurrence.manual(schedule, initiator=initiator, now=now).save()
@@ -144,6 +146,16 @@ class Schedule(models.Model):
         "failures_among",
     )
     EDITABLE = (*DEFINITION, "remaining")
+    # What generating its times moves.
+    GENERATED = (
+        "processed_until",
+        "next_run_at",
+        "spec_error",
+        "skips",
+        "skipped_count",
+        "skipped_reasons",
+        "dropped_count",
+    )
 
     name = models.CharField(max_length=200)
     description = models.TextField(blank=True, max_length=1000)
@@ -248,6 +260,15 @@ class Schedule(models.Model):
     @property
     def compiled_spec(self) -> Spec:
         return Spec.parse(self.spec, self.calendars)
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """Whose clock it reads; the spec of a broken schedule may not even say where."""
+        zone = self.spec.get("time_zone", "UTC") if isinstance(self.spec, dict) else "UTC"
+        try:
+            return zone_of(zone)
+        except (SpecError, TypeError):
+            return zone_of("UTC")
 
     @property
     def spec_in_words(self) -> str:
@@ -607,8 +628,9 @@ class Schedule(models.Model):
                 # Nobody had noticed yet; a spec that cannot be read owes nothing.
                 self.mark_broken(error)
                 return
-            Occurrence.objects.add(occurrences, now=now)
-            self.drop_oldest(now)
+            if occurrences:
+                Occurrence.objects.add(occurrences, now=now)
+                self.drop_oldest(now)
             if self.processed_until >= now:
                 return
         raise Refused(f"“{self}” is catching up with missed times. Try again in a moment.")

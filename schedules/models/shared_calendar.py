@@ -3,7 +3,6 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ValidationError
@@ -22,7 +21,8 @@ from schedules.exclusions import (
     calendar_in_words,
     calendar_items,
 )
-from schedules.wording import SpecError, listed, shown
+from schedules.placeholders import hint
+from schedules.wording import SpecError, shown
 
 from .refusals import Conflict, Refused, named
 from .step import check_plain_text
@@ -31,17 +31,6 @@ if TYPE_CHECKING:
     from .schedule import Schedule
 
 EPOCH = date(1970, 1, 1)
-# What becomes of a schedule when a calendar that it uses is edited.
-MOVED = (
-    "calendars",
-    "token",
-    "processed_until",
-    "next_run_at",
-    "spec_error",
-    "skips",
-    "skipped_count",
-    "skipped_reasons",
-)
 
 
 class SharedCalendarQuerySet(models.QuerySet["SharedCalendar"]):
@@ -86,12 +75,8 @@ class SharedCalendarQuerySet(models.QuerySet["SharedCalendar"]):
         return self.select_for_update(of=("self",), no_key=True)
 
     def _advice(self, name: str) -> str:
-        known = {known.casefold(): known for known in self.order_by("name").values_list("name", flat=True)}
-        if close := get_close_matches(name.casefold(), known, n=1):
-            return f"did you mean {shown(known[close[0]])}?"
-        if not known:
-            return "create it first: there are no calendars yet"
-        return f"create it first, or use {listed([shown(each) for each in known.values()][:10], last='or')}"
+        known = list(self.order_by("name").values_list("name", flat=True))
+        return hint(name, known) if known else "create it first: there are none yet"
 
 
 class SharedCalendar(models.Model):
@@ -203,17 +188,17 @@ class SharedCalendar(models.Model):
             raise Refused(
                 f"{named(ended)} would have no time left: change or close what uses “{self}” first."
             )
-        rows = [[schedule.pk, *(getattr(schedule, name) for name in MOVED)] for schedule in schedules]
-        update_each(self.schedules.model, MOVED, rows)
+        model = self.schedules.model
+        moved = ("calendars", "token", *model.GENERATED)
+        update_each(model, moved, [[s.pk, *(getattr(s, name) for name in moved)] for s in schedules])
         details = {
             "before": {"calendars": {self.name: before}},
             "after": {"calendars": {self.name: self.excluded}},
         }
         message = f"The calendar “{self}” was edited."
-        for schedule in schedules:
-            Activity.objects.record(
-                "edit", schedule, initiator=initiator, now=now, message=message, details=details
-            )
+        Activity.objects.record_each(
+            "edit", schedules, initiator=initiator, now=now, message=message, details=details
+        )
         wake("jim_schedules")
 
     def _hand_to(self, schedule: Schedule, *, now: datetime) -> bool:

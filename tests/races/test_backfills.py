@@ -61,16 +61,14 @@ def test_slice_and_slice(meet: Meeting) -> None:
         asked.cancel(initiator=SOMEBODY, now=NOW)
 
 
-@pytest.mark.parametrize("ending", ["cancel", "close"])
-def test_slice_and_its_end(meet: Meeting, ending: str) -> None:
+def test_slice_and_close(meet: Meeting) -> None:
     """A slice comes before the end and is cancelled with the rest, or it does not come."""
     for _ in meet.rounds:
         schedule = make_schedule(spec=EVERY_MINUTE)
         asked = ask(schedule, 12)
-        ended = asked.cancel if ending == "cancel" else schedule.close
         meet(
             partial(asked.generate, NOW),
-            partial(ended, initiator=SOMEBODY, now=NOW),
+            partial(schedule.close, initiator=SOMEBODY, now=NOW),
             behind=of(schedule),
         )
         assert (fresh(asked).status, fresh(asked).slice_at) == ("cancelled", None)

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from functools import partial
 from random import Random
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from django.core.exceptions import ValidationError
-from django.db import connection, connections
+from django.db import connection
 
 from activities import clock
 from execution.invoker import trigger
 from execution.models import Worker, WorkerTask
 from execution.models.attempt import Held
 from execution.scheduler import is_due, tick
-from schedules.generator import generate
-from schedules.models import Backfill, Conflict, Occurrence, Overlap, Refused, Schedule, SharedCalendar
+from schedules.models import Backfill, Conflict, Overlap, Refused, Schedule, SharedCalendar
 from schedules.models import schedule as schedules
 from tests.base import NOW, SOMEBODY, break_down, claim, end, make_schedule, make_worker, seconds, step
 from tests.fleet import tell
@@ -162,7 +158,7 @@ def test_two_schedulers_and_an_office(
         assert results == [None] * 4
     come_to_rest(worker, now)
     tell(f"two schedulers on {connection.vendor}: {dict(done)}; {Numbers.load()}", capsys)
-    assert violations(now=now) == []
+    assert (found := violations(now=now)) == [], "\n".join(found)
     assert set(done) == {deed.__name__ for deed in DEEDS} | {"refused"}
 
 

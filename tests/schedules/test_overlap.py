@@ -10,7 +10,7 @@ from functools import cached_property
 from random import Random
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from schedules.overlap import Decision, Fate, Pending, Running, decide
@@ -249,6 +249,9 @@ class TestRunsLeft:
         assert verdicts(pending(1, 100), window=50, remaining=0) == {1: "miss"}
 
 
+fixed = settings(derandomize=True, deadline=None)
+
+
 @dataclass(frozen=True)
 class Case:
     pending: list[Pending]
@@ -306,6 +309,7 @@ def pending_at(id: int, source: str, policy: str, ago: int, jitter: int, is_kept
 
 
 class TestWhateverIsPending:
+    @fixed
     @given(cases())
     def test_each_has_one_fate_with_a_reason_unless_it_starts(self, case: Case) -> None:
         fates = case.decision.fates
@@ -319,11 +323,13 @@ class TestWhateverIsPending:
             ("miss", "later than the catch-up window"),
         }
 
+    @fixed
     @given(cases(), st.randoms(use_true_random=False))
     def test_it_does_not_matter_in_which_order_they_are_given(self, case: Case, chance: Random) -> None:
         mixed = chance.sample(case.pending, len(case.pending))
         assert settle(mixed, case.running, case.window, case.remaining) == case.decision
 
+    @fixed
     @given(cases())
     def test_those_in_the_way_are_named(self, case: Case) -> None:
         executing, started = {run.id for run in case.running}, {o.id for o in case.told("start")}
@@ -335,15 +341,18 @@ class TestWhateverIsPending:
             if fate.reason not in ("overlap", "superseded"):
                 assert (fate.blocked_by, fate.behind) == (None, None)
 
+    @fixed
     @given(cases())
     def test_exactly_the_automatic_ones_outside_the_window_are_missed(self, case: Case) -> None:
         assert {o.id for o in case.told("miss")} == {o.id for o in case.pending if case.is_too_late(o)}
 
+    @fixed
     @given(cases())
     def test_manual_ones_are_never_superseded_missed_or_out_of_runs(self, case: Case) -> None:
         manual = {occurrence.id for occurrence in case.pending if occurrence.source == "manual"}
         assert {fate.reason for fate in case.decision.fates if fate.id in manual} <= {"", "overlap"}
 
+    @fixed
     @given(cases())
     def test_only_allow_all_starts_beside_others(self, case: Case) -> None:
         going_on = {run.id for run in case.running} - set(case.decision.terminate)
@@ -351,6 +360,7 @@ class TestWhateverIsPending:
         alone = [occurrence for occurrence in started if occurrence.policy != "allow_all"]
         assert alone == [] or (alone == started[:1] and not going_on)
 
+    @fixed
     @given(cases())
     def test_what_runs_is_stopped_once_and_only_by_the_two_policies_that_do(self, case: Case) -> None:
         cancel, terminate = case.decision.cancel, case.decision.terminate
@@ -363,6 +373,7 @@ class TestWhateverIsPending:
             assert set(cancel) == {run.id for run in case.running if not run.is_cancelling}
             assert "cancel_other" in policies
 
+    @fixed
     @given(cases())
     def test_no_more_automatic_ones_start_than_runs_are_left(self, case: Case) -> None:
         assume(case.remaining is not None)
@@ -370,6 +381,7 @@ class TestWhateverIsPending:
         refused = case.told("skip", "no runs left")
         assert len(started) == case.remaining if refused else len(started) <= (case.remaining or 0)
 
+    @fixed
     @given(cases())
     def test_at_most_ten_backfills_run_side_by_side(self, case: Case) -> None:
         running = [run.id for run in case.running if run.source == "backfill"]
@@ -377,12 +389,14 @@ class TestWhateverIsPending:
         started = [occurrence for occurrence in case.told("start") if occurrence.source == "backfill"]
         assert len(set(running) - set(case.decision.terminate)) + len(started) <= 10
 
+    @fixed
     @given(cases())
     def test_when_nothing_runs_something_starts(self, case: Case) -> None:
         idle = replace(case, running=[])
         able = [o for o in idle.timely if o.source != "auto" or idle.remaining != 0]
         assert bool(idle.told("start")) == bool(able)
 
+    @fixed
     @given(cases())
     def test_nothing_waits_for_ever(self, case: Case) -> None:
         for _ in range(len(case.pending) + 1):
@@ -394,6 +408,7 @@ class TestWhateverIsPending:
 
 
 class TestEachPolicyByItself:
+    @fixed
     @given(cases("skip"))
     def test_skip(self, case: Case) -> None:
         case = replace(case, remaining=None)
@@ -403,6 +418,7 @@ class TestEachPolicyByItself:
         assert case.told("keep") == (live[-1:] if others == {"backfill"} else [])
         assert case.told("skip", "superseded") == (live[:-1] if others == {"backfill"} else [])
 
+    @fixed
     @given(cases("buffer_one"))
     def test_buffer_one(self, case: Case) -> None:
         case = replace(case, remaining=None)
@@ -413,12 +429,14 @@ class TestEachPolicyByItself:
             assert kept == (left if source == "manual" else left[-1:])
         assert case.told("skip") == case.told("skip", "superseded")
 
+    @fixed
     @given(cases("buffer_all"))
     def test_buffer_all(self, case: Case) -> None:
         case = replace(case, remaining=None)
         assert case.told("start") == ([] if case.running else case.timely[:1])
         assert [*case.told("start"), *case.told("keep")] == case.timely
 
+    @fixed
     @given(cases("buffer_all"))
     def test_buffer_all_starts_in_order_one_after_the_other(self, case: Case) -> None:
         case = replace(case, remaining=None)
@@ -428,6 +446,7 @@ class TestEachPolicyByItself:
             case = Case(case.told("keep"), [], None, None)
         assert started == in_order
 
+    @fixed
     @given(cases("cancel_other"))
     def test_cancel_other(self, case: Case) -> None:
         case = replace(case, remaining=None)
@@ -437,6 +456,7 @@ class TestEachPolicyByItself:
         assert case.told("keep") == case.winners[0 if case.running else 1 :]
         assert case.told("skip", "superseded") == [o for o in case.timely if o not in case.winners]
 
+    @fixed
     @given(cases("terminate_other"))
     def test_terminate_other(self, case: Case) -> None:
         case = replace(case, remaining=None)
@@ -446,6 +466,7 @@ class TestEachPolicyByItself:
         assert case.told("keep") == case.winners[1:]
         assert case.told("skip", "superseded") == [o for o in case.timely if o not in case.winners]
 
+    @fixed
     @given(cases("allow_all"))
     def test_allow_all(self, case: Case) -> None:
         case = replace(case, remaining=None)

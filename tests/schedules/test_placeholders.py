@@ -113,7 +113,7 @@ class TestWriting:
             ("{{ nominal_tim }}", "there is no value “nominal_tim”; did you mean nominal_time?"),
             ("{{ NOMINAL_DATE }}", "there is no value “NOMINAL_DATE”; did you mean nominal_date?"),
             ("{{ step.a.result }}", "there is no value “step”; did you mean steps?"),
-            ("{{ weather }}", "there is no value “weather”; there are: steps, secrets, last_result, nominal_time"),
+            ("{{ weather }}", "there is no value “weather”; there are: steps, secrets, last_result"),
             ("{{ attempt.number }}", "“attempt.number”: nothing can follow attempt"),
             ({"{{ attempt }}": 1}, "“{{ attempt }}” is a name: placeholders work in values only"),
             ([{"a": {"{{x": 1}}], "“{{x” is a name"),

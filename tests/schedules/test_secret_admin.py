@@ -14,7 +14,7 @@ from django.db import connection
 from django.forms import CharField
 from django.test import Client
 
-from activities.models import Activity
+from activities.models import Activity, ActivityQuerySet
 from schedules.models import Secret, Step
 from schedules.vault import Keys
 from tests.admin_pages import operation, page, sign_in, told
@@ -219,7 +219,8 @@ class TestNoValueLeavesIt:
         assert "Leave it empty to keep the one that is stored." in shown
 
     @pytest.mark.parametrize(
-        ("where", "name"), [(Keys, "encrypt"), (CharField, "to_python"), (Secret, "save"), (Activity, "save")]
+        ("where", "name"),
+        [(Keys, "encrypt"), (CharField, "to_python"), (Secret, "save"), (ActivityQuerySet, "record_each")],
     )
     @pytest.mark.parametrize("is_new", [True, False])
     def test_not_on_the_page_about_a_bug(

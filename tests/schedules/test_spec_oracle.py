@@ -655,18 +655,24 @@ class Window(NamedTuple):
 
 
 @cache
-def clock_changes(zone: str, year: int) -> list[datetime]:
+def clock_changes(zone: str) -> list[datetime]:
     """The first instants at which the clock of the zone counts from another offset."""
-    changes = []
-    for start in (datetime(year, 1, 1, tzinfo=UTC) + n * DAY for n in range(365)):
-        at, end = start, start + DAY
-        if offset_at(at, zone) == offset_at(end, zone):
-            continue
-        while end - at > MINUTE:
-            half = at + (end - at) // (2 * MINUTE) * MINUTE
-            at, end = (half, end) if offset_at(half, zone) == offset_at(at, zone) else (at, half)
-        changes.append(end)
-    return changes
+    days = [datetime(year, 1, 1, tzinfo=UTC) + n * DAY for year in YEARS for n in range(365)]
+    return [
+        clock_change(zone, day, day + DAY)
+        for day in days
+        if offset_at(day, zone) != offset_at(day + DAY, zone)
+    ]
+
+
+def clock_change(zone: str, before: datetime, after: datetime) -> datetime:
+    while after - before > MINUTE:
+        between = before + (after - before) // (2 * MINUTE) * MINUTE
+        if offset_at(between, zone) == offset_at(before, zone):
+            before = between
+        else:
+            after = between
+    return after
 
 
 def offset_at(at: datetime, zone: str) -> timedelta:
@@ -677,14 +683,12 @@ def offset_at(at: datetime, zone: str) -> timedelta:
 
 @st.composite
 def windows(draw: st.DrawFn, *, reach: timedelta, zones: tuple[str, ...] = ZONES) -> Window:
-    zone, year = draw(st.sampled_from(zones)), draw(st.sampled_from(YEARS))
-    changes = clock_changes(zone, year)
-    if changes and draw(st.integers(0, 19)):
-        middle = draw(st.sampled_from(changes))
-    else:
-        middle = datetime(year, 1, 1, tzinfo=UTC) + draw(st.integers(0, 360 * 24 * 60)) * MINUTE
-    before, behind = draw(st.integers(0, reach // MINUTE)), draw(st.integers(1, reach // MINUTE))
-    return Window(zone, middle - before * MINUTE, middle + behind * MINUTE, middle)
+    """Reaches as far back and ahead, or less."""
+    zone = draw(st.sampled_from(zones))
+    anywhere = datetime(draw(st.sampled_from(YEARS)), 1, 1, tzinfo=UTC) + draw(st.integers(0, 8640)) * HOUR
+    middle = draw(st.sampled_from(clock_changes(zone) or [anywhere]))
+    before, behind = (draw(st.sampled_from([reach, reach, reach / 2, 7 * MINUTE])) for _ in range(2))
+    return Window(zone, middle - before, middle + behind, middle)
 
 
 class Part(NamedTuple):
@@ -761,8 +765,8 @@ def text_field(draw: st.DrawFn, name: str, window: Window) -> str:
     return draw(st.sampled_from([text, text.upper()]))
 
 
-def mostly_star(*others: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    return st.integers(0, 4).flatmap(lambda n: st.one_of(*others) if n == 0 else st.just("*"))
+def star_or(*others: st.SearchStrategy[str], stars: int) -> st.SearchStrategy[str]:
+    return st.one_of(*[st.just("*")] * stars, *others)
 
 
 @st.composite
@@ -773,17 +777,16 @@ def special_weekdays(draw: st.DrawFn) -> str:
 
 
 @st.composite
-def cron_lines(draw: st.DrawFn, window: Window, *, second: str = "0", time: str | None = None) -> str:
+def cron_lines(draw: st.DrawFn, window: Window, *, time: str | None = None, stars: int = 5) -> str:
+    """The more stars, the more often a line leaves the day open."""
     clock = time or f"{draw(text_field('minute', window))} {draw(text_field('hour', window))}"
-    day = draw(mostly_star(text_field("day_of_month", window), st.sampled_from(["L", "15,L", "1-3,L"])))
-    month = draw(mostly_star(text_field("month", window)))
-    weekday = draw(mostly_star(text_field("day_of_week", window), special_weekdays()))
-    year = draw(mostly_star(text_field("year", window)))
+    last_days = st.sampled_from(["L", "15,L", "1-3,L"])
+    day = draw(star_or(text_field("day_of_month", window), last_days, stars=stars))
+    month = draw(star_or(text_field("month", window), stars=stars))
+    weekday = draw(star_or(text_field("day_of_week", window), special_weekdays(), stars=stars))
+    year = draw(star_or(text_field("year", window), stars=stars))
     line = f"{clock} {day} {month} {weekday}"
-    if second != "0" or draw(st.integers(0, 3)) == 0:
-        line = f"{second} {line} {year}"
-    elif draw(st.booleans()):
-        line = f"{line} {year}"
+    line = draw(st.sampled_from([line, f"{line} {year}", f"0 {line} {year}"]))
     return line + draw(st.sampled_from(["", "", " # said why"]))
 
 
@@ -860,17 +863,63 @@ def naive(window: Window, shift: timedelta) -> str:
 
 
 @st.composite
+def clock_rules(draw: st.DrawFn, window: Window) -> Data:
+    """One rule that names times of day around the moment, in one of the many ways to do so."""
+    wall, other = draw(st.sampled_from(window.walls)), draw(st.sampled_from(window.walls))
+    minute, hour = wall.minute, wall.hour
+    first, last = sorted([f"{wall:%H:%M}", f"{other:%H:%M}"])
+    lines = [
+        f"{minute} {hour} * * *",
+        f"{minute},{other.minute} {hour},{other.hour} * * *",
+        f"{minute} {hour} {wall.day} {wall.month} * {wall.year}",
+        f"0 {minute}/7 {hour} * * * *",
+        f"{minute} {min(hour, other.hour)}-{max(hour, other.hour)} * * *",
+        f"{minute} * * * *",
+        f"{minute} */1 * * *",
+        f"* {hour} * * *",
+        f"*/10 {hour} * * *",
+        f"{minute},* {hour} * * *",
+        f"{minute} {hour} * * {WEEKDAYS[wall.isoweekday() % 7]}",
+    ]
+    calendars = [
+        {"minute": minute, "hour": hour},
+        {"minute": f"{minute}", "hour": f"{hour}", "day_of_month": wall.day, "month": wall.month},
+        {"minute": [minute, {"start": 5, "end": 50, "step": 15}], "hour": [hour, f"{other.hour}"]},
+        {"minute": "*/15", "hour": hour},
+        {"minute": ["*/20", 1], "hour": hour},
+        {"minute": minute, "hour": "*"},
+        {"minute": minute, "hour": {"start": 0, "end": 23}},
+        {"hour": hour},
+        {"hour": "*/1"},
+        {"minute": minute, "hour": hour, "day_of_week": WEEKDAYS[wall.isoweekday() % 7]},
+    ]
+    rest = [
+        {"patterns": [{"times": [first]}]},
+        {"patterns": [{"times": sorted({first, last})}]},
+        {"patterns": [{"every": "25m", "from": first, "until": last}]},
+        {"patterns": [{"every": "1h", "from": first, "until": "23:59"}]},
+        {"at": [wall_text(wall)]},
+        {"at": sorted({wall_text(wall), wall_text(other)})},
+        {"every": ["10m"]},
+    ]
+    return draw(
+        st.sampled_from(
+            [*({"cron": [line]} for line in lines), *({"calendars": [c]} for c in calendars), *rest]
+        )
+    )
+
+
+@st.composite
 def rules(draw: st.DrawFn, window: Window) -> Data:
     """One to three kinds of rules, all on whole minutes."""
     whole_minutes = tuple(name for name in FIELDS if name != "second")
-    intervals = st.sampled_from(
-        ["7m", "1h", "1d", {"every": "90m", "offset": "5m"}, {"every": "3h", "offset": "61m"}]
-    )
+    intervals = ["7m", "1h", "1d", {"every": "90m", "offset": "5m"}, {"every": "3h", "offset": "61m"}]
+    aliases = ["@hourly", "@daily", "@weekly", "@every 45m/10m"]
     kinds: dict[str, st.SearchStrategy[Any]] = {
-        "cron": cron_lines(window) | st.sampled_from(["@hourly", "@daily", "@weekly", "@every 45m/10m"]),
+        "cron": st.one_of(cron_lines(window), cron_lines(window), st.sampled_from(aliases)),
         "calendars": calendar_fields(window, whole_minutes),
         "patterns": patterns(window),
-        "every": intervals,
+        "every": st.sampled_from(intervals),
         "at": one_off_times(window),
     }
     chosen = draw(st.lists(st.sampled_from(list(kinds)), min_size=1, max_size=3, unique=True))
@@ -879,14 +928,14 @@ def rules(draw: st.DrawFn, window: Window) -> Data:
 
 @st.composite
 def specs(draw: st.DrawFn, window: Window, data: Data) -> tuple[Data, Data]:
-    """The rules with a zone, a mode, bounds and exclusions; some of these in a shared calendar."""
-    exclude = draw(st.lists(exclusions(window), max_size=2))
+    """The rules with a zone, a mode, perhaps bounds and exclusions; some of these in a shared calendar."""
+    exclude = draw(st.one_of(st.just([]), st.lists(exclusions(window), min_size=1, max_size=2)))
     shared = draw(st.integers(0, len(exclude)))
     calendars = {"shared": exclude[:shared]} if shared else {}
     named = [{"calendar": "shared"}] if shared else []
     whole = {
         **data,
-        **draw(bounds(window)),
+        **draw(st.one_of(st.just({}), st.just({}), bounds(window))),
         "dst": draw(st.sampled_from(["cron", "literal"])),
         **({"exclude": [*named, *exclude[shared:]]} if exclude else {}),
     }
@@ -921,36 +970,42 @@ fixed = settings(derandomize=True, deadline=None, suppress_health_check=[HealthC
 
 
 class TestAgainstTheOracle:
-    @settings(fixed, max_examples=500)
+    @settings(fixed, max_examples=1000)
     @given(st.data())
     def test_every_minute_around_a_change_of_the_clocks(self, data: st.DataObject) -> None:
-        window = data.draw(windows(reach=6 * HOUR))
-        spec, calendars = data.draw(specs(window, data.draw(rules(window))))
+        window = data.draw(windows(reach=4 * HOUR))
+        spec, calendars = data.draw(specs(window, data.draw(clock_rules(window))))
         agrees(spec, calendars, window, step=MINUTE)
 
-    @settings(fixed, max_examples=100)
+    @settings(fixed, max_examples=200)
     @given(st.data())
     def test_every_minute_of_several_days(self, data: st.DataObject) -> None:
-        window = data.draw(windows(reach=2 * DAY))
+        window = data.draw(windows(reach=36 * HOUR))
         spec, calendars = data.draw(specs(window, data.draw(rules(window))))
         agrees(spec, calendars, window, step=MINUTE)
 
     @settings(fixed, max_examples=150)
     @given(st.data())
     def test_every_second_around_a_change_of_the_clocks(self, data: st.DataObject) -> None:
-        window = data.draw(windows(reach=35 * MINUTE))
-        second = data.draw(text_field("second", window) | st.sampled_from(["7", "*/20", "30/7"]))
+        window = data.draw(windows(reach=32 * MINUTE))
         wall = data.draw(st.sampled_from(window.walls))
+        second = data.draw(st.sampled_from(["7", "59", "*", "*/20", "30/7", "0,1,58-59", "0-59/13"]))
         clock = data.draw(st.sampled_from([f"{wall:%M %H}", f"* {wall:%H}", f"{wall:%M} *", "0/10 *"]))
-        kinds: dict[str, st.SearchStrategy[Any]] = {
-            "cron": cron_lines(window, second=second, time=clock),
-            "calendars": calendar_fields(window, tuple(FIELDS)).map(
-                lambda fields: {"minute": "*/5", **fields}
-            ),
-            "every": st.sampled_from(["45s", {"every": "90s", "offset": "1s"}]),
-        }
-        kind = data.draw(st.sampled_from(["cron", "calendars", "every"]))
-        spec, calendars = data.draw(specs(window, {kind: [data.draw(kinds[kind])]}))
+        seconds = {"second": second, "minute": f"{wall.minute}-59", "hour": wall.hour}
+        rule: Data = data.draw(
+            st.sampled_from(
+                [
+                    {"cron": [f"{second} {clock} * * * *"]},
+                    {"cron": [f"{second} {clock} {wall.day} {wall.month} * {wall.year}"]},
+                    {"calendars": [seconds]},
+                    {"calendars": [{**seconds, "minute": "*/3"}]},
+                    {"every": ["45s", {"every": "90s", "offset": "1s"}]},
+                    {"cron": [f"@every {7 * 60 + 1}s/{second if second.isdigit() else 0}s"]},
+                    {"at": [f"{wall.isoformat(timespec='minutes')}:59"]},
+                ]
+            )
+        )
+        spec, calendars = data.draw(specs(window, rule))
         agrees(spec, calendars, window, step=SECOND)
 
     @settings(fixed, max_examples=60)
@@ -972,7 +1027,9 @@ class TestAgainstTheOracle:
         window = Window("UTC", middle - 8 * 365 * DAY, middle + 8 * 365 * DAY, middle)
         dates = ("day_of_month", "month", "year", "day_of_week")
         rule: Data = data.draw(
-            st.fixed_dictionaries({"cron": st.lists(cron_lines(window, time="0 0"), min_size=1, max_size=2)})
+            st.fixed_dictionaries(
+                {"cron": st.lists(cron_lines(window, time="0 0", stars=2), min_size=1, max_size=2)}
+            )
             | st.fixed_dictionaries({"calendars": st.lists(calendar_fields(window, dates), min_size=1)})
         )
         spec, calendars = data.draw(specs(window, rule))

@@ -157,7 +157,10 @@ class TestOrderAndMixing:
         for at in (7, 8):
             trigger(schedule, initiator=SOMEBODY, now=minutes(at))
         timeline.pass_to(32)
-        assert ledger(schedule, source="manual") == {7: "started 25, completed 27", 8: "started 27, completed 29"}
+        assert ledger(schedule, source="manual") == {
+            7: "started 25, completed 27",
+            8: "started 27, completed 29",
+        }
         assert ledger(schedule) == {
             5: "started 5, completed 25",
             10: "skipped: superseded",

@@ -13,7 +13,16 @@ from execution.invoker import Overlapping, trigger
 from execution.models import Execution
 from execution.scheduler import tick
 from schedules.models import Occurrence, Refused, Schedule
-from tests.base import NOW, SOMEBODY, claim, end, everything, fresh, make_schedule, make_worker, run_until_idle
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    claim,
+    everything,
+    fresh,
+    make_schedule,
+    make_worker,
+    run_until_idle,
+)
 from tests.timeline import Timeline, counters, ledger, minutes
 
 pytestmark = pytest.mark.django_db
@@ -24,7 +33,11 @@ class TestImmediately:
     def test_it_is_recorded_as_an_occurrence_and_starts_without_a_scheduler(self) -> None:
         schedule = make_schedule(spec=EVERY_FIVE)
         occurrence = run(schedule, at=2)
-        assert (occurrence.source, occurrence.status, occurrence.nominal_at) == ("manual", "started", minutes(2))
+        assert (occurrence.source, occurrence.status, occurrence.nominal_at) == (
+            "manual",
+            "started",
+            minutes(2),
+        )
         assert ledger(schedule, source="manual") == {2: "started 2"}
         assert occurrence.initiator == SOMEBODY
 
@@ -263,9 +276,7 @@ def run(
     overlap: str = "",
 ) -> Occurrence:
     """Somebody triggers it at this minute."""
-    return trigger(
-        schedule, initiator=SOMEBODY, now=minutes(at), at=scheduled, key=key, overlap=overlap
-    )
+    return trigger(schedule, initiator=SOMEBODY, now=minutes(at), at=scheduled, key=key, overlap=overlap)
 
 
 def execution_of(occurrence: Occurrence) -> Execution:

@@ -150,7 +150,12 @@ class TestResume:
         tick(minutes(120))  # nobody was there to look at them sooner
         fates = ledger(schedule)
         missed = "missed: later than the catch-up window"
-        assert [fates[5], fates[10], fates[15], fates[20]] == [missed, missed, "started 120", "pending: overlap"]
+        assert [fates[5], fates[10], fates[15], fates[20]] == [
+            missed,
+            missed,
+            "started 120",
+            "pending: overlap",
+        ]
         assert fates[25] == missed
 
     def test_without_catch_up_everything_is_discarded_and_counted(self) -> None:
@@ -238,8 +243,8 @@ class TestCatchUpAfterDowntime:
 
     EVERY_TIME = tuple(range(5, SIX_HOURS + 1, 5))
 
-    def six_hours_later(self, window: int | None, **fields: str) -> Schedule:
-        schedule = make_schedule(spec=EVERY_FIVE, catch_up_seconds=window, **fields)
+    def six_hours_later(self, window: int | None, overlap: str = "skip") -> Schedule:
+        schedule = make_schedule(spec=EVERY_FIVE, catch_up_seconds=window, overlap=overlap)
         tick(minutes(SIX_HOURS))
         assert tuple(ledger(schedule)) == self.EVERY_TIME
         assert Counter(o.key for o in schedule.occurrences.all()).most_common(1)[0][1] == 1
@@ -261,7 +266,7 @@ class TestCatchUpAfterDowntime:
 
     @pytest.mark.parametrize(("window", "starts"), [(0, 1), (3600, 13), (None, 72)])
     def test_allow_all_starts_all_inside_the_window(self, window: int | None, starts: int) -> None:
-        schedule = self.six_hours_later(window, overlap="allow_all")
+        schedule = self.six_hours_later(window, "allow_all")
         assert started(schedule) == list(self.EVERY_TIME[-starts:])
         assert fresh(schedule).missed_count == 72 - starts
 
@@ -269,29 +274,30 @@ class TestCatchUpAfterDowntime:
     def test_buffer_all_starts_the_first_and_the_others_follow(
         self, window: int | None, waiting: int
     ) -> None:
-        schedule = self.six_hours_later(window, overlap="buffer_all")
+        schedule = self.six_hours_later(window, "buffer_all")
         assert started(schedule) == [360 - 5 * waiting]
         assert schedule.occurrences.pending().count() == waiting
 
     @pytest.mark.parametrize(("window", "first"), [(0, 360), (3600, 300), (None, 5)])
-    def test_buffer_one_starts_the_first_and_keeps_the_latest(
-        self, window: int | None, first: int
-    ) -> None:
-        schedule = self.six_hours_later(window, overlap="buffer_one")
+    def test_buffer_one_starts_the_first_and_keeps_the_latest(self, window: int | None, first: int) -> None:
+        schedule = self.six_hours_later(window, "buffer_one")
         assert started(schedule) == [first]
         assert [minute(o.nominal_at) for o in schedule.occurrences.pending()] == [360][: 360 - first]
 
     @pytest.mark.parametrize("overlap", ["cancel_other", "terminate_other"])
     @pytest.mark.parametrize("window", [0, 3600, None])
     def test_cancel_and_terminate_other_start_the_newest(self, window: int | None, overlap: str) -> None:
-        assert started(self.six_hours_later(window, overlap=overlap)) == [360]
+        assert started(self.six_hours_later(window, overlap)) == [360]
 
     def test_ten_seconds_late_is_on_time_without_any_window(self) -> None:
         schedule = make_schedule(spec=EVERY_FIVE, catch_up_seconds=0)
         tick(minutes(5) + timedelta(seconds=10))
         run_until_idle(now=minutes(6))
         tick(minutes(10) + timedelta(seconds=11))
-        assert [fate.split(":")[0] for fate in ledger(schedule).values()] == ["started 5, completed 6", "missed"]
+        assert [fate.split(":")[0] for fate in ledger(schedule).values()] == [
+            "started 5, completed 6",
+            "missed",
+        ]
 
     def test_a_second_tick_changes_nothing(self) -> None:
         self.six_hours_later(3600)
@@ -390,9 +396,7 @@ class TestAll:
         assert ledger(schedule) == {5: fate}
 
 
-def pause(
-    schedule: Schedule, *, at: float = 0, note: str = "", until: float | None = None
-) -> None:
+def pause(schedule: Schedule, *, at: float = 0, note: str = "", until: float | None = None) -> None:
     end = None if until is None else minutes(until)
     schedule.pause(initiator=SOMEBODY, now=minutes(at), note=note, until=end)
 

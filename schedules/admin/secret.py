@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.db import IntegrityError
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.decorators import method_decorator
+from django.utils.safestring import SafeString
+from django.utils.text import Truncator
+from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
+
+from activities import clock
+from activities.models import Initiator
+from activities.operations import Declined, Done, Operation
+from activities.words import moment
+from schedules.forms import Unsaved
+from schedules.models import Refused, Secret
+from schedules.secret_form import SecretForm
+from schedules.vault import VaultError
+
+from .verbs import VerbsAdmin, initiator_of
+
+
+class Delete(Operation[Secret]):
+    name, label, is_final = "delete", "Delete", True
+    permission = "schedules.delete_secret"
+    question = "Its value is gone for good; the record of who set and changed it stays. Delete this?"
+
+    def perform(
+        self, target: Secret, *, answers: dict[str, Any], initiator: Initiator, now: datetime
+    ) -> Done:
+        name = str(target)
+        try:
+            target.remove(initiator=initiator, now=now)
+        except Refused as refused:
+            raise Declined(str(refused)) from refused
+        return Done(f"“{name}” is deleted.", reverse("admin:schedules_secret_changelist"))
+
+
+@admin.register(Secret)
+class SecretAdmin(VerbsAdmin[Secret]):
+    """Names for everybody who may see them, values for nobody."""
+
+    form = SecretForm
+    operations: ClassVar = [Delete()]
+    change_form_template = "admin/schedules/secret/change_form.html"
+    list_display = ("name", "changed", "about")
+    search_fields = ("name", "description")
+    ordering = ("name",)
+    sortable_by = ("name", "changed")
+
+    def get_fields(self, request: HttpRequest, obj: Secret | None = None) -> Any:
+        if obj is None:
+            return ("name", "description", "value")
+        return ("description", "value") if self.has_change_permission(request, obj) else ("description",)
+
+    @method_decorator([sensitive_post_parameters(), sensitive_variables()])
+    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        return super().changeform_view(request, *args, **kwargs)
+
+    def save_model(self, request: HttpRequest, obj: Secret, form: Any, change: bool) -> None:
+        given = {"value": form.cleaned_data["value"], "description": form.cleaned_data["description"]}
+        by, now = initiator_of(request), clock.now()
+        try:
+            if change:
+                obj.edit(**given, initiator=by, now=now)
+            else:
+                obj.pk = Secret.objects.define(obj.name, **given, initiator=by, now=now).pk
+        except (Refused, VaultError) as refused:
+            raise Unsaved({"": [str(refused)]}) from refused
+        except IntegrityError as error:
+            raise Unsaved({"name": ["Somebody else took this name just now: choose another one."]}) from error
+
+    def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
+        return HttpResponseRedirect(self.operation_url(Delete.name, [object_id]))
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        if secret := context.get("original"):
+            context["trouble"] = _trouble(secret)
+            context["used_by"] = (
+                secret.used_by() if request.user.has_perm("schedules.view_schedule") else None
+            )
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    @admin.display(description="description")
+    def about(self, secret: Secret) -> str:
+        return Truncator(secret.description).chars(80)
+
+    @admin.display(description="value set", ordering="changed_at")
+    def changed(self, secret: Secret) -> SafeString:
+        return moment(secret.changed_at, now=clock.now())
+
+
+def _trouble(secret: Secret) -> str:
+    """Why steps that refer to it would fail here."""
+    try:
+        Secret.objects.reveal([secret.name])
+    except VaultError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,210 @@
+"""Schedules and calendars as a file that people review.
+
+It says what a person has defined, and nothing of what became of it: no counters, no times that have passed,
+not whether somebody has paused it.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import unified_diff
+from typing import Any
+
+from django.db import models
+
+from activities.yaml_lines import write
+
+from .exclusions import calendar_items
+from .models import Refused, Schedule, ScheduleQuerySet, SharedCalendar, Step
+from .models.shared_calendar import names_in
+from .placeholders import hint
+from .registry import ConfigError, StepKind, step_types
+from .revisions import compare
+from .spec import Spec
+from .wording import SpecError, listed
+
+VERSION = 1
+CHUNK = 500
+FROM_THE_START = re.compile(r"@@ -[01]\b")
+
+Shape = Mapping[str, "models.Field[Any, Any]"]
+
+
+def shape_of(model: type[models.Model], names: Iterable[str]) -> Shape:
+    fields = {field.name: field for field in model._meta.concrete_fields}
+    return {name: fields[name] for name in names}
+
+
+SCHEDULE = shape_of(Schedule, Schedule.DEFINITION)
+CALENDAR = shape_of(SharedCalendar, ("name", "description", "excluded"))
+STEP = shape_of(Step, Step.FIELDS)
+
+
+def selected(names: Sequence[str], *, tags: Sequence[str]) -> tuple[list[Schedule], Iterable[SharedCalendar]]:
+    """The open schedules of these names and with all of these tags, and their calendars; else everything."""
+    schedules = Schedule.objects.open().tagged(*tags)
+    within = f" with the tag {listed([f'“{tag}”' for tag in tags])}" if tags else ""
+    known = {name.lower(): (pk, name) for pk, name in schedules.values_list("pk", "name")}
+    if tags and not known:
+        raise Refused(f"There is no schedule{within}.")
+    keys = [unicodedata.normalize("NFC", name.strip()).lower() for name in names]
+    for name, key in zip(names, keys, strict=True):
+        if key not in known:
+            advice = hint(name, [stored for _, stored in known.values()]) if known else "there are none"
+            raise Refused(f"There is no schedule “{name}”{within}; {advice}")
+    found = _at_rest(schedules.filter(pk__in=[known[key][0] for key in keys]) if names else schedules)
+    used = {name for schedule in found for name in names_in(schedule.spec)}
+    calendars = SharedCalendar.objects.all()
+    return found, calendars.filter(name__in=used) if names or tags else calendars
+
+
+def _at_rest(schedules: ScheduleQuerySet) -> list[Schedule]:
+    """Each with the steps that belong to it, and not with those of an edit that came in between."""
+    found: dict[int, Schedule] = {}
+    moved = schedules
+    while rows := {row.pk: row for row in moved.prefetch_related("steps").iterator(chunk_size=CHUNK)}:
+        tokens = dict(moved.values_list("pk", "token"))
+        found |= {pk: row for pk, row in rows.items() if tokens.get(pk) == row.token}
+        moved = schedules.filter(pk__in=rows.keys() - found.keys())
+    return list(found.values())
+
+
+def written(schedules: Iterable[Schedule], calendars: Iterable[SharedCalendar]) -> Iterator[str]:
+    """The text of a file, piece by piece; the same definitions give the same text on every database."""
+    entries = {
+        "calendars": [calendar_entry(each.name, each.definition()) for each in _by_name(calendars)],
+        "schedules": [schedule_entry(each.definition()) for each in _by_name(schedules)],
+    }
+    yield f"version: {VERSION}\n"
+    for title, items in entries.items():
+        if items:
+            yield f"\n{title}:\n"
+            yield "\n".join(re.sub(r"(?m)^(?=.)", "  ", write([entry])) for entry in items)
+    if not entries["schedules"]:
+        yield "\nschedules: []\n"
+
+
+def schedule_entry(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """A definition as a file shows it: in a fixed order, without what has its default."""
+    spec, steps = canonical_spec(definition["spec"]), definition["steps"]
+    values = {
+        **definition,
+        "spec": _sorted(definition["spec"]) if spec is None else spec,
+        "memo": _sorted(definition["memo"]),
+    }
+    entry = {name: values[name] for name, field in SCHEDULE.items() if not _is_default(field, values[name])}
+    return entry | {"steps": [step_entry(step, alone=len(steps) == 1) for step in steps]}
+
+
+def step_entry(step: Mapping[str, Any], *, alone: bool) -> dict[str, Any]:
+    """Of several steps, each says its index: readers would take a mere list for an order."""
+    values = {**step, "config": _short_config(step["step_type"], step["config"])}
+    always = () if alone else ("index",)
+    return {
+        name: values[name]
+        for name, field in STEP.items()
+        if name in always or not _is_default(field, values[name])
+    }
+
+
+def calendar_entry(name: str, definition: Mapping[str, Any]) -> dict[str, Any]:
+    excluded = canonical_exclusions(definition["excluded"])
+    description = {"description": definition["description"]} if definition["description"] else {}
+    return {
+        "name": name,
+        **description,
+        "excluded": _sorted(definition["excluded"]) if excluded is None else excluded,
+    }
+
+
+def canonical_spec(spec: object) -> dict[str, object] | None:
+    """As it is stored; None if it is wrong."""
+    try:
+        return _parsed(spec).as_json()
+    except SpecError:
+        return None
+
+
+def spec_in_words(spec: object) -> str:
+    return _parsed(spec).describe()
+
+
+def _parsed(spec: object) -> Spec:
+    """What its calendars exclude makes no difference to how it is written."""
+    return Spec.parse(spec, {name: [] for name in names_in(spec)})
+
+
+def canonical_exclusions(excluded: object) -> list[object] | None:
+    try:
+        return [item.as_json() for item in calendar_items(excluded)]
+    except SpecError:
+        return None
+
+
+def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    """What differs between two definitions, in lines that begin with a space, - or +."""
+    for change in compare(before, after):
+        old, new = _lines(change.before, change.after), _lines(change.after, change.before)
+        yield f"  {change.path}:"
+        for line in list(unified_diff(old, new, n=2, lineterm=""))[2:]:
+            if not line.startswith("@@"):
+                yield f"    {line[0]} {line[1:]}"
+            elif not FROM_THE_START.match(line):
+                yield "    …"
+
+
+def _lines(value: Any, other: Any) -> list[str]:
+    """Text as it is, all else as YAML; nothing for what is not there."""
+    match value:
+        case None:
+            return ["null"] if isinstance(other, int) else []
+        case str():
+            return value.splitlines() or [""]
+        case {"step_type": _}:
+            return write(step_entry(value, alone=False)).splitlines()
+    return write(value).removesuffix("...\n").splitlines()
+
+
+def _by_name(rows: Iterable[Any]) -> list[Any]:
+    """Databases differ in how they sort."""
+    return sorted(rows, key=lambda row: (row.name.lower(), row.name))
+
+
+def _is_default(field: models.Field[Any, Any], value: object) -> bool:
+    default = field.get_default()
+    return value == default and isinstance(value, bool) == isinstance(default, bool)
+
+
+def _short_config(step_type: str, config: dict[str, Any]) -> dict[str, Any]:
+    """Without the settings that its type would add by itself, in the order in which the type has them."""
+    kind = step_types.get(step_type)
+    order = [setting.name for setting in kind.fields] if kind else []
+    names = sorted(config, key=lambda name: (order.index(name) if name in order else len(order), name))
+    whole = {name: _sorted(config[name]) for name in names}
+    if kind is None:
+        return whole
+    needed = {name: whole[name] for name in whole if _cleaned(kind, _without(whole, name)) != config}
+    return needed if _cleaned(kind, needed) == config else whole
+
+
+def _cleaned(kind: StepKind, config: dict[str, Any]) -> dict[str, Any] | None:
+    try:
+        return kind.clean(config)
+    except ConfigError:
+        return None
+
+
+def _without(values: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key != name}
+
+
+def _sorted(value: Any) -> Any:
+    """PostgreSQL forgets in which order the keys came."""
+    match value:
+        case dict():
+            return {key: _sorted(value[key]) for key in sorted(value)}
+        case list():
+            return [_sorted(item) for item in value]
+    return value

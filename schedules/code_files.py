@@ -1,0 +1,244 @@
+"""Files with schedules and calendars, read: what they say, in the right types, and where they say it."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from django.db import models
+
+from activities.yaml_lines import Node, Unreadable, read
+
+from .as_code import CALENDAR, SCHEDULE, STEP, VERSION, Shape, shape_of
+from .models import Schedule
+from .placeholders import hint
+from .wording import shown
+
+MOST_BYTES = 5 * 1024 * 1024
+MOST_ENTRIES = 5_000
+# What a schedule may begin with; afterwards it is state, which files do not speak of.
+WHEN_NEW: Shape = {"paused": models.BooleanField()} | dict(shape_of(Schedule, ["remaining"]))
+
+
+class Problem(NamedTuple):
+    file: str
+    line: int
+    words: str
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{place}: {self.words}"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One calendar or schedule of a file: what it says, in the right types, and where."""
+
+    kind: str
+    name: str
+    given: dict[str, Any]
+    steps: list[dict[str, Any]]
+    file: str
+    node: Node
+
+    @property
+    def key(self) -> str:
+        """What makes it the same as another one: as the database sees it, capitals make no difference."""
+        return unicodedata.normalize("NFC", self.name.strip()).lower()
+
+    def problem(self, words: str, *path: str | int) -> Problem:
+        return Problem(self.file, self.node.inside(*path).line, f"{self.kind} “{self.name}”: {words}")
+
+    def problems(self, errors: Mapping[str, Iterable[str]]) -> list[Problem]:
+        """What a model has complained about, by field."""
+        return [self._placed(field, text) for field, texts in errors.items() for text in texts]
+
+    def _placed(self, field: str, text: str) -> Problem:
+        # The one rule that is about the whole of it is about its name.
+        field = "name" if field == "__all__" else field
+        node = self.node.inside(field)
+        for part in text.split(": "):
+            item = re.match(r"(?:Step|item) (\d+)", part)
+            node = node.inside(int(item[1]) - 1 if item else part)
+        line = (_mentioned(node, text) or node).line
+        return Problem(self.file, line, f"{self.kind} “{self.name}”: {field}: {text}")
+
+
+@dataclass
+class Library:
+    """What several files say together."""
+
+    calendars: dict[str, Entry] = field(default_factory=dict)
+    schedules: dict[str, Entry] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def add(self, file: str, content: bytes) -> None:
+        if len(content) > MOST_BYTES:
+            words = f"the file is larger than {MOST_BYTES // 1024**2} MB: divide it"
+            self.problems.append(Problem(file, 0, words))
+            return
+        try:
+            document = read(content.decode("utf-8-sig"))
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            self.problems.append(Problem(file, line, f"byte {error.start + 1:,} is not UTF-8"))
+        except Unreadable as error:
+            self.problems += [Problem(file, *complaint) for complaint in error.complaints]
+        else:
+            self._add_document(_Part(file, document, "", self.problems))
+
+    def _add_document(self, document: _Part) -> None:
+        if not document.is_object:
+            document.complain("version: 1, calendars: and schedules: expected at the top")
+        elif complaint := _version_complaint(document.node):
+            document.complain(complaint, document.node.inside("version"))
+        else:
+            document.refuse_unknown(["version", "calendars", "schedules"])
+            self._add_entries(document, "calendars", "calendar", self.calendars)
+            self._add_entries(document, "schedules", "schedule", self.schedules)
+
+    def _add_entries(self, document: _Part, title: str, kind: str, kept: dict[str, Entry]) -> None:
+        nodes = document.listed(title) or []
+        if len(kept) + len(nodes) > MOST_ENTRIES:
+            words = f"{title}: more than {MOST_ENTRIES:,} cannot be imported at once: divide them"
+            document.complain(words, document.node.inside(title))
+            return
+        for node in nodes:
+            entry = document.inner(node).entry(kind)
+            if entry and (twin := kept.setdefault(entry.key, entry)) is not entry:
+                other = f"{twin.file}:{twin.node.line}"
+                self.problems.append(entry.problem(f"name: {other} has the same name: keep one", "name"))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One object of a file, on its way to become an entry."""
+
+    file: str
+    node: Node
+    where: str
+    problems: list[Problem]
+
+    @property
+    def is_object(self) -> bool:
+        return isinstance(self.node.value, dict)
+
+    def entry(self, kind: str) -> Entry | None:
+        """None if there is no telling what it is about."""
+        name = self.node.inside("name").value if self.is_object else None
+        if not isinstance(name, str) or not name.strip():
+            self.complain(f"each {kind} needs its keys, with a name first: - name: …")
+            return None
+        labelled = self.inner(self.node, f"{kind} “{name}”: ")
+        if kind == "calendar":
+            return Entry(kind, name, labelled.given(CALENDAR), [], self.file, self.node)
+        shape = {**SCHEDULE, **WHEN_NEW}
+        given, steps = labelled.given(shape, "steps"), labelled.steps()
+        return None if steps is None else Entry(kind, name, given, steps, self.file, self.node)
+
+    def given(self, shape: Shape, *others: str) -> dict[str, Any]:
+        """Those values whose type is right."""
+        self.refuse_unknown([*shape, *others])
+        values = {}
+        for key in shape.keys() & self.node.value.keys():
+            inner: Node = self.node.value[key]
+            value = inner.plain()
+            if complaint := _type_complaint(shape[key], value):
+                self.complain(f"{key}: {complaint}", inner)
+            else:
+                values[key] = value
+        return values
+
+    def steps(self) -> list[dict[str, Any]] | None:
+        """None if one cannot be told from another."""
+        nodes = self.listed("steps")
+        if nodes is None:
+            return None
+        parts = [self.inner(node, f"steps: Step {number}: ") for number, node in enumerate(nodes, 1)]
+        for part in parts:
+            if not part.is_object:
+                part.complain("keys and values expected, such as name: Load")
+                return None
+            if len(parts) > 1 and "index" not in part.node.value:
+                part.complain(
+                    "index: each of several steps says its own; those with the same run side by side"
+                )
+        return [part.given(STEP) for part in parts]
+
+    def listed(self, key: str) -> list[Node] | None:
+        inner = self.node.value.get(key, Node([], self.node.line))
+        if isinstance(inner.value, list):
+            return inner.value
+        found = "nothing" if inner.value is None else shown(inner.plain())
+        self.complain(f"{key}: a list expected, found {found}", inner)
+        return None
+
+    def refuse_unknown(self, known: Sequence[str]) -> None:
+        for key in self.node.value.keys() - set(known):
+            words = f"there is no key “{key[:60]}”; {_advice(key, known)}"
+            self.complain(words, self.node.value[key])
+
+    def inner(self, node: Node, label: str = "") -> _Part:
+        return _Part(self.file, node, self.where + label, self.problems)
+
+    def complain(self, words: str, at: Node | None = None) -> None:
+        self.problems.append(Problem(self.file, (at or self.node).line, self.where + words))
+
+
+def _version_complaint(document: Node) -> str:
+    match document.inside("version").value if "version" in document.value else None:
+        case bool() | str() | float() | list() | dict():
+            return f"version: a whole number expected, such as version: {VERSION}"
+        case None:
+            return f"version: is missing: write version: {VERSION}"
+        case version if version > VERSION:
+            return f"version: {version} is newer than {VERSION}, which this JIM reads: use a newer JIM"
+        case version if version < VERSION:
+            return f"version: there is no {version}; write version: {VERSION}"
+    return ""
+
+
+def _type_complaint(field: models.Field[Any, Any], value: Any) -> str:
+    """Nothing if it is right. What a JSON field holds, its model looks at."""
+    if value is None:
+        return "" if field.null else "is empty: write a value, or leave the key out"
+    match field:
+        case models.BooleanField():
+            wanted, is_right = "true or false", isinstance(value, bool)
+        case models.IntegerField():
+            wanted, is_right = "a whole number", isinstance(value, int) and not isinstance(value, bool)
+        case models.CharField() | models.TextField():
+            wanted, is_right = "text, in quotes,", isinstance(value, str)
+        case _:
+            return ""
+    return "" if is_right else f"{wanted} expected, found {shown(value)}"
+
+
+def _advice(key: str, known: Sequence[str]) -> str:
+    if key in {each.name for each in Schedule._meta.get_fields()} and "steps" in known:
+        return "that is state, which no file sets"
+    return hint(key, known)
+
+
+def _mentioned(node: Node, text: str) -> Node | None:
+    """The first key or text inside that a message shows."""
+    if isinstance(node.value, str):
+        return node if shown(node.value) in text else None
+    for key, inner in _inside(node):
+        if key and shown(key) in text:
+            return inner
+        if found := _mentioned(inner, text):
+            return found
+    return None
+
+
+def _inside(node: Node) -> Iterable[tuple[str, Node]]:
+    match node.value:
+        case dict():
+            return node.value.items()
+        case list():
+            return [("", inner) for inner in node.value]
+    return ()

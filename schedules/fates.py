@@ -1,0 +1,234 @@
+"""What became of an occurrence, in a sentence."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from django.conf import settings
+from django.db.models import Q
+
+from activities.models import Activity
+from activities.words import span
+
+from .local_time import LocalTime
+from .models import Occurrence, Schedule
+from .overlap import ON_TIME_SECONDS
+from .revisions import Revisions, records_of
+from .wording import counted
+
+LONGEST_ERROR = 200
+LEADS = {"manual": "By hand ({by})", "backfill": "In a backfill ({by})", "event": "For an event ({by})"}
+
+
+class Run(Protocol):
+    """What is told of an execution, whose model belongs to the runtime."""
+
+    pk: Any
+    status: str
+    error: str
+    started_at: datetime
+    finished_at: datetime | None
+    deadline_at: datetime | None
+    is_cancelling: bool
+
+    def is_late(self, now: datetime) -> bool: ...
+
+
+def fate_in_words(occurrence: Occurrence, *, local: LocalTime, now: datetime) -> str:
+    sentence = _sentence(occurrence, local, now)
+    lead = LEADS.get(occurrence.source, "").format(by=occurrence.initiator_name)
+    return f"{lead}: {sentence[0].lower()}{sentence[1:]}" if lead else sentence
+
+
+def _sentence(occurrence: Occurrence, local: LocalTime, now: datetime) -> str:
+    match occurrence.status:
+        case Occurrence.Status.STARTED:
+            return _started(occurrence, local, now)
+        case Occurrence.Status.SKIPPED:
+            return _skipped(occurrence, local)
+        case Occurrence.Status.MISSED:
+            return _missed(occurrence, local)
+        case Occurrence.Status.DROPPED:
+            return (
+                f"It was dropped: more than {settings.JIM_BUFFER_LIMIT:,} were waiting; the oldest made way."
+            )
+        case Occurrence.Status.CANCELLED:
+            return _cancelled(occurrence, local)
+    return _pending(occurrence, local, now)
+
+
+def paused_words(schedule: Schedule, local: LocalTime) -> str:
+    """Since when, until when, who and why."""
+    paused = pausing(schedule)
+    since = f" since {local.words(schedule.paused_at)}" if schedule.paused_at else ""
+    until = f" until {local.words(schedule.paused_until)}" if schedule.paused_until else ""
+    by = f" by {paused.initiator_name}" if paused and paused.initiator_type != "system" else ""
+    note = f" (“{schedule.pause_note}”)" if schedule.pause_note else ""
+    return f"the schedule is paused{since}{until}{by}{note}"
+
+
+def pausing(schedule: Schedule) -> Activity | None:
+    """The record of the change since which it is paused."""
+    return records_of(schedule).filter(operation__in=("pause", "create")).order_by("-pk").first()
+
+
+def closing(schedule: Schedule) -> Activity | None:
+    return records_of(schedule).filter(operation="close").order_by("-pk").first()
+
+
+def kept_words() -> str:
+    return f"the history is kept for {counted(settings.JIM_RETENTION_DAYS, 'day')}"
+
+
+def _pending(occurrence: Occurrence, local: LocalTime, now: datetime) -> str:
+    schedule = occurrence.schedule
+    if schedule.is_paused and occurrence.source == Occurrence.Source.AUTO:
+        return f"It is waiting: {paused_words(schedule, local)}."
+    if occurrence.planned_at > now:
+        return f"It is waiting: its jitter holds it back until {local.words(occurrence.planned_at)}."
+    if occurrence.due_at is None:
+        return f"It is waiting {_waits_for(occurrence, local)}."
+    late = now - occurrence.planned_at
+    if late <= timedelta(seconds=settings.JIM_OVERDUE_SECONDS):
+        return "It is due: the scheduler starts it in a moment."
+    return f"It is waiting for the scheduler, which has not come to it for {span(late)}: is one running?"
+
+
+def _waits_for(occurrence: Occurrence, local: LocalTime) -> str:
+    """What it waited for at first may have ended, and another one of those before it may be running now."""
+    schedule = occurrence.schedule
+    running = schedule.executions.in_progress().defer("plan").order_by("pk").first()
+    earlier = schedule.occurrences.pending().filter(
+        source=occurrence.source, nominal_at__lt=occurrence.nominal_at
+    )
+    if running is None:
+        return "for its turn: the scheduler starts it in a moment"
+    words = f"for execution {running.pk}, which started at {local.words(running.started_at)}"
+    before = earlier.count()
+    return words + (f"; {counted(before, 'earlier time')} will start before it" if before else "")
+
+
+def _started(occurrence: Occurrence, local: LocalTime, now: datetime) -> str:
+    execution: Run | None = getattr(occurrence, "execution", None)
+    if execution is None:
+        started = local.words(occurrence.settled_at or occurrence.planned_at)
+        return f"It ran: it started at {started}; its execution is gone, as {kept_words()}."
+    verb = "It ran" if execution.finished_at else "It is running"
+    start, end = _start(occurrence, execution, local), _end(execution, local, now)
+    return f"{verb}: execution {execution.pk} started at {start} and {end}."
+
+
+def _start(occurrence: Occurrence, execution: Run, local: LocalTime) -> str:
+    started, late = local.words(execution.started_at), execution.started_at - occurrence.planned_at
+    is_automatic = occurrence.source == Occurrence.Source.AUTO
+    if late > timedelta(seconds=ON_TIME_SECONDS):
+        return f"{started}, {span(late)} late," if is_automatic else f"{started}, after waiting {span(late)},"
+    if is_automatic and occurrence.planned_at != occurrence.nominal_at:
+        return f"{started}, where its jitter put it,"
+    return started
+
+
+def _end(execution: Run, local: LocalTime, now: datetime) -> str:
+    if execution.finished_at is None:
+        state = "is being cancelled" if execution.is_cancelling else "has not ended yet"
+        if execution.deadline_at is None or not execution.is_late(now):
+            return state
+        return f"{state}; it should have ended by {local.words(execution.deadline_at)}"
+    verb = {"completed": "completed", "failed": "failed", "cancelled": "was cancelled"}[execution.status]
+    why = f": {_first_line(execution.error)}" if execution.error and execution.status != "completed" else ""
+    return f"{verb} after {span(execution.finished_at - execution.started_at)}{why}"
+
+
+def _skipped(occurrence: Occurrence, local: LocalTime) -> str:
+    match occurrence.reason:
+        case "overlap":
+            return f"It was skipped: {_blocker(occurrence, local)}."
+        case "superseded":
+            return f"It was skipped: superseded by {_successor(occurrence, local)}."
+        case "no runs left":
+            return "It was skipped: the schedule had no runs left."
+        case "discarded":
+            return f"It was skipped: {_discarded(occurrence, local)}."
+        case reason if reason.startswith("on request"):
+            return f"It was skipped {reason}."
+        case reason:
+            return f"It was skipped: {_first_line(reason)}."
+
+
+def _blocker(occurrence: Occurrence, local: LocalTime) -> str:
+    blocker = (
+        occurrence.schedule.executions.filter(pk=occurrence.blocked_by or 0)
+        .defer("plan")
+        .select_related("occurrence")
+        .first()
+    )
+    if blocker is None:
+        who = f"execution {occurrence.blocked_by}" if occurrence.blocked_by else "another execution"
+        return f"{who} was still running"
+    if occurrence.settled_at is not None and blocker.started_at < occurrence.settled_at:
+        started = local.words(blocker.started_at)
+        return f"execution {blocker.pk}, which had started at {started}, was still running"
+    instead = f", for {local.words(blocker.occurrence.nominal_at)}" if blocker.occurrence else ""
+    return f"several times were due at once, and execution {blocker.pk} was started{instead}"
+
+
+def _successor(occurrence: Occurrence, local: LocalTime) -> str:
+    """The next time of its source that was not replaced together with it."""
+    later = occurrence.schedule.occurrences.filter(
+        Q(status__in=("pending", "started")) | Q(reason="superseded"),
+        source=occurrence.source,
+        nominal_at__gt=occurrence.nominal_at,
+    ).exclude(reason="superseded", settled_at=occurrence.settled_at)
+    successor = later.order_by("nominal_at").first()
+    newer = f"the run of {local.words(successor.nominal_at)}" if successor else "a newer one"
+    waited = f", while execution {occurrence.blocked_by} was still running" if occurrence.blocked_by else ""
+    return newer + waited
+
+
+def _discarded(occurrence: Occurrence, local: LocalTime) -> str:
+    resumed = _record_of(occurrence, "resume")
+    who = resumed.initiator_name if resumed else "somebody"
+    at = f" at {local.words(occurrence.settled_at)}" if occurrence.settled_at else ""
+    return f"{who} resumed the schedule{at} and discarded what had come while it was paused"
+
+
+def _missed(occurrence: Occurrence, local: LocalTime) -> str:
+    """The window is the one that was in force when it was measured."""
+    if occurrence.settled_at is None:
+        return "It was missed."
+    definition = Revisions(occurrence.schedule).in_force(occurrence.settled_at)
+    seconds = (definition or {}).get("catch_up_seconds", occurrence.schedule.catch_up_seconds)
+    late, at = span(occurrence.settled_at - occurrence.planned_at), local.words(occurrence.settled_at)
+    if _record_of(occurrence, "resume"):
+        cause = f"the schedule was paused until {at}, {late} after it"
+    else:
+        cause = f"the scheduler came to it at {at}, {late} late"
+    window = span(timedelta(seconds=seconds)) if seconds else "0"
+    return f"It was missed: {cause}; the catch-up window is {window}."
+
+
+def _cancelled(occurrence: Occurrence, local: LocalTime) -> str:
+    match occurrence.reason:
+        case "closed":
+            what, record = "the schedule was closed", _record_of(occurrence, "close")
+        case "backfill cancelled":
+            what, record = "the backfill was cancelled", _record_of(occurrence, "cancel_backfill")
+        case reason:
+            return f"It was cancelled: {_first_line(reason) or 'nobody said why'}."
+    by = f" by {record.initiator_name}" if record else ""
+    at = f" at {local.words(occurrence.settled_at)}" if occurrence.settled_at else ""
+    return f"It was cancelled: {what}{by}{at}."
+
+
+def _record_of(occurrence: Occurrence, operation: str) -> Activity | None:
+    """The change that settled it."""
+    if occurrence.settled_at is None:
+        return None
+    rows = records_of(occurrence.schedule).filter(operation=operation, created_at=occurrence.settled_at)
+    return rows.order_by("-pk").first()
+
+
+def _first_line(text: str) -> str:
+    line = next(iter(text.strip().splitlines()), "").rstrip(".")
+    return line if len(line) <= LONGEST_ERROR else f"{line[:LONGEST_ERROR]}…"

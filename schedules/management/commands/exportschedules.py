@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import io
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from schedules.as_code import selected, written
+from schedules.management.usable_database import usable_database
+from schedules.models import Refused
+
+
+class Command(BaseCommand):
+    help = (
+        "Write schedules and the calendars that they use as YAML, for importschedules. Without names and "
+        "tags: all schedules that are not closed, and all calendars. Secrets stay references."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("names", nargs="*", metavar="NAME", help="only these schedules")
+        parser.add_argument(
+            "--tag", action="append", default=[], help="only those with this tag; repeated: with all of them"
+        )
+        parser.add_argument(
+            "--output", metavar="FILE", default="-", help="the file to write or replace, not standard output"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            with usable_database():
+                text = "".join(written(*selected(options["names"], tags=options["tag"])))
+        except Refused as refused:
+            raise CommandError(str(refused), returncode=2) from None
+        if options["output"] == "-":
+            self._print(text)
+        else:
+            _save(Path(options["output"]), text)
+
+    def _print(self, text: str) -> None:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8", newline="\n")
+        try:
+            self.stdout.write(text, ending="")
+            self.stdout.flush()
+        except BrokenPipeError:
+            # Whoever read it has seen enough; what Python still tries to write at its end goes nowhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _save(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise CommandError(f"--output: {path} cannot be written: {error.strerror}.", returncode=2) from None

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from rich.console import Console
+from rich.progress import track
+
+from activities import clock
+from schedules.as_code import difference
+from schedules.code_files import MOST_BYTES, Library, Problem
+from schedules.management.usable_database import usable_database
+from schedules.reconcile import Author, Change, Outcome, ScheduleChange, reconcile
+from schedules.wording import counted
+
+STANDARD_INPUT = "-"
+MANY = 50
+
+
+class Command(BaseCommand):
+    help = (
+        "Create and change schedules and calendars as YAML files say, which exportschedules wrote or people "
+        "did. They are known by their names. What is the same already is not touched, and what no file "
+        "mentions stays. All or nothing: if anything is wrong in any file, nothing is changed."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("files", nargs="+", metavar="FILE", help="a YAML file; - reads standard input")
+        parser.add_argument("--dry-run", action="store_true", help="only say what would change")
+        parser.add_argument(
+            "--as",
+            dest="username",
+            metavar="USERNAME",
+            default="",
+            help="in the name of this user, with no more than their permissions",
+        )
+        parser.add_argument("--paused", action="store_true", help="new schedules begin paused")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        library = Library()
+        for file in options["files"]:
+            _add(library, file)
+        with usable_database():
+            outcome = reconcile(
+                library,
+                author=_author(options["username"]),
+                now=clock.now(),
+                dry_run=options["dry_run"],
+                paused=options["paused"],
+                along=_with_progress,
+            )
+        if outcome.problems:
+            self._complain(outcome.problems, options["files"])
+        self._tell(outcome, dry_run=options["dry_run"])
+
+    def _complain(self, problems: Sequence[Problem], files: Sequence[str]) -> None:
+        for problem in sorted(problems, key=lambda problem: (files.index(problem.file), problem.line)):
+            self.stderr.write(_printable(str(problem)), style_func=str)
+        told = f"{counted(len(problems), 'problem')}: nothing was imported."
+        raise CommandError(told, returncode=2)
+
+    def _tell(self, outcome: Outcome, *, dry_run: bool) -> None:
+        for change in outcome.changes:
+            for line in _told(change):
+                self.stdout.write(_printable(line))
+        if outcome.unchanged:
+            self.stdout.write(f"= unchanged {outcome.unchanged:,}")
+        self.stdout.write(_summary(outcome, dry_run=dry_run))
+
+
+def _add(library: Library, file: str) -> None:
+    try:
+        if file == STANDARD_INPUT:
+            library.add(file, sys.stdin.buffer.read(MOST_BYTES + 1))
+        else:
+            with Path(file).open("rb") as opened:
+                library.add(file, opened.read(MOST_BYTES + 1))
+    except OSError as error:
+        library.problems.append(Problem(file, 0, f"cannot be read: {error.strerror}"))
+
+
+def _author(username: str) -> Author:
+    if not username:
+        return Author()
+    users = get_user_model()
+    user = users._default_manager.filter(**{users.USERNAME_FIELD: username}).first()
+    if user is None or not user.is_active:
+        what = "is not active" if user else "does not exist"
+        raise CommandError(f"--as: the user “{username}” {what}.", returncode=2)
+    return Author(user)
+
+
+def _with_progress(changes: Sequence[Change]) -> Iterable[Change]:
+    console = Console(stderr=True)
+    is_quick = len(changes) < MANY or not console.is_terminal
+    return track(changes, "Importing", console=console, transient=True, disable=is_quick)
+
+
+def _told(change: Change) -> list[str]:
+    what = (
+        f"“{change.entry.name}”" if isinstance(change, ScheduleChange) else f"calendar “{change.entry.name}”"
+    )
+    if change.is_new:
+        return [f"+ create {what}: {change.in_words()}"]
+    return [f"~ change {what}", *(f"  {line}" for line in difference(change.before, change.after))]
+
+
+def _summary(outcome: Outcome, *, dry_run: bool) -> str:
+    created = sum(change.is_new for change in outcome.changes)
+    counts = {"created": created, "changed": len(outcome.changes) - created, "unchanged": outcome.unchanged}
+    told = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or "nothing"
+    others = f"; {counted(outcome.others, 'other schedule')} in no file" if outcome.others else ""
+    return f"Dry run, nothing was saved: {told}{others}." if dry_run else f"Imported: {told}{others}."
+
+
+def _printable(line: str) -> str:
+    """Files may hold what moves the cursor of a terminal."""
+    return "".join(each if each.isprintable() or each == "\t" else f"\\u{ord(each):04x}" for each in line)

@@ -1,0 +1,309 @@
+from __future__ import annotations
+
+import json
+import re
+import sys
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, time
+from difflib import get_close_matches
+from pathlib import Path
+from typing import IO, Any, NoReturn, cast
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils import timezone
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from activities import clock, strict_json, yaml_lines
+from activities.text import REPLACEMENT, clean_text
+from activities.words import distance
+from schedules.code_files import MOST_BYTES
+from schedules.explanation import Upcoming
+from schedules.management.usable_database import usable_database
+from schedules.models import Schedule
+from schedules.models.occurrence import named_time
+from schedules.models.refusals import named
+from schedules.models.shared_calendar import names_in
+from schedules.moments import bound_of
+from schedules.spec import Spec
+from schedules.wording import SpecError, listed, shown
+
+MOST = 1_000
+LONGEST_HEADER = 20
+STANDARD_INPUT = "-"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is asked about, and by whose clock."""
+
+    spec: Spec
+    name: str
+    now: datetime
+    notes: list[str]
+    since: datetime
+    skips: Mapping[str, str] = field(default_factory=dict)
+
+
+class Command(BaseCommand):
+    help = (
+        "Say when a schedule runs next: one that is stored, or a spec in a file or on standard input, for "
+        'which no database is needed. It may be JSON or YAML: a spec, or {"name": …, "spec": …} as in an '
+        'export, with {"calendars": {NAME: […]}} for the shared calendars that it names.'
+    )
+    requires_system_checks = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "schedule",
+            nargs="?",
+            default="",
+            metavar="NAME-OR-ID",
+            help="a stored schedule; - reads a spec from standard input",
+        )
+        parser.add_argument("--file", default="", metavar="FILE", help="read a spec from this file")
+        parser.add_argument(
+            "--after",
+            default="",
+            metavar="TIME",
+            help="begin there, not now: 2026-12-01T09:00 (on the schedule's clock) or 2026-12-01T09:00:00Z",
+        )
+        parser.add_argument("--count", default="10", metavar="N", help=f"how many times, 1 to {MOST:,} (10)")
+        parser.add_argument("--json", action="store_true", help="for programs")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            count = _count(options["count"])
+            with usable_database():
+                subject = _subject(options["schedule"], options["file"])
+            after = _after(options["after"], subject)
+            rows = subject.spec.upcoming(after, count, subject.name)
+        except SpecError as error:
+            _refuse(str(error))
+        if options["json"]:
+            self.stdout.write(json.dumps(_as_json(subject, rows), indent=2, ensure_ascii=False))
+        else:
+            terminal = cast("IO[str]", self.stdout)
+            _show(Console(file=terminal, highlight=False, markup=False), subject, rows, after)
+
+
+def _subject(schedule: str, file: str) -> Subject:
+    if file and schedule:
+        _refuse("Name a schedule or give a --file, not both.")
+    if file or schedule == STANDARD_INPUT:
+        return _written(_read(file or STANDARD_INPUT))
+    if not schedule.strip():
+        _refuse("Name a schedule, or give a spec with --file FILE or on standard input (-).")
+    return _stored(_find(schedule))
+
+
+def _read(file: str) -> Any:
+    label = "standard input" if file == STANDARD_INPUT else file
+    try:
+        with sys.stdin.buffer if file == STANDARD_INPUT else Path(file).open("rb") as opened:
+            content = opened.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            _refuse(f"{label} is larger than {MOST_BYTES // 1024**2} MB.")
+        text = content.decode("utf-8-sig")
+    except OSError as error:
+        _refuse(f"--file: {label} cannot be read: {error.strerror}.")
+    except UnicodeDecodeError:
+        _refuse(f"{label} is not UTF-8.")
+    if not text.strip():
+        _refuse(f'{label} is empty; a spec is expected, such as {{"cron": ["0 9 * * mon-fri"]}}.')
+    try:
+        return _loaded(text)
+    except ValueError as error:
+        _refuse(f"{label}: {error}.")
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return strict_json.loads(text)
+    except ValueError as not_json:
+        try:
+            return yaml_lines.read(text).plain()
+        except yaml_lines.Unreadable as not_yaml:
+            raise not_json if text.lstrip().startswith("{") else ValueError(str(not_yaml)) from None
+
+
+def _written(data: Any) -> Subject:
+    around = _around(data)
+    name, calendars = around.get("name", ""), around.get("calendars", {})
+    if not isinstance(name, str):
+        raise SpecError("name", f"text expected, got {shown(name)}")
+    if not isinstance(calendars, dict):
+        raise SpecError("calendars", f"an object of names and lists expected, got {shown(calendars)}")
+    for missing in [each for each in names_in(around["spec"]) if each not in calendars]:
+        advice = 'write {"spec": …, "calendars": {' + json.dumps(missing, ensure_ascii=False) + ": […]}}"
+        raise SpecError("exclude", f"the calendar {shown(missing)} is not given; {advice}")
+    name = unicodedata.normalize("NFC", name.strip())
+    spec, now = Spec.parse(around["spec"], calendars), timezone.now()
+    notes = [*spec.notes, *_doubts(spec, now)]
+    if spec.jitter and not name:
+        notes.append("Jitter depends on the schedule's name; with “name”, the real times are shown.")
+    return Subject(spec, name, now, notes, since=now)
+
+
+def _around(data: Any) -> dict[str, Any]:
+    """A spec with its name and calendars, whichever of them were given."""
+    if isinstance(data, dict) and "schedules" in data:
+        return _exported(data)
+    return data if isinstance(data, dict) and "spec" in data else {"spec": data}
+
+
+def _exported(data: dict[str, Any]) -> dict[str, Any]:
+    """Of a file as exportschedules writes it."""
+    schedules, calendars = data["schedules"], data.get("calendars", [])
+    if not isinstance(schedules, list) or len(schedules) != 1 or not isinstance(schedules[0], dict):
+        raise SpecError("schedules", "a list of one expected, as “exportschedules NAME” writes it")
+    known = [each for each in calendars if isinstance(each, dict)] if isinstance(calendars, list) else []
+    excluded = {each.get("name"): each.get("excluded") for each in known}
+    return {"spec": {}, **schedules[0], "calendars": excluded}
+
+
+def _doubts(spec: Spec, now: datetime) -> list[str]:
+    try:
+        spec.check(now, minimum_seconds=settings.JIM_MINIMUM_INTERVAL_SECONDS)
+    except SpecError as error:
+        return [f"It would not be accepted now: {error}."]
+    return []
+
+
+def _stored(schedule: Schedule) -> Subject:
+    try:
+        spec = schedule.compiled_spec
+    except SpecError as error:
+        _refuse(f"The spec of “{schedule}” is broken: {error}")
+    now = clock.now()
+    notes = [*spec.notes, *_state(schedule)]
+    since = max(schedule.processed_until or now, now)
+    return Subject(spec, schedule.name, now, notes, since=since, skips=schedule.skips)
+
+
+def _state(schedule: Schedule) -> list[str]:
+    if schedule.status == Schedule.Status.CLOSED:
+        return ["It is closed: it does not run at these times any more."]
+    notes = []
+    if schedule.is_paused:
+        until = f" until {_clock(schedule.paused_until)} UTC" if schedule.paused_until else ""
+        why = f": {schedule.pause_note}" if schedule.pause_note else "."
+        notes.append(f"It is paused{until}, so that its times wait{why}")
+    if schedule.remaining is not None:
+        notes.append(f"Runs that are left: {schedule.remaining:,}. Then its times are skipped.")
+    return notes
+
+
+def _find(wanted: str) -> Schedule:
+    """By name, an open one before those that are closed; else by id."""
+    name = clean_text(unicodedata.normalize("NFC", wanted.strip()))
+    same = Schedule.objects.filter(name__iexact=name).order_by("-pk")
+    found = same.open().first() or same.first()
+    if found is None and re.fullmatch(r"[0-9]{1,18}", name):
+        found = Schedule.objects.filter(pk=int(name)).first()
+    if found is None:
+        _refuse(f"There is no schedule “{name}”{_advice(name)}")
+    return found
+
+
+def _advice(name: str) -> str:
+    names = {
+        known.casefold(): known
+        for known in Schedule.objects.open().order_by("name").values_list("name", flat=True)
+    }
+    close = get_close_matches(name.casefold(), names, n=3)
+    if close:
+        return f". Did you mean {listed([f'“{names[each]}”' for each in close], last='or')}?"
+    return f"; there are {named(list(names.values()))}." if names else "; there are none yet."
+
+
+def _count(value: Any) -> int:
+    if not re.fullmatch(r"[0-9]{1,4}", str(value)) or not 1 <= int(value) <= MOST:
+        _refuse(f"--count: {shown(value)} is not a whole number from 1 to {MOST:,}.")
+    return int(value)
+
+
+def _after(given: str, subject: Subject) -> datetime:
+    if not given:
+        return subject.since
+    return bound_of("--after", given, subject.spec.time_zone, "cron", at=time(0, 0))
+
+
+def _refuse(words: str) -> NoReturn:
+    raise CommandError(" ".join(words.split()), returncode=2)
+
+
+def _as_json(subject: Subject, rows: list[Upcoming]) -> dict[str, Any]:
+    return {
+        "name": subject.name,
+        "sentence": subject.spec.describe(),
+        "time_zone": subject.spec.time_zone,
+        "notes": subject.notes,
+        "times": [
+            {
+                "at": named_time(row.at),
+                "local": row.local.isoformat(),
+                "due_at": named_time(row.due_at),
+                "note": row.note,
+                "skipped_by": subject.skips.get(named_time(row.at), ""),
+            }
+            for row in rows
+        ],
+    }
+
+
+def _show(console: Console, subject: Subject, rows: list[Upcoming], after: datetime) -> None:
+    if subject.name:
+        console.print(_printable(subject.name), style="bold")
+    console.print(_printable(subject.spec.describe()))
+    for note in subject.notes:
+        console.print(_printable(f"Note: {note}"), style="yellow")
+    if rows:
+        console.print()
+        console.print(_table(subject, rows))
+    elif not subject.spec.is_manual:
+        console.print(f"There is no time after {_clock(after.astimezone(UTC))} UTC.")
+
+
+def _table(subject: Subject, rows: list[Upcoming]) -> Table:
+    """Without columns that would say nothing: UTC twice, no jitter, no note."""
+    seconds, zone = any(row.at.second for row in rows), subject.spec.time_zone
+    place = zone if len(zone) <= LONGEST_HEADER else zone.rpartition("/")[2]
+    columns = {place: [_clock(row.local, seconds=seconds, day=True) for row in rows]}
+    if zone != "UTC":
+        columns["UTC"] = [_clock(row.at, seconds=seconds) for row in rows]
+    columns["From now"] = [distance(row.at, now=subject.now) for row in rows]
+    if subject.spec.jitter:
+        columns["Jittered"] = [_jittered(row) for row in rows]
+    notes = [_note(subject, row) for row in rows]
+    if any(notes):
+        columns["Note"] = notes
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for header in columns:
+        table.add_column(header, no_wrap=header != "Note")
+    for row, cells in zip(rows, zip(*columns.values(), strict=True), strict=True):
+        table.add_row(*map(Text, cells), style="dim" if named_time(row.at) in subject.skips else "")
+    return table
+
+
+def _printable(text: str) -> str:
+    """Files may hold what moves the cursor of a terminal."""
+    return "".join(each if each.isprintable() else REPLACEMENT for each in text)
+
+
+def _clock(at: datetime, *, seconds: bool = False, day: bool = False) -> str:
+    return f"{at:{'%a ' if day else ''}%Y-%m-%d %H:%M{':%S' if seconds else ''}}"
+
+
+def _jittered(row: Upcoming) -> str:
+    due = row.due_at.astimezone(row.local.tzinfo)
+    return f"{due:%H:%M:%S}" if due.date() == row.local.date() else f"{due:%Y-%m-%d %H:%M:%S}"
+
+
+def _note(subject: Subject, row: Upcoming) -> str:
+    by = subject.skips.get(named_time(row.at))
+    return ", ".join(filter(None, [f"left out, on request of {by}" if by else "", row.note]))

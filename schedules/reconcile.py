@@ -1,0 +1,294 @@
+"""Makes the database say what files say: compared first, then changed as a whole or not at all."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar
+
+from django.contrib.auth.models import AbstractUser
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+from django.db.models import Q
+
+from activities.models import Initiator
+
+from . import permissions
+from .as_code import CALENDAR, SCHEDULE, Shape, canonical_spec, spec_in_words
+from .code_files import Entry, Library, Problem
+from .models import Conflict, Refused, Schedule, SharedCalendar, Step
+from .models.shared_calendar import names_in
+from .wording import counted
+
+SYSTEM = Initiator.system("importschedules")
+CHUNK = 500
+AGAIN = "somebody else changed it meanwhile: run the import again"
+
+
+@dataclass(frozen=True)
+class Author:
+    """The system, which may do everything, or a person, who may do what they may do in the admin."""
+
+    user: AbstractUser | None = None
+
+    @property
+    def initiator(self) -> Initiator:
+        return Initiator.user(self.user) if self.user else SYSTEM
+
+    def may(self, permission: str) -> bool:
+        return self.user is None or self.user.has_perm(permission)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The changes are made, or would be, unless there are problems."""
+
+    changes: list[Change]
+    unchanged: int
+    others: int
+    problems: list[Problem]
+
+
+Along = Callable[[Sequence["Change"]], Iterable["Change"]]
+
+
+def reconcile(
+    library: Library,
+    *,
+    author: Author,
+    now: datetime,
+    dry_run: bool = False,
+    paused: bool = False,
+    along: Along = iter,
+) -> Outcome:
+    """A dry run does it all and takes it back. With `paused`, new schedules begin paused."""
+    calendars, schedules = _compared_calendars(library), _compared_schedules(library, paused=paused)
+    changes: list[Change] = [change for change in (*calendars, *schedules) if change.is_needed]
+    others = Schedule.objects.open().count() - sum(not change.is_new for change in schedules)
+    problems = [*library.problems, *(problem for change in changes for problem in change.misfits(author))]
+    if changes:
+        problems += _apply(changes, author=author, now=now, keep=not (dry_run or problems), along=along)
+    return Outcome(changes, len(calendars) + len(schedules) - len(changes), others, problems)
+
+
+def _apply(
+    changes: Sequence[Change], *, author: Author, now: datetime, keep: bool, along: Along
+) -> list[Problem]:
+    broken: set[str] = set()
+    with transaction.atomic():
+        problems = _hold(changes)
+        for change in () if problems else along(changes):
+            if broken.isdisjoint(change.calendars):  # else it would only complain about that calendar
+                found = change.attempt(author.initiator, now)
+                problems += found
+                broken |= {change.entry.name} if found and isinstance(change, CalendarChange) else set()
+        if problems or not keep:
+            transaction.set_rollback(True)
+    return problems
+
+
+def _hold(changes: Sequence[Change]) -> list[Problem]:
+    """Locks what will change, calendars before schedules as everybody does; tells what has changed since."""
+    old = [change for change in changes if not change.is_new]
+    calendars = [change.pk for change in old if isinstance(change, CalendarChange)]
+    schedules = [change.pk for change in old if isinstance(change, ScheduleChange)]
+    names = {name for change in changes for name in change.calendars}
+    held = SharedCalendar.objects.lock().filter(Q(pk__in=calendars) | Q(name__in=names)).order_by("pk")
+    tokens = {("calendar", pk): token for pk, token in held.values_list("pk", "token")}
+    users = Schedule.objects.open().filter(shared_calendars__in=calendars).values_list("pk", flat=True)
+    also = Schedule.objects.lock().filter(pk__in={*schedules, *users}).order_by("pk")
+    tokens |= {("schedule", pk): token for pk, token in also.values_list("pk", "token")}
+    moved = [change for change in old if tokens.get((change.entry.kind, change.pk)) != change.token]
+    return [change.entry.problem(AGAIN) for change in moved]
+
+
+@dataclass
+class Change(ABC):
+    """What a file says beside what is stored."""
+
+    entry: Entry
+    stored: Any
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+    ADD: ClassVar[str]
+    EDIT: ClassVar[str]
+
+    @property
+    def is_needed(self) -> bool:
+        return self.before != self.after
+
+    @property
+    def is_new(self) -> bool:
+        return self.stored is None
+
+    @property
+    def pk(self) -> int:
+        return int(self.stored.pk)
+
+    @property
+    def token(self) -> int:
+        return int(self.stored.token)
+
+    @property
+    @abstractmethod
+    def calendars(self) -> Sequence[str]:
+        """The names of those that it depends on."""
+
+    def misfits(self, author: Author) -> Iterator[Problem]:
+        """What can be told before anything is tried."""
+        needed = self.ADD if self.is_new else self.EDIT
+        if not author.may(needed):
+            yield self.entry.problem(f"{author.initiator.name} needs the permission {needed}")
+
+    def attempt(self, initiator: Initiator, now: datetime) -> list[Problem]:
+        try:
+            self.apply(initiator, now)
+        except ValidationError as error:
+            return self.entry.problems(error.message_dict)
+        except Refused as refused:
+            return [self.entry.problem(str(refused))]
+        except (Conflict, IntegrityError):
+            return [self.entry.problem(AGAIN)]
+        return []
+
+    @abstractmethod
+    def apply(self, initiator: Initiator, now: datetime) -> None: ...
+
+    @abstractmethod
+    def in_words(self) -> str: ...
+
+
+class CalendarChange(Change):
+    ADD, EDIT = "schedules.add_sharedcalendar", "schedules.change_sharedcalendar"
+
+    @property
+    def calendars(self) -> Sequence[str]:
+        return ()
+
+    def misfits(self, author: Author) -> Iterator[Problem]:
+        yield from super().misfits(author)
+        if not self.is_new and self.after["name"] != self.stored.name:
+            yield self.entry.problem(f"name: it is “{self.stored.name}” here: write it the same way", "name")
+
+    def apply(self, initiator: Initiator, now: datetime) -> None:
+        changes = {name: self.after[name] for name in SharedCalendar.EDITABLE}
+        if self.is_new:
+            SharedCalendar.objects.define(self.after["name"], **changes, initiator=initiator, now=now)
+        else:
+            self.stored.edit(token=self.token, changes=changes, initiator=initiator, now=now)
+
+    def in_words(self) -> str:
+        return SharedCalendar(excluded=self.after["excluded"]).describe()
+
+
+@dataclass
+class ScheduleChange(Change):
+    steps: list[dict[str, Any]]
+    paused: bool
+
+    ADD, EDIT = "schedules.add_schedule", "schedules.change_schedule"
+
+    @property
+    def calendars(self) -> Sequence[str]:
+        return names_in(self.after["spec"])
+
+    def misfits(self, author: Author) -> Iterator[Problem]:
+        yield from super().misfits(author)
+        if author.may(permissions.DEFINE_CODE):
+            return
+        if names := permissions.new_code(self.before.get("steps", []), self.steps):
+            told = ", ".join(f"“{name}”" for name in names)
+            words = f"{author.initiator.name} needs the permission {permissions.DEFINE_CODE} for {told}"
+            yield self.entry.problem(f"steps: {words}", "steps")
+
+    def apply(self, initiator: Initiator, now: datetime) -> None:
+        fields = {name: value for name, value in self.after.items() if name != "steps"}
+        if self.is_new:
+            fields["remaining"] = self.entry.given.get("remaining")
+            Schedule.objects.define(
+                **fields, steps=self.steps, paused=self.paused, initiator=initiator, now=now
+            )
+            return
+        # Anew: the one that was compared holds old steps, and an edited calendar may have moved its token.
+        schedule = Schedule.objects.get(pk=self.pk)
+        schedule.edit(
+            token=schedule.token,
+            changes={name: value for name, value in fields.items() if value != self.before[name]},
+            steps=None if self.after["steps"] == self.before["steps"] else self.steps,
+            initiator=initiator,
+            now=now,
+        )
+
+    def in_words(self) -> str:
+        paused = ", paused" if self.paused else ""
+        return f"{spec_in_words(self.after['spec'])}; {counted(len(self.steps), 'step')}{paused}"
+
+
+def _compared_calendars(library: Library) -> list[CalendarChange]:
+    stored = {calendar.name.lower(): calendar for calendar in SharedCalendar.objects.all()}
+    changes = []
+    for key, entry in library.calendars.items():
+        calendar = stored.get(key)
+        before = {"name": calendar.name, **calendar.definition()} if calendar else {}
+        changes.append(CalendarChange(entry, calendar, before, _canonical_calendar(entry)))
+    return changes
+
+
+def _canonical_calendar(entry: Entry) -> dict[str, Any]:
+    calendar = SharedCalendar(**_defaults(CALENDAR) | entry.given)
+    _cleaned(calendar.clean)
+    return {"name": calendar.name, **calendar.definition()}
+
+
+def _compared_schedules(library: Library, *, paused: bool) -> list[ScheduleChange]:
+    stored = _stored(library.schedules.keys())
+    changes = []
+    for key, entry in library.schedules.items():
+        schedule = stored.get(key)
+        before = schedule.definition() if schedule else {}
+        steps = [_canonical_step(step) for step in entry.steps]
+        after = _canonical_fields(entry) | {"steps": sorted(steps, key=lambda step: step["index"])}
+        begins_paused = paused or entry.given.get("paused", False)
+        changes.append(ScheduleChange(entry, schedule, before, after, steps, begins_paused))
+    return changes
+
+
+def _stored(keys: Iterable[str]) -> dict[str, Schedule]:
+    """The open schedules of these names, each with its steps."""
+    wanted = set(keys)
+    names = Schedule.objects.open().values_list("pk", "name")
+    pks = [pk for pk, name in names if name.lower() in wanted]
+    chunks = [pks[start : start + CHUNK] for start in range(0, len(pks), CHUNK)]
+    rows = (
+        row for chunk in chunks for row in Schedule.objects.filter(pk__in=chunk).prefetch_related("steps")
+    )
+    return {schedule.name.lower(): schedule for schedule in rows}
+
+
+def _canonical_fields(entry: Entry) -> dict[str, Any]:
+    """As they would be stored. What is wrong stays as it is, for the model to complain about."""
+    given = {name: value for name, value in entry.given.items() if name in SCHEDULE}
+    schedule = Schedule(**_defaults(SCHEDULE) | given)
+    _cleaned(schedule.clean)
+    spec = canonical_spec(schedule.spec)
+    fields = {name: getattr(schedule, name) for name in SCHEDULE}
+    return fields if spec is None else fields | {"spec": spec}
+
+
+def _canonical_step(data: dict[str, Any]) -> dict[str, Any]:
+    step = Step(**data)
+    _cleaned(step.clean)
+    return step.as_json()
+
+
+def _cleaned(clean: Callable[[], None]) -> None:
+    with suppress(ValidationError):
+        clean()
+
+
+def _defaults(shape: Shape) -> dict[str, Any]:
+    return {name: field.get_default() for name, field in shape.items()}

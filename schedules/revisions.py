@@ -1,0 +1,269 @@
+"""How a schedule's definition came to be: who changed what, and when, as its activities have it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from difflib import SequenceMatcher
+from functools import cached_property
+from typing import Any, NamedTuple, overload
+
+from django.db.models import Model, Q
+
+from activities.models import Activity, ActivityQuerySet, Initiator
+
+from .models import Schedule, SharedCalendar, Step
+
+PAGE = 100
+LONGEST_SHOWN = 200
+LONGEST_COMPARED = 1_000
+# What a step may change and still be the same step.
+PLACE = ("name", "index")
+
+
+class Change(NamedTuple):
+    """One difference; None: it is not there."""
+
+    path: str
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        return f"{self.path}: {_shown(self.before)} → {_shown(self.after)}"
+
+
+@dataclass(frozen=True)
+class Revision:
+    """The definition as it was from `at` on; the first is number 1."""
+
+    number: int
+    at: datetime
+    by: Initiator
+    operation: str
+    message: str
+    definition: dict[str, Any]
+    changes: list[Change]
+    activity_id: int
+
+
+class Revisions(Sequence[Revision]):
+    """The newest first. Read in pages, as there may be thousands: slice it, or hand it to a paginator."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._rows = _changes_of(schedule)
+
+    def in_force(self, at: datetime) -> dict[str, Any] | None:
+        """The definition that decided about a time; None if there was no schedule yet, or no record is left.
+
+        A change decides about the times after it.
+        """
+        whole = self._rows.filter(WHOLE)
+        before = whole.filter(created_at__lt=at).order_by("-pk").first()
+        if before is not None:
+            return _completed(_after(before))
+        since = whole.order_by("pk").first()
+        return None if since is None or since.operation == "create" else _completed(_before(since))
+
+    def creation(self) -> Activity | None:
+        return self._rows.filter(operation="create").order_by("pk").first()
+
+    def __len__(self) -> int:
+        return self._count
+
+    @cached_property
+    def _count(self) -> int:
+        return self._rows.count()
+
+    def __iter__(self) -> Iterator[Revision]:
+        for start in range(0, len(self), PAGE):
+            yield from self[start : start + PAGE]
+
+    @overload
+    def __getitem__(self, wanted: int) -> Revision: ...
+
+    @overload
+    def __getitem__(self, wanted: slice) -> list[Revision]: ...
+
+    def __getitem__(self, wanted: int | slice) -> Revision | list[Revision]:
+        places = range(len(self))[wanted]
+        if isinstance(places, int):
+            return self._page(places, places + 1)[0]
+        if places.step != 1:
+            raise ValueError("revisions are read in their own order, without gaps")
+        return self._page(places.start, places.stop) if places else []
+
+    def _page(self, start: int, stop: int) -> list[Revision]:
+        rows = list(self._rows.order_by("-pk")[start:stop])
+        definition: dict[str, Any] = {}
+        if rows and not _is_whole(rows[-1]):
+            earlier = self._rows.filter(WHOLE, pk__lt=rows[-1].pk).order_by("-pk").first()
+            definition = _completed(_after(earlier)) if earlier else {}
+        revisions = []
+        for back, row in enumerate(reversed(rows), 1):
+            definition = _completed(_after(row)) if _is_whole(row) else definition | _after(row)
+            revisions.append(_revision(row, len(self) - start - len(rows) + back, definition))
+        return revisions[::-1]
+
+
+def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
+    """What differs between two definitions. Steps are known by their names, so that moving one is no edit."""
+    # What a shared calendar excludes is recorded only when it changes.
+    known = before.get("calendars", {}).keys() & after.get("calendars", {}).keys()
+    changes = _compared("", _fields(before, known), _fields(after, known))
+    return [*changes, *_compared_steps(_steps(before), _steps(after))]
+
+
+def records_of(target: Model) -> ActivityQuerySet:
+    """Everything that people did with it, or that it did with itself."""
+    rows = Activity.objects.administrative().filter(task_key=None)
+    return rows.filter(target_type=target._meta.model_name, target_id=str(target.pk))
+
+
+def calendars_at(schedule: Schedule, spec: object, at: datetime) -> dict[str, Any]:
+    """What the shared calendars that a spec names excluded at a time, as far as it is on record."""
+    excluded: dict[str, Any] = schedule.calendars | SharedCalendar.objects.named_in(spec)
+    for calendar in SharedCalendar.objects.filter(name__in=excluded):
+        rows = _changes_of(calendar)
+        before = rows.filter(created_at__lt=at).order_by("-pk").first()
+        since = None if before else rows.order_by("pk").first()
+        known = _after(before) if before else _before(since) if since else {}
+        excluded[calendar.name] = known.get("excluded", excluded[calendar.name])
+    return excluded
+
+
+WHOLE = Q(details__has_key="steps") | Q(details__after__has_key="steps")
+
+
+def _changes_of(target: Model) -> ActivityQuerySet:
+    return records_of(target).filter(operation__in=("create", "edit"))
+
+
+def _revision(row: Activity, number: int, definition: dict[str, Any]) -> Revision:
+    by = Initiator(row.initiator_type, row.initiator_id, row.initiator_name)
+    changes = compare(_completed(_before(row)), _completed(_after(row))) if row.operation == "edit" else []
+    return Revision(number, row.created_at, by, row.operation, row.message, definition, changes, row.pk)
+
+
+def _before(row: Activity) -> dict[str, Any]:
+    details = row.details if isinstance(row.details, dict) else {}
+    return dict(details.get("before") or {})
+
+
+def _after(row: Activity) -> dict[str, Any]:
+    details = row.details if isinstance(row.details, dict) else {}
+    return dict((details if row.operation == "create" else details.get("after")) or {})
+
+
+def _is_whole(row: Activity) -> bool:
+    return "steps" in _after(row)
+
+
+def _completed(definition: dict[str, Any]) -> dict[str, Any]:
+    """With the defaults of fields that there were not yet when it was recorded."""
+    if "steps" not in definition:
+        return definition
+    steps = [_defaults(Step, Step.FIELDS) | step for step in definition["steps"]]
+    return _defaults(Schedule, Schedule.EDITABLE) | definition | {"steps": steps}
+
+
+def _defaults(model: type[Model], names: Sequence[str]) -> dict[str, Any]:
+    unsaved = model()
+    return {name: getattr(unsaved, name) for name in names}
+
+
+def _fields(definition: Mapping[str, Any], calendars: Collection[str]) -> dict[str, Any]:
+    """All but the steps, and of the shared calendars these."""
+    excluded = definition.get("calendars", {})
+    return _without(definition, ("steps", "calendars")) | {
+        "calendars": {name: excluded[name] for name in sorted(calendars)}
+    }
+
+
+def _steps(definition: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    return {str(step.get("name", "")): step for step in definition.get("steps", [])}
+
+
+def _compared_steps(before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]) -> list[Change]:
+    renamed = _renamed(before, after)
+    before = {renamed.get(name, name): step for name, step in before.items()}
+    both = [name for name in before if name in after]
+    order = Change("steps, in order", _order(before, both), _order(after, [n for n in after if n in before]))
+    is_moved = order.before != order.after
+    changes = [order] if is_moved else []
+    for name in both:
+        place = {"index": after[name].get("index")} if is_moved else {}
+        changes += _compared(f"steps.“{name}”", before[name] | place, after[name])
+    changes += [Change(f"steps.“{name}”", step, None) for name, step in before.items() if name not in after]
+    changes += [Change(f"steps.“{name}”", None, step) for name, step in after.items() if name not in before]
+    return changes
+
+
+def _renamed(before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Old names to new ones, of steps that are the same in all else."""
+    new = {_content(step): name for name, step in after.items() if name not in before}
+    return {
+        name: new.pop(_content(step))
+        for name, step in before.items()
+        if name not in after and _content(step) in new
+    }
+
+
+def _content(step: Mapping[str, Any]) -> str:
+    return _canonical(_without(step, PLACE))
+
+
+def _order(steps: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> str:
+    """One group after the other; those of a group run side by side."""
+    groups: dict[int, list[str]] = {}
+    for name in names:
+        groups.setdefault(steps[name].get("index", 0), []).append(f"“{name}”")
+    return ", then ".join(" beside ".join(groups[index]) for index in sorted(groups))
+
+
+def _compared(path: str, before: Any, after: Any) -> Iterator[Change]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in (*before, *(name for name in after if name not in before)):
+            yield from _compared(_named(path, name), before.get(name), after.get(name))
+    elif isinstance(before, list) and isinstance(after, list):
+        yield from _compared_lists(path, before, after)
+    elif _canonical(before) != _canonical(after):
+        yield Change(path, before, after)
+
+
+def _compared_lists(path: str, before: list[Any], after: list[Any]) -> Iterator[Change]:
+    """One that is put in or taken out changes none of the others."""
+    if len(before) + len(after) > LONGEST_COMPARED:
+        yield from [Change(path, before, after)] if before != after else []
+        return
+    old, new = [_canonical(item) for item in before], [_canonical(item) for item in after]
+    for kind, low, high, start, stop in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if kind == "equal":
+            continue
+        pairs = min(high - low, stop - start)
+        for place in range(pairs):
+            yield from _compared(f"{path}[{start + place}]", before[low + place], after[start + place])
+        yield from (Change(f"{path}[{place}]", before[place], None) for place in range(low + pairs, high))
+        yield from (Change(f"{path}[{place}]", None, after[place]) for place in range(start + pairs, stop))
+
+
+def _without(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in names}
+
+
+def _named(path: str, name: str) -> str:
+    word = name if re.fullmatch(r"\w+", name) else f"“{name}”"
+    return f"{path}.{word}" if path else word
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def _shown(value: Any) -> str:
+    if value is None or value == "":
+        return "nothing"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"

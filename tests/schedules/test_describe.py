@@ -1,0 +1,275 @@
+"""All about a schedule at a glance, in a handful of statements."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.conf import LazySettings
+
+from execution.invoker import invoke, trigger
+from execution.models import Execution
+from schedules.description import Description
+from schedules.generator import generate
+from schedules.models import Backfill, Schedule
+from tests.base import NOW, SOMEBODY, claim, fresh, make_schedule, make_worker, run_until_idle, seconds, step
+
+pytestmark = pytest.mark.django_db
+HOURLY = {"cron": ["0 * * * *"]}
+
+
+def hours(number: float) -> datetime:
+    return NOW + seconds(3600 * number)
+
+
+def describe(schedule: Schedule, *, now: datetime = NOW) -> Description:
+    return fresh(schedule).describe(now=now)
+
+
+def pass_time(*, to: datetime, since: datetime = NOW, work: bool = True) -> None:
+    """The scheduler comes by every hour, and a worker a minute later."""
+    while since < to:
+        since += seconds(3600)
+        generate(since)
+        invoke(since)
+        if work:
+            run_until_idle(now=since + seconds(60))
+
+
+class TestState:
+    @pytest.mark.parametrize(
+        ("fields", "state"),
+        [
+            ({"spec": HOURLY}, "running"),
+            ({"spec": HOURLY, "paused": True}, "paused"),
+            ({"spec": {}}, "by hand"),
+            ({"spec": HOURLY, "remaining": 0}, "ended"),
+        ],
+    )
+    def test_as_people_see_it(self, fields: dict[str, Any], state: str) -> None:
+        assert describe(make_schedule(**fields)).state == state
+
+    def test_ended_when_no_time_is_left(self) -> None:
+        schedule = make_schedule(spec={"at": ["2026-11-16T04:00:00Z"]})
+        assert describe(schedule).state == "running"
+        generate(hours(1))
+        assert describe(schedule).state == "ended"
+
+    def test_closed(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        schedule.close(initiator=SOMEBODY, now=NOW)
+        assert (describe(schedule).state, describe(schedule).upcoming) == ("closed", [])
+
+    def test_broken(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        Schedule.objects.update(spec={"cron": ["0 0 * *"]})
+        assert describe(schedule).state == "broken"
+        generate(hours(1))
+        described = describe(schedule, now=hours(1))
+        assert described.state == "broken"
+        assert "5 fields expected" in described.spec_error
+        assert described.sentence.startswith("Broken: ")
+        assert described.upcoming == []
+
+    def test_overdue(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        assert not describe(schedule, now=hours(1)).is_overdue
+        assert describe(schedule, now=hours(2)).is_overdue
+
+    def test_paused_by_whom_since_and_until_when_and_why(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        assert describe(schedule).pause is None
+        schedule.pause(initiator=SOMEBODY, now=hours(1), until=hours(5), note="moving")
+        pause = describe(schedule).pause
+        assert pause is not None
+        assert (pause.by, pause.since, pause.until, pause.note) == ("ada", hours(1), hours(5), "moving")
+
+
+def test_what_somebody_wrote() -> None:
+    schedule = make_schedule(
+        name="Nightly",
+        spec={"cron": ["0 9 * * mon-fri"], "time_zone": "Europe/London"},
+        tags=["finance"],
+        memo={"owner": "Ada"},
+    )
+    described = describe(schedule)
+    assert (described.name, described.token, described.tags) == ("Nightly", 1, ["finance"])
+    assert described.memo == {"owner": "Ada"}
+    assert described.sentence == "At 09:00 on weekdays, Europe/London"
+    assert described.time_zone == "Europe/London"
+
+
+class TestCounters:
+    def test_what_started_what_did_not_and_why(self) -> None:
+        schedule = make_schedule(
+            step("work", 0, "fail"), spec=HOURLY, catch_up_seconds=3600, failures_among=3
+        )
+        pass_time(to=hours(2))
+        fresh(schedule).skip_next(initiator=SOMEBODY, now=hours(2))
+        pass_time(since=hours(2), to=hours(4), work=False)
+        pass_time(since=hours(4), to=hours(5), work=False)
+        generate(hours(8))
+        invoke(hours(8))
+        counters = describe(schedule, now=hours(8)).counters
+        assert (counters.started, counters.skipped, counters.missed, counters.dropped) == (3, 4, 1, 0)
+        assert counters.skipped_by_reason == {"on request": 1, "overlap": 3}
+        assert (counters.failed, counters.failures_in_a_row) == (2, 2)
+        assert (counters.failures_recently, counters.failures_among) == (2, 3)
+        assert (counters.buffered, counters.remaining) == (0, None)
+
+    def test_what_waits(self) -> None:
+        schedule = make_schedule(spec=HOURLY, paused=True, remaining=7)
+        pass_time(to=hours(3))
+        counters = describe(schedule, now=hours(3)).counters
+        assert (counters.buffered, counters.remaining) == (3, 7)
+
+
+class TestExecutions:
+    def test_what_runs(self) -> None:
+        schedule = make_schedule(spec=HOURLY, overlap="allow_all", deadline_seconds=3600)
+        pass_time(to=hours(2), work=False)
+        first, second = Execution.objects.order_by("pk")
+        claim(make_worker(hours(2)), now=hours(2))
+        first.cancel(initiator=SOMEBODY, now=hours(2))
+        running = describe(schedule, now=hours(2.5)).running
+        assert [(run.id, run.nominal_at, run.since) for run in running] == [
+            (first.pk, hours(1), hours(1)),
+            (second.pk, hours(2), hours(2)),
+        ]
+        assert [(run.is_late, run.is_cancelling) for run in running] == [(True, True), (False, False)]
+        assert describe(schedule).results == []
+
+    def test_the_last_ten_results_the_newest_first(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        pass_time(to=hours(12))
+        results = describe(schedule, now=hours(12)).results
+        assert [result.nominal_at for result in results] == [hours(n) for n in range(12, 2, -1)]
+        assert {(r.outcome, r.duration, r.source) for r in results} == {
+            ("completed", timedelta(minutes=1), "auto")
+        }
+
+    def test_a_failure_says_why_and_the_last_result_stays(self) -> None:
+        schedule = make_schedule(step("work", 0, "result"), spec=HOURLY)
+        pass_time(to=hours(1))
+        current = fresh(schedule)
+        current.edit(
+            token=current.token,
+            initiator=SOMEBODY,
+            now=hours(1.5),
+            changes={},
+            steps=[step("work", 0, "fail", kwargs={"message": "no disk"})],
+        )
+        pass_time(since=hours(1), to=hours(2))
+        invoke(hours(2.5))
+        described = describe(schedule, now=hours(2.5))
+        assert [result.outcome for result in described.results] == ["failed", "completed"]
+        assert "no disk" in described.results[0].error
+        assert "no disk" in described.last_failure
+        assert (described.last_result, described.last_outcome) == (42, "failed")
+        assert described.last_run_at == hours(2)
+
+    def test_one_by_hand_is_told_from_others(self) -> None:
+        schedule = make_schedule()
+        trigger(schedule, initiator=SOMEBODY, now=NOW)
+        run_until_idle(now=NOW)
+        assert [result.source for result in describe(schedule).results] == ["manual"]
+
+
+class TestUpcoming:
+    def test_the_next_ten_with_local_time_and_jitter(self) -> None:
+        spec = HOURLY | {"time_zone": "America/New_York", "jitter": "10m"}
+        schedule = make_schedule(spec=spec)
+        upcoming = describe(schedule).upcoming
+        assert [row.at for row in upcoming] == [hours(n) for n in range(1, 11)]
+        assert upcoming[0].local.isoformat() == "2026-11-15T23:00:00-05:00"
+        assert [row.due_at for row in upcoming] == [
+            schedule.compiled_spec.due_at(row.at, schedule.name) for row in upcoming
+        ]
+        assert any(row.due_at > row.at for row in upcoming)
+
+    def test_a_change_of_the_clocks_is_noted(self) -> None:
+        spec = {"cron": ["30 1 * * *"], "time_zone": "Europe/London"}
+        schedule = make_schedule(spec=spec, now=datetime.fromisoformat("2026-03-27T12:00:00+00:00"))
+        upcoming = describe(schedule, now=datetime.fromisoformat("2026-03-27T12:00:00+00:00")).upcoming
+        assert [row.note for row in upcoming[:3]] == ["", "moved: 01:30 does not exist on 29 March 2026", ""]
+
+    def test_not_those_that_were_left_out_on_request(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        schedule.skip_next(initiator=SOMEBODY, now=NOW)
+        assert [row.at for row in describe(schedule).upcoming] == [hours(n) for n in range(2, 12)]
+
+    def test_not_more_than_there_are_runs_left(self) -> None:
+        schedule = make_schedule(spec=HOURLY, remaining=3)
+        assert [row.at for row in describe(schedule).upcoming] == [hours(n) for n in (1, 2, 3)]
+        schedule = make_schedule(spec=HOURLY, remaining=0)
+        assert describe(schedule).upcoming == []
+
+    def test_as_far_as_the_model_knows_too(self) -> None:
+        schedule = make_schedule(spec=HOURLY, remaining=4)
+        schedule.skip_next(initiator=SOMEBODY, now=NOW)
+        assert [row.at for row in describe(schedule).upcoming] == schedule.next_times(10, now=NOW)
+
+
+class TestBackfills:
+    def ask(self, schedule: Schedule, **fields: Any) -> Backfill:
+        return Backfill.objects.ask(
+            schedule, start_at=hours(1), end_at=hours(10), initiator=SOMEBODY, now=hours(20), **fields
+        )
+
+    def test_open_ones_and_how_far_they_are(self, settings: LazySettings) -> None:
+        settings.JIM_BACKFILL_SLICE = 4
+        schedule = make_schedule(spec=HOURLY, paused=True)
+        asked = self.ask(schedule, overlap="allow_all")
+        assert asked.generate(hours(20)) == 4
+        described = describe(schedule, now=hours(20))
+        (progress,) = described.backfills
+        assert (progress.id, progress.start_at, progress.end_at) == (asked.pk, hours(1), hours(10))
+        assert (progress.which, progress.overlap, progress.by) == ("all", "allow_all", "ada")
+        assert (progress.total, progress.passed, progress.added, progress.waiting) == (10, 4, 4, 4)
+        assert described.counters.buffered == 4
+
+    def test_one_whose_last_times_still_wait_is_not_over_yet(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        asked = self.ask(schedule)
+        while asked.generate(hours(20)):
+            pass
+        assert fresh(asked).status == "done"
+        assert [progress.waiting for progress in describe(schedule, now=hours(20)).backfills] == [10]
+        asked.cancel(initiator=SOMEBODY, now=hours(20))
+        assert describe(schedule, now=hours(20)).backfills == []
+
+
+def test_all_of_it_can_be_sent_as_json() -> None:
+    schedule = make_schedule(spec=HOURLY | {"time_zone": "Europe/London"}, overlap="allow_all")
+    pass_time(to=hours(1))
+    pass_time(since=hours(1), to=hours(2), work=False)
+    sent = json.loads(json.dumps(describe(schedule, now=hours(2)).as_json()))
+    assert sent["name"] == schedule.name
+    assert sent["results"][0]["nominal_at"] == "2026-11-16T04:00:00Z"
+    assert sent["results"][0]["duration"] == 60
+    assert sent["running"][0]["since"] == "2026-11-16T05:00:00Z"
+    assert sent["upcoming"][0] == {
+        "at": "2026-11-16T06:00:00Z",
+        "local": "2026-11-16T06:00:00+00:00",
+        "due_at": "2026-11-16T06:00:00Z",
+        "note": "",
+    }
+    assert sent["counters"]["started"] == 2
+
+
+def test_it_takes_as_many_statements_however_much_there_is(django_assert_num_queries: Any) -> None:
+    empty, full = make_schedule(spec=HOURLY), make_schedule(spec=HOURLY, overlap="allow_all")
+    for _ in range(12):
+        trigger(full, initiator=SOMEBODY, now=NOW)
+    run_until_idle(now=NOW)
+    for _ in range(3):
+        trigger(full, initiator=SOMEBODY, now=NOW)
+    empty, full = fresh(empty), fresh(full)
+    for schedule in (empty, full):
+        with django_assert_num_queries(4):
+            schedule.describe(now=NOW)
+    full.pause(initiator=SOMEBODY, now=NOW)
+    with django_assert_num_queries(5):
+        full.describe(now=NOW)

@@ -1,0 +1,280 @@
+"""Every version of a definition can be read and compared: who, when, what."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.core.paginator import Paginator
+
+from activities.models import Activity
+from schedules.models import Schedule, SharedCalendar
+from schedules.revisions import Change, compare
+from tests.base import NOW, SOMEBODY, fresh, make_schedule, seconds, step
+
+HOURLY = {"cron": ["0 * * * *"]}
+DAILY = {"cron": ["0 3 * * *"]}
+
+
+def edit(schedule: Schedule, minute: int, *, steps: Any = None, **changes: Any) -> None:
+    current = fresh(schedule)
+    now = NOW + seconds(60 * minute)
+    current.edit(token=current.token, initiator=SOMEBODY, now=now, changes=changes, steps=steps)
+
+
+def record(schedule: Schedule, operation: str, details: Any, *, now: datetime = NOW) -> Activity:
+    """As earlier versions wrote it."""
+    return Activity.objects.record(operation, schedule, initiator=SOMEBODY, now=now, details=details)
+
+
+def plan(*names: str, indexes: str = "") -> dict[str, Any]:
+    places = indexes or "0123456789"
+    return {"steps": [step(name, int(place)) for name, place in zip(names, places, strict=False)]}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changes"),
+    [
+        ({"name": "a"}, {"name": "a"}, []),
+        ({"name": "a"}, {"name": "b"}, ["name: a → b"]),
+        ({"timeout_seconds": None}, {"timeout_seconds": 60}, ["timeout_seconds: nothing → 60"]),
+        ({"spec": HOURLY}, {"spec": DAILY}, ["spec.cron[0]: 0 * * * * → 0 3 * * *"]),
+        (
+            {"spec": {"cron": ["a", "b"]}},
+            {"spec": {"cron": ["x", "a", "b"]}},
+            ["spec.cron[0]: nothing → x"],
+        ),
+        (
+            {"spec": {"cron": ["a", "b", "c"]}},
+            {"spec": {"cron": ["a", "c"]}},
+            ["spec.cron[1]: b → nothing"],
+        ),
+        (
+            {"spec": {"every": [{"every": "1h", "offset": "5m"}]}},
+            {"spec": {"every": [{"every": "1h", "offset": "6m"}]}},
+            ["spec.every[0].offset: 5m → 6m"],
+        ),
+        (
+            {"spec": {"cron": ["a"]}},
+            {"spec": {"every": ["1h"]}},
+            ['spec.cron: ["a"] → nothing', 'spec.every: nothing → ["1h"]'],
+        ),
+        (
+            {"memo": {"cost centre": "7"}},
+            {"memo": {"cost centre": "8", "owner": "Ada"}},
+            ["memo.“cost centre”: 7 → 8", "memo.owner: nothing → Ada"],
+        ),
+        ({"tags": ["a"]}, {"tags": ["a", "b"]}, ["tags[1]: nothing → b"]),
+        ({"pause_on_failure": 0}, {"pause_on_failure": False}, ["pause_on_failure: 0 → false"]),
+        (
+            {"calendars": {"A": ["x"], "B": ["y"]}},
+            {"calendars": {"B": ["z"], "C": ["y"]}},
+            ["calendars.B[0]: y → z"],
+        ),
+        ({"calendars": {"A": ["x"]}}, {}, []),
+        ({"at": list(range(600))}, {"at": list(range(1, 601))}, None),
+    ],
+)
+def test_two_definitions_are_compared_field_by_field(
+    before: dict[str, Any], after: dict[str, Any], changes: list[str] | None
+) -> None:
+    found = compare(before, after)
+    if changes is None:
+        assert found == [Change("at", before["at"], after["at"])]
+    else:
+        assert [str(change) for change in found] == changes
+
+
+class TestSteps:
+    def test_a_step_is_known_by_its_name(self) -> None:
+        before = {"steps": [step("Load"), step("Export", 1, kwargs={"value": 1})]}
+        after = {"steps": [step("Load"), step("Export", 1, kwargs={"value": 2}, max_retries=5)]}
+        assert compare(before, after) == [
+            Change("steps.“Export”.config.kwargs.value", 1, 2),
+            Change("steps.“Export”.max_retries", 0, 5),
+        ]
+
+    def test_one_is_added_and_one_removed(self) -> None:
+        before = {"steps": [step("Load"), step("Clean", 1, "fail")]}
+        after = {"steps": [step("Load"), step("Mail", 1)]}
+        assert compare(before, after) == [
+            Change("steps.“Clean”", before["steps"][1], None),
+            Change("steps.“Mail”", None, after["steps"][1]),
+        ]
+
+    def test_one_that_is_the_same_but_for_its_name_was_renamed(self) -> None:
+        assert compare(plan("Load", "Mail"), plan("Load", "Post")) == [
+            Change("steps.“Post”.name", "Mail", "Post")
+        ]
+
+    @pytest.mark.parametrize(
+        ("before", "after", "words"),
+        [
+            (
+                plan("a", "b", "c"),
+                plan("b", "a", "c"),
+                ("“a”, then “b”, then “c”", "“b”, then “a”, then “c”"),
+            ),
+            (plan("a", "b"), plan("a", "b", indexes="00"), ("“a”, then “b”", "“a” beside “b”")),
+        ],
+    )
+    def test_another_order_is_told_as_such_and_once(
+        self, before: dict[str, Any], after: dict[str, Any], words: tuple[str, str]
+    ) -> None:
+        assert compare(before, after) == [Change("steps, in order", *words)]
+
+    def test_what_only_makes_room_moves_no_other(self) -> None:
+        inserted = step("x", 1, "talk")
+        before, after = plan("a", "b"), {"steps": [step("a"), inserted, step("b", 2)]}
+        assert compare(before, after) == [
+            Change("steps.“b”.index", 1, 2),
+            Change("steps.“x”", None, inserted),
+        ]
+
+    def test_one_that_is_moved_and_edited_shows_both(self) -> None:
+        after = {"steps": [step("b"), step("a", 1, pool="night")]}
+        assert compare(plan("a", "b"), after) == [
+            Change("steps, in order", "“a”, then “b”", "“b”, then “a”"),
+            Change("steps.“a”.pool", None, "night"),
+        ]
+
+
+def test_a_long_value_is_shown_in_part() -> None:
+    assert len(str(Change("description", "x" * 10_000, None))) < 300
+
+
+@pytest.mark.django_db
+class TestRevisions:
+    def test_the_newest_comes_first_with_who_when_and_what(self) -> None:
+        schedule = make_schedule(name="Nightly", spec=HOURLY)
+        edit(schedule, 1, name="Daily", spec=DAILY)
+        edit(schedule, 2, tags=["finance"])
+        third, second, first = fresh(schedule).revisions()
+        assert [r.number for r in (first, second, third)] == [1, 2, 3]
+        assert (first.operation, first.by, first.at, first.changes) == ("create", SOMEBODY, NOW, [])
+        assert (first.definition["name"], first.definition["spec"]) == ("Nightly", HOURLY)
+        assert (second.operation, second.at) == ("edit", NOW + seconds(60))
+        assert second.definition["spec"] == DAILY
+        assert [str(change) for change in second.changes] == [
+            "name: Nightly → Daily",
+            "spec.cron[0]: 0 * * * * → 0 3 * * *",
+        ]
+        assert [str(change) for change in third.changes] == ["tags[0]: nothing → finance"]
+        assert Activity.objects.get(pk=third.activity_id).operation == "edit"
+
+    def test_any_two_can_be_compared(self) -> None:
+        schedule = make_schedule(step("Load"), spec=HOURLY)
+        edit(schedule, 1, description="soon back")
+        edit(schedule, 2, spec=DAILY, steps=[step("Load", 0, max_retries=2)])
+        edit(schedule, 3, description="")
+        newest, _, _, oldest = schedule.revisions()
+        assert [str(change) for change in compare(oldest.definition, newest.definition)] == [
+            "spec.cron[0]: 0 * * * * → 0 3 * * *",
+            "steps.“Load”.max_retries: 0 → 2",
+        ]
+
+    def test_pauses_and_runs_are_no_revisions(self) -> None:
+        schedule = make_schedule()
+        schedule.pause(initiator=SOMEBODY, now=NOW)
+        schedule.resume(initiator=SOMEBODY, now=NOW)
+        assert len(schedule.revisions()) == 1
+
+    def test_those_of_another_schedule_are_not_among_them(self) -> None:
+        schedule, other = make_schedule(), make_schedule()
+        edit(other, 1, description="other")
+        assert [revision.definition["name"] for revision in schedule.revisions()] == [schedule.name]
+
+    def test_a_shared_calendar_that_was_edited_is_a_revision_of_those_that_use_it(self) -> None:
+        calendar = SharedCalendar.objects.define(
+            "Windows", [{"dates": "2026-12-24"}], initiator=SOMEBODY, now=NOW
+        )
+        schedule = make_schedule(spec=HOURLY | {"exclude": [{"calendar": "Windows"}]})
+        calendar.edit(
+            token=1,
+            changes={"excluded": [{"dates": "2026-12-25"}]},
+            initiator=SOMEBODY,
+            now=NOW + seconds(60),
+        )
+        newest = schedule.revisions()[0]
+        assert (newest.number, newest.at, newest.by) == (2, NOW + seconds(60), SOMEBODY)
+        assert [str(change) for change in newest.changes] == [
+            "calendars.Windows[0].dates: 2026-12-24 → 2026-12-25"
+        ]
+        assert newest.definition["spec"] == schedule.spec
+        edit(schedule, 2, description="later")
+        assert [revision.number for revision in schedule.revisions()] == [3, 2, 1]
+        assert [str(change) for change in schedule.revisions()[0].changes] == ["description: nothing → later"]
+
+    def test_what_was_recorded_before_there_were_all_fields_can_be_read_and_compared(self) -> None:
+        schedule = make_schedule(name="Nightly", spec=HOURLY)
+        Activity.objects.all().delete()
+        old_step = {"name": "work", "index": 0, "step_type": "python", "config": {}}
+        old = {"name": "Nightly", "description": "", "spec": HOURLY, "overlap": "skip", "steps": [old_step]}
+        record(schedule, "create", old)
+        record(schedule, "edit", {"before": old, "after": old | {"spec": DAILY}})
+        record(
+            schedule, "edit", {"before": old | {"spec": DAILY}, "after": old | {"spec": DAILY, "tags": ["x"]}}
+        )
+        newest, edited, oldest = schedule.revisions()
+        assert oldest.definition["tags"] == []
+        assert oldest.definition["steps"][0]["max_retries"] == 3
+        assert [change.path for change in edited.changes] == ["spec.cron[0]"]
+        assert [str(change) for change in newest.changes] == ["tags[0]: nothing → x"]
+
+    def test_a_record_without_details_stops_nobody(self) -> None:
+        schedule = make_schedule(name="Nightly")
+        for details in (None, {}, {"before": None, "after": None}, ["damaged"]):
+            record(schedule, "edit", details)
+        *damaged, first = schedule.revisions()
+        assert [revision.changes for revision in damaged] == [[]] * 4
+        assert {revision.definition["name"] for revision in damaged} == {"Nightly"}
+        assert first.definition["name"] == "Nightly"
+
+    def test_thousands_are_read_in_pages(self, django_assert_num_queries: Any) -> None:
+        schedule = make_schedule()
+        definition = schedule.definition()
+        Activity.objects.bulk_create(
+            Activity(
+                operation="edit",
+                status="complete",
+                target_type="schedule",
+                target_id=str(schedule.pk),
+                target_name=schedule.name,
+                initiator_type="user",
+                initiator_name="ada",
+                created_at=NOW,
+                details={"before": definition, "after": definition | {"description": str(number)}},
+            )
+            for number in range(2, 2_001)
+        )
+        revisions = schedule.revisions()
+        with django_assert_num_queries(2):
+            page = revisions[990:1_010]
+        assert [revision.number for revision in page] == list(range(1_010, 990, -1))
+        assert page[0].definition["description"] == "1010"
+        with django_assert_num_queries(2):
+            shown = Paginator(schedule.revisions(), 50).page(40).object_list
+        assert (len(shown), shown[-1].number, shown[-1].operation) == (50, 1, "create")
+        assert (revisions[0].number, revisions[-1].number, revisions[5:5]) == (2_000, 1, [])
+        with pytest.raises(IndexError):
+            revisions[2_000]
+        with pytest.raises(ValueError, match="without gaps"):
+            revisions[::2]
+
+    @pytest.mark.parametrize(
+        ("minute", "spec"), [(0, None), (1, HOURLY), (10, HOURLY), (11, DAILY), (500, DAILY)]
+    )
+    def test_the_one_in_force_at_a_time(self, minute: int, spec: Any) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        edit(schedule, 10, spec=DAILY)
+        found = schedule.revisions().in_force(NOW + seconds(60 * minute))
+        assert (found and found["spec"]) == spec
+
+    def test_without_the_first_record_the_next_one_tells_what_was_before(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        edit(schedule, 10, spec=DAILY)
+        Activity.objects.filter(operation="create").delete()
+        found = schedule.revisions().in_force(NOW + seconds(60))
+        assert found is not None
+        assert found["spec"] == HOURLY

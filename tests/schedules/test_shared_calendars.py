@@ -1,0 +1,417 @@
+"""Shared calendars: one edit moves the times of every schedule that uses it, or of none."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import date, datetime
+from functools import partial
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from activities.models import Activity
+from schedules.generator import generate
+from schedules.models import Conflict, Occurrence, Refused, Schedule, SharedCalendar
+from schedules.models import schedule as schedule_module
+from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, seconds
+
+pytestmark = pytest.mark.django_db
+# NOW is a Monday, 03:00 UTC.
+MONDAY, TUESDAY = {"dates": "2026-11-16"}, {"dates": "2026-11-17"}
+HOURLY_BUT = {"cron": ["0 * * * *"], "exclude": [{"calendar": "days off"}]}
+YEARS = {"dates": "2020-01-01/2099-12-31"}
+
+
+def hours(number: float) -> datetime:
+    return NOW + seconds(3600 * number)
+
+
+def define(name: str = "days off", *excluded: Any, description: str = "") -> SharedCalendar:
+    return SharedCalendar.objects.define(
+        name, list(excluded), description=description, initiator=SOMEBODY, now=NOW
+    )
+
+
+def edit(calendar: SharedCalendar, *excluded: Any, now: datetime = NOW, token: int | None = None) -> None:
+    calendar.edit(
+        token=calendar.token if token is None else token,
+        changes={"excluded": list(excluded)},
+        initiator=SOMEBODY,
+        now=now,
+    )
+
+
+def remove(calendar: SharedCalendar) -> None:
+    calendar.remove(initiator=SOMEBODY, now=NOW)
+
+
+def close(schedule: Schedule) -> None:
+    schedule.close(initiator=SOMEBODY, now=NOW)
+
+
+def use(schedule: Schedule, spec: dict[str, Any] = HOURLY_BUT) -> None:
+    schedule.edit(token=fresh(schedule).token, changes={"spec": spec}, initiator=SOMEBODY, now=NOW)
+
+
+def make_many(count: int, spec: dict[str, Any] = HOURLY_BUT) -> None:
+    """Copies of one schedule, each with a time of its own."""
+    first = make_schedule(spec=spec)
+    copies = [
+        Schedule(
+            name=f"copy {number} of {first}",
+            spec=spec | {"cron": [f"{number % 60} {number // 60 % 24} * * *"]},
+            calendars=first.calendars,
+            processed_until=NOW,
+            next_run_at=hours(1),
+        )
+        for number in range(count - 1)
+    ]
+    first.shared_calendars.get().schedules.add(*Schedule.objects.bulk_create(copies))
+
+
+def table(model: Any) -> list[dict[str, Any]]:
+    return list(model._default_manager.order_by("pk").values())
+
+
+class TestDefine:
+    def test_it_is_kept_in_its_canonical_form_and_on_record(self) -> None:
+        calendar = define(
+            " Cafe\u0301 ", {"dates": "2026-12-25/2026-12-25"}, {"day_of_week": [6, 7]}, description=" x "
+        )
+        calendar = fresh(calendar)
+        assert (calendar.name, calendar.description, calendar.token) == ("Café", "x", 1)
+        assert calendar.excluded == [{"dates": "2026-12-25"}, {"day_of_week": "6,7"}]
+        made = Activity.objects.get(operation="create")
+        assert (made.target_type, made.target_id, made.target_name) == (
+            "sharedcalendar",
+            str(calendar.pk),
+            "Café",
+        )
+        assert (made.initiator_name, made.finished_at) == ("ada", NOW)
+        assert made.details == {"name": "Café", "excluded": calendar.excluded, "description": "x"}
+
+    def test_it_may_be_empty_for_the_time_being(self) -> None:
+        assert fresh(define()).excluded == []
+
+    @pytest.mark.parametrize(
+        ("name", "excluded", "wrong", "words"),
+        [
+            ("", [], "name", "cannot be blank"),
+            ("x" * 101, [], "name", "at most 100 characters"),
+            ("a\nb", [], "name", "U+000A is not allowed"),
+            ("a\x00b", [], "name", "U+0000 is not allowed"),
+            ("x", {}, "excluded", "a list expected"),
+            ("x", None, "excluded", "a list expected"),
+            ("x", ["sundays"], "excluded", "expected, got 'sundays'"),
+            ("x", [{"dates": "2026-02-30"}], "excluded", "2026-02-30"),
+            ("x", [{"holidays": "Atlantis"}], "excluded", "'Atlantis' is n"),
+            ("x", [{"from": "2026-12-01T22:00"}], "excluded", "both from and until"),
+            ("x", [{"minutes": "5"}], "excluded", "unknown key 'minutes'"),
+            ("x", [{"comment": "all of it"}], "excluded", "every time"),
+            ("x", [{"calendar": "other"}], "excluded", "cannot refer to another calendar"),
+            ("x", [{"dates": NOW}], "excluded", "text expected"),
+            ("x", [MONDAY] * 1001, "excluded", "1,001 entries are too many"),
+        ],
+    )
+    def test_nothing_is_saved_if_anything_is_wrong(
+        self, name: str, excluded: Any, wrong: str, words: str
+    ) -> None:
+        with pytest.raises(ValidationError) as error:
+            SharedCalendar.objects.define(name, excluded, initiator=SOMEBODY, now=NOW)
+        assert set(error.value.message_dict) == {wrong}
+        assert words in error.value.message_dict[wrong][0]
+        assert not SharedCalendar.objects.exists()
+        assert not Activity.objects.exists()
+
+    def test_names_are_unique_whatever_their_case(self) -> None:
+        define("UK holidays")
+        with pytest.raises(ValidationError, match="There is a calendar with this name already"):
+            define("uk HOLIDAYS")
+
+
+class TestUse:
+    def test_a_schedule_keeps_what_its_calendars_exclude(self) -> None:
+        define("days off", MONDAY)
+        define("unused", TUESDAY)
+        schedule = make_schedule(spec=HOURLY_BUT)
+        assert schedule.calendars == {"days off": [MONDAY]}
+        assert [str(calendar) for calendar in schedule.shared_calendars.all()] == ["days off"]
+        assert schedule.next_run_at == hours(21)
+
+    @pytest.mark.parametrize(
+        ("others", "words"),
+        [
+            ([], "there is no calendar 'days off'; create it first: there are none yet"),
+            (["Days Off!"], "there is no calendar 'days off'; did you mean Days Off!?"),
+            (["UK", "US"], "there is no calendar 'days off'; there are: UK, US"),
+        ],
+    )
+    def test_one_that_does_not_exist_is_refused_with_advice(self, others: list[str], words: str) -> None:
+        for name in others:
+            define(name)
+        with pytest.raises(ValidationError) as error:
+            make_schedule(spec=HOURLY_BUT)
+        assert error.value.message_dict == {"spec": [f"exclude: {words}"]}
+
+    @pytest.mark.parametrize("name", ["a\x00b", "x" * 5000, "", "\ud800"])
+    def test_names_that_no_calendar_can_have_are_refused_too(self, name: str) -> None:
+        with pytest.raises(ValidationError, match="exclude: there is no calendar"):
+            make_schedule(spec={"every": ["1h"], "exclude": [{"calendar": name}]})
+
+    def test_a_new_spec_takes_up_and_drops_calendars(self) -> None:
+        calendar = define("days off", MONDAY)
+        schedule = make_schedule(spec={"cron": ["0 * * * *"]})
+        use(schedule)
+        assert (calendar.used_by(), fresh(schedule).next_run_at) == ([schedule], hours(21))
+        use(schedule, {"cron": ["0 * * * *"]})
+        assert (calendar.used_by(), fresh(schedule).calendars) == ([], {})
+
+
+class TestEdit:
+    def test_the_times_of_the_schedules_that_use_it_move(self) -> None:
+        calendar = define("days off", TUESDAY)
+        schedule, other = make_schedule(spec=HOURLY_BUT), make_schedule(spec={"cron": ["0 * * * *"]})
+        paused = make_schedule(spec=HOURLY_BUT, paused=True)
+        edit(calendar, MONDAY, now=hours(2.5))
+        for each in (schedule, paused):
+            assert fresh(each).calendars == {"days off": [MONDAY]}
+            assert (fresh(each).processed_until, fresh(each).next_run_at) == (hours(2.5), hours(21))
+            assert fresh(each).token == 2
+        assert fresh(paused).status == "paused"
+        assert (fresh(other).token, fresh(other).next_run_at) == (1, hours(1))
+        assert (fresh(calendar).token, fresh(calendar).excluded) == (2, [MONDAY])
+
+    def test_times_that_were_due_before_it_are_not_lost(self) -> None:
+        """Those up to now are the old calendar's, whether a scheduler ran or not."""
+        calendar = define("days off", TUESDAY)
+        schedule = make_schedule(spec=HOURLY_BUT)
+        generate(hours(1))
+        edit(calendar, MONDAY, now=hours(3))
+        generate(hours(30))
+        times = Occurrence.objects.filter(schedule=schedule).order_by("nominal_at")
+        found = [at for at in times.values_list("nominal_at", flat=True) if at < hours(22)]
+        assert found == [hours(1), hours(2), hours(3), hours(21)]
+
+    def test_times_that_somebody_asked_to_skip_are_skipped(self) -> None:
+        calendar = define("days off", TUESDAY)
+        schedule = make_schedule(spec=HOURLY_BUT)
+        schedule.skip_next(initiator=SOMEBODY, now=NOW)
+        edit(calendar, MONDAY, now=hours(1))
+        assert (fresh(schedule).skips, fresh(schedule).skipped_reasons) == ({}, {"on request": 1})
+        assert Occurrence.objects.get(schedule=schedule).status == "skipped"
+
+    def test_what_the_buffer_drops_meanwhile_is_counted(self, settings: Any) -> None:
+        settings.JIM_BUFFER_LIMIT = 2
+        calendar = define("days off", TUESDAY)
+        schedule = make_schedule(spec=HOURLY_BUT)
+        edit(calendar, MONDAY, now=hours(5))
+        assert fresh(schedule).dropped_count == 3
+        assert Occurrence.objects.filter(schedule=schedule, status="dropped").count() == 3
+
+    def test_it_is_on_record_for_the_calendar_and_for_each_schedule(self) -> None:
+        calendar = define("days off", TUESDAY)
+        schedule = make_schedule(name="Nightly", spec=HOURLY_BUT)
+        edit(calendar, MONDAY)
+        of_schedule, of_calendar = Activity.objects.filter(operation="edit").order_by("pk")
+        assert (of_schedule.target_type, of_schedule.target_id) == ("schedule", str(schedule.pk))
+        assert (of_schedule.message, of_schedule.initiator_name) == (
+            "The calendar “days off” was edited.",
+            "ada",
+        )
+        assert of_schedule.details == {
+            "before": {"calendars": {"days off": [TUESDAY]}},
+            "after": {"calendars": {"days off": [MONDAY]}},
+        }
+        assert (of_calendar.target_type, of_calendar.target_name) == ("sharedcalendar", "days off")
+        assert of_calendar.details == {
+            "before": {"excluded": [TUESDAY], "description": ""},
+            "after": {"excluded": [MONDAY], "description": ""},
+        }
+
+    def test_a_new_description_touches_no_schedule(self) -> None:
+        calendar = define("days off", MONDAY)
+        make_schedule(spec=HOURLY_BUT)
+        before = table(Schedule)
+        calendar.edit(token=1, changes={"description": "Ask Ada"}, initiator=SOMEBODY, now=hours(5))
+        assert (fresh(calendar).description, fresh(calendar).token) == ("Ask Ada", 2)
+        assert table(Schedule) == before
+
+    def test_only_what_the_schedule_names_is_replaced(self) -> None:
+        define("a", MONDAY)
+        b = define("b", TUESDAY)
+        spec = {"cron": ["0 * * * *"], "exclude": [{"calendar": "a"}, {"calendar": "b"}]}
+        schedule = make_schedule(spec=spec)
+        assert schedule.next_run_at == hours(45)
+        edit(b)
+        assert fresh(schedule).calendars == {"a": [MONDAY], "b": []}
+        assert fresh(schedule).next_run_at == hours(21)
+
+    def test_a_closed_schedule_stays_as_it_was(self) -> None:
+        calendar = define("days off", TUESDAY)
+        schedule = make_schedule(spec=HOURLY_BUT)
+        close(schedule)
+        before = table(Schedule)
+        edit(calendar, YEARS)
+        assert table(Schedule) == before
+
+    def test_one_that_has_ended_already_is_in_nobodys_way(self) -> None:
+        calendar = define("days off", TUESDAY)
+        spec = {"at": ["2026-11-16T04:00:00Z"], "exclude": [{"calendar": "days off"}]}
+        schedule = make_schedule(spec=spec)
+        generate(hours(1))
+        edit(calendar, YEARS, now=hours(2))
+        assert (fresh(schedule).next_run_at, fresh(schedule).token) == (None, 2)
+
+    def test_a_broken_schedule_is_in_nobodys_way_and_may_be_mended(self) -> None:
+        calendar = define("days off", TUESDAY)
+        broken, mended = (make_schedule(spec=HOURLY_BUT) for _ in range(2))
+        nonsense = {"cron": ["x"], "exclude": HOURLY_BUT["exclude"]}
+        Schedule.objects.filter(pk=broken.pk).update(spec=nonsense, spec_error="?", next_run_at=None)
+        Schedule.objects.filter(pk=mended.pk).update(
+            calendars={"days off": "?"}, spec_error="?", next_run_at=None
+        )
+        edit(calendar, MONDAY)
+        assert fresh(broken).spec_error.startswith("cron: ")
+        assert (fresh(broken).next_run_at, fresh(broken).calendars) == (None, {"days off": [MONDAY]})
+        assert (fresh(mended).spec_error, fresh(mended).next_run_at) == ("", hours(21))
+
+
+class TestRefusedEdit:
+    def refused(self, error: Any, call: Callable[[], None], match: str) -> None:
+        before = everything() | {"calendars": table(SharedCalendar)}
+        with pytest.raises(error, match=match):
+            call()
+        assert everything() | {"calendars": table(SharedCalendar)} == before
+
+    def test_a_stale_token(self) -> None:
+        calendar = define("days off", MONDAY)
+        edit(fresh(calendar), TUESDAY)
+        self.refused(Conflict, partial(edit, calendar, MONDAY, token=1), "changed this calendar meanwhile")
+
+    def test_a_deleted_calendar(self) -> None:
+        calendar = define()
+        remove(fresh(calendar))
+        self.refused(Refused, partial(edit, calendar, MONDAY), "“days off” was deleted meanwhile")
+
+    @pytest.mark.parametrize("changes", [{"excluded": "x"}, {"name": "other"}, {"token": 7}])
+    def test_what_is_wrong(self, changes: dict[str, Any]) -> None:
+        calendar = define()
+        call = partial(calendar.edit, token=1, changes=changes, initiator=SOMEBODY, now=NOW)
+        self.refused(ValidationError, call, next(iter(changes)))
+
+    def test_schedules_that_would_have_no_time_left_are_named(self) -> None:
+        calendar = define()
+        spec = {"at": ["2026-11-17T09:00:00Z"], "exclude": [{"calendar": "days off"}]}
+        make_schedule(name="untouched", spec=HOURLY_BUT)
+        for number in range(6):
+            make_schedule(name=f"once {number}", spec=spec)
+        words = "“once 0”, “once 1”, “once 2”, “once 3”, “once 4” and 1 more would have no time left"
+        self.refused(Refused, partial(edit, calendar, TUESDAY), words)
+
+    def test_a_schedule_whose_spec_would_break_is_named(self) -> None:
+        calendar = define()
+        make_schedule(name="Tireless", spec={"every": ["2s"], "exclude": [{"calendar": "days off"}]})
+        words = "The spec of “Tireless” would break: exclude: leaves nothing"
+        self.refused(Refused, partial(edit, calendar, {"second": "*/2"}), words)
+
+    def test_a_schedule_that_is_far_behind_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(schedule_module, "TIMES_PER_PASS", 2)
+        monkeypatch.setattr(schedule_module, "EDIT_PASSES", 2)
+        calendar = define()
+        make_schedule(name="Behind", spec=HOURLY_BUT)
+        late = partial(edit, calendar, TUESDAY, now=hours(6))
+        self.refused(Refused, late, "“Behind” is catching up with missed times. Try again")
+
+
+class TestRemove:
+    def test_an_unused_one_goes_and_leaves_its_record(self) -> None:
+        calendar = define("days off", MONDAY)
+        remove(calendar)
+        assert not SharedCalendar.objects.exists()
+        gone = Activity.objects.get(operation="delete")
+        assert (gone.target_name, gone.details) == ("days off", {"excluded": [MONDAY], "description": ""})
+
+    def test_it_stays_while_open_schedules_use_it(self) -> None:
+        calendar = define()
+        schedules = [make_schedule(name=f"user {number}", spec=HOURLY_BUT) for number in range(7)]
+        schedules[6].pause(initiator=SOMEBODY, now=NOW)
+        with pytest.raises(Refused) as error:
+            remove(calendar)
+        assert str(error.value) == (
+            "“days off” is used by “user 0”, “user 1”, “user 2”, “user 3”, “user 4” and 2 more: "
+            "change or close what uses it first."
+        )
+        for schedule in schedules:
+            close(schedule)
+        remove(calendar)
+        assert fresh(schedules[0]).compiled_spec.calendar_names == ("days off",)
+
+    def test_a_stale_token_is_refused(self) -> None:
+        calendar = define()
+        edit(fresh(calendar), MONDAY)
+        with pytest.raises(Conflict):
+            calendar.remove(initiator=SOMEBODY, now=NOW, token=1)
+
+
+class TestWords:
+    @pytest.mark.parametrize(
+        ("excluded", "words"),
+        [
+            ([], "Nothing"),
+            ([{"holidays": "GB", "subdivision": "ENG"}], "Public holidays (United Kingdom, England)"),
+            (
+                [MONDAY, {"dates": "2026-12-24/2027-01-02"}],
+                "16 November 2026 and 24 December 2026 to 2 January 2027",
+            ),
+        ],
+    )
+    def test_it_says_what_it_leaves_out(self, excluded: list[Any], words: str) -> None:
+        assert define("x", *excluded).describe() == words
+
+    def test_also_when_it_is_broken(self) -> None:
+        broken = SharedCalendar(name="x", excluded=[{"holidays": "XX"}])
+        assert broken.describe().startswith("Broken: 'XX' is n")
+        assert broken.upcoming_dates(2026) == []
+
+    def test_the_dates_of_a_year_have_names(self) -> None:
+        freeze = {"dates": "2026-12-30/2027-01-02", "comment": "freeze"}
+        calendar = define("x", {"holidays": "GB", "subdivision": "ENG"}, freeze, {"day_of_week": "sun"})
+        dates = calendar.upcoming_dates(2027)
+        assert dates[:3] == [
+            (date(2027, 1, 1), "New Year's Day"),
+            (date(2027, 1, 1), "freeze"),
+            (date(2027, 1, 2), "freeze"),
+        ]
+        assert (date(2027, 5, 3), "May Day") in dates
+        assert {day.year for day, _ in dates} == {2027}
+
+
+class TestMany:
+    def test_the_number_of_statements_stays_the_same(self) -> None:
+        calendar = define("days off", TUESDAY)
+        make_many(3)
+        with CaptureQueriesContext(connection) as few:
+            edit(calendar, MONDAY)
+        make_many(30)
+        with CaptureQueriesContext(connection) as many:
+            edit(calendar, TUESDAY)
+        assert len(many) == len(few)
+
+    @pytest.mark.serial
+    def test_a_thousand_schedules_take_a_few_seconds(self) -> None:
+        calendar = define("days off", TUESDAY)
+        make_many(1_000)
+        began = time.monotonic()
+        edit(calendar, MONDAY, now=hours(1))
+        assert time.monotonic() - began < 5
+        moved = Schedule.objects.filter(calendars={"days off": [MONDAY]}, token=2, processed_until=hours(1))
+        assert (
+            moved.count()
+            == Activity.objects.filter(operation="edit", target_type="schedule").count()
+            == 1_000
+        )
+        assert not Schedule.objects.filter(next_run_at__lt=hours(21)).exists()

@@ -1,0 +1,592 @@
+"""“Why did it not run at 03:00?” has an answer, whatever the time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.conf import LazySettings
+
+from execution.housekeeping import prune_history, prune_occurrences
+from execution.invoker import invoke, trigger
+from execution.models import Execution
+from execution.scheduler import tick
+from schedules.generator import generate
+from schedules.models import Backfill, Occurrence, Schedule, SharedCalendar
+from schedules.models import schedule as schedule_module
+from tests.base import NOW, SOMEBODY, fresh, make_schedule, run_until_idle, seconds, step
+
+pytestmark = pytest.mark.django_db
+HOURLY = {"cron": ["0 * * * *"]}
+LONDON = {"time_zone": "Europe/London"}
+
+
+def hours(number: float) -> datetime:
+    return NOW + seconds(3600 * number)
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+def wall(text: str) -> datetime:
+    """What a clock shows, wherever it is."""
+    return datetime.fromisoformat(text)
+
+
+def why(schedule: Schedule, at: datetime, *, now: datetime) -> str:
+    return fresh(schedule).why(at, now=now).sentence
+
+
+def pass_time(*, to: datetime, since: datetime = NOW, step: float = 1) -> None:
+    """The scheduler comes by every hour; what it starts goes on."""
+    while since < to:
+        since = min(since + seconds(3600 * step), to)
+        generate(since)
+        invoke(since)
+
+
+def last_execution() -> Execution:
+    return Execution.objects.latest("pk")
+
+
+class TestItRan:
+    def test_the_execution_and_its_end_are_named(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        pass_time(to=hours(1) + seconds(2), step=2)
+        execution = last_execution()
+        run_until_idle(now=hours(1) + seconds(63))
+        answer = fresh(schedule).why(hours(1), now=hours(2))
+        assert answer.sentence == (
+            f"It ran: execution {execution.pk} started at 04:00:02 and completed after 1 min 1 s."
+        )
+        assert answer.execution_id == execution.pk
+        assert answer.occurrence == execution.occurrence
+        assert answer.local == "04:00 on 16 November 2026, UTC"
+        assert str(answer) == f"04:00 on 16 November 2026, UTC. {answer.sentence}"
+
+    def test_one_that_failed_says_why(self) -> None:
+        schedule = make_schedule(step("work", 0, "fail"), spec=HOURLY)
+        pass_time(to=hours(1))
+        run_until_idle(now=hours(1) + seconds(5))
+        assert why(schedule, hours(1), now=hours(2)) == (
+            f"It ran: execution {last_execution().pk} started at 04:00 and failed after 5.0 s: "
+            f"{last_execution().error.rstrip('.')}."
+        )
+        assert "it broke" in last_execution().error
+
+    def test_one_that_was_cancelled_says_why(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        pass_time(to=hours(1))
+        last_execution().cancel(initiator=SOMEBODY, now=hours(1) + seconds(60), reason="wrong data")
+        assert why(schedule, hours(1), now=hours(2)).endswith("was cancelled after 1 min: wrong data.")
+
+    def test_one_that_still_runs_says_so_and_whether_it_is_late(self) -> None:
+        schedule = make_schedule(spec=HOURLY, deadline_seconds=600)
+        pass_time(to=hours(1))
+        start = f"It is running: execution {last_execution().pk} started at 04:00 and"
+        assert why(schedule, hours(1), now=hours(1) + seconds(5)) == f"{start} has not ended yet."
+        assert why(schedule, hours(1), now=hours(2)) == (
+            f"{start} has not ended yet; it should have ended by 04:10."
+        )
+
+    def test_one_that_was_caught_up_says_how_late_it_was(self) -> None:
+        schedule = make_schedule(spec={"at": ["2026-11-16T04:00:00Z"]})
+        pass_time(to=hours(3.5), step=3.5)
+        run_until_idle(now=hours(3.5))
+        assert "started at 06:30, 2 h 30 min late, and completed" in why(schedule, hours(1), now=hours(4))
+
+    def test_one_that_its_jitter_held_back_says_so(self) -> None:
+        schedule = make_schedule(spec={"cron": ["0 * * * *"], "jitter": "30m"}, name="Jittered")
+        due = schedule.compiled_spec.due_at(hours(1), "Jittered")
+        assert hours(1) < due < hours(1.5)
+        generate(hours(1))
+        invoke(due)
+        assert f"started at {due:%H:%M:%S}, where its jitter put it, and" in why(
+            schedule, hours(1), now=hours(2)
+        )
+
+    def test_a_run_by_hand_for_that_time_is_told_beside_the_fate_of_the_time_itself(self) -> None:
+        schedule = make_schedule(spec=HOURLY, catch_up_seconds=0)
+        pass_time(to=hours(2.5), step=2.5)
+        trigger(schedule, initiator=SOMEBODY, now=hours(3), at=hours(1))
+        answer = fresh(schedule).why(hours(1), now=hours(3))
+        missed, by_hand = answer.sentence.split(". ")
+        assert missed.startswith("It was missed")
+        assert by_hand == (
+            f"By hand (ada): it is running: execution {last_execution().pk} started at 06:00 "
+            "and has not ended yet."
+        )
+        assert (answer.occurrence, answer.execution_id) == (
+            Occurrence.objects.get(source="auto", nominal_at=hours(1)),
+            last_execution().pk,
+        )
+
+    def test_a_backfill_is_told_too(self) -> None:
+        schedule = make_schedule(spec=HOURLY, catch_up_seconds=0)
+        pass_time(to=hours(2.5), step=2.5)
+        asked = Backfill.objects.ask(
+            schedule, start_at=hours(1), end_at=hours(2), initiator=SOMEBODY, now=hours(3)
+        )
+        asked.generate(hours(3))
+        invoke(hours(3))
+        execution = last_execution().pk
+        started, waiting = (why(schedule, hours(hour), now=hours(3)).split(". ")[1] for hour in (1, 2))
+        assert started == (
+            f"In a backfill (ada): it is running: execution {execution} started at 06:00 "
+            "and has not ended yet."
+        )
+        assert waiting == (
+            f"In a backfill (ada): it is waiting for execution {execution}, which started at 06:00."
+        )
+        asked.cancel(initiator=SOMEBODY, now=hours(3.5))
+        assert why(schedule, hours(2), now=hours(4)).endswith(
+            "In a backfill (ada): it was cancelled: the backfill was cancelled by ada at 06:30."
+        )
+
+    def test_when_the_execution_is_gone_the_answer_says_how_long_it_is_kept(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        pass_time(to=hours(1))
+        run_until_idle(now=hours(1))
+        invoke(hours(1))
+        prune_history(hours(24 * 91))
+        assert why(schedule, hours(1), now=hours(24 * 91)) == (
+            "It ran: it started at 04:00; its execution is gone, as the history is kept for 90 days."
+        )
+
+
+class TestItWasSkipped:
+    def test_the_execution_in_its_way_is_named(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        pass_time(to=hours(2))
+        assert why(schedule, hours(2), now=hours(2)) == (
+            f"It was skipped: execution {last_execution().pk}, which had started at 04:00, was still running."
+        )
+
+    def test_also_when_that_execution_is_gone(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        pass_time(to=hours(2))
+        blocker = last_execution().pk
+        Execution.objects.update(schedule=None)
+        assert why(schedule, hours(2), now=hours(2)) == (
+            f"It was skipped: execution {blocker} was still running."
+        )
+
+    def test_of_several_due_at_once_the_one_that_started_is_named(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        pass_time(to=hours(3), step=3)
+        assert why(schedule, hours(2), now=hours(3)) == (
+            f"It was skipped: several times were due at once, and execution {last_execution().pk} "
+            "was started, for 04:00."
+        )
+
+    def test_a_superseded_one_names_its_successor(self) -> None:
+        schedule = make_schedule(spec=HOURLY, overlap="buffer_one")
+        pass_time(to=hours(2))
+        pass_time(since=hours(2), to=hours(5), step=3)
+        running = f"while execution {last_execution().pk} was still running"
+        for hour in (2, 3, 4):
+            said = why(schedule, hours(hour), now=hours(5))
+            assert said == f"It was skipped: superseded by the run of 08:00, {running}."
+
+    def test_on_request(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        schedule.skip_next(initiator=SOMEBODY, now=NOW)
+        assert why(schedule, hours(1), now=NOW) == "It is left out on request of ada."
+        assert why(schedule, hours(1), now=hours(1)) == "It is left out on request of ada."
+        pass_time(to=hours(1))
+        assert why(schedule, hours(1), now=hours(1)) == "It was skipped on request of ada."
+
+    def test_without_runs_left(self) -> None:
+        schedule = make_schedule(spec=HOURLY, remaining=1)
+        pass_time(to=hours(2))
+        assert why(schedule, hours(2), now=hours(2)) == "It was skipped: the schedule had no runs left."
+
+    def test_discarded_on_resume(self) -> None:
+        schedule = make_schedule(spec=HOURLY, paused=True)
+        pass_time(to=hours(1))
+        fresh(schedule).resume(initiator=SOMEBODY, now=hours(1.5), discard=True)
+        assert why(schedule, hours(1), now=hours(2)) == (
+            "It was skipped: ada resumed the schedule at 04:30 and discarded what had come "
+            "while it was paused."
+        )
+
+    def test_any_other_reason_is_told_as_it_is(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        schedule.steps.all().delete()
+        pass_time(to=hours(1))
+        assert why(schedule, hours(1), now=hours(2)) == "It was skipped: the schedule has no steps."
+
+
+class TestItWasMissedDroppedOrCancelled:
+    def test_missed_says_how_late_the_scheduler_was_and_the_window(self) -> None:
+        schedule = make_schedule(spec=HOURLY, catch_up_seconds=3600)
+        pass_time(to=hours(3), step=3)
+        assert why(schedule, hours(1), now=hours(3)) == (
+            "It was missed: the scheduler came to it at 06:00, 2 h late; the catch-up window is 1 h."
+        )
+
+    def test_the_window_is_the_one_that_was_in_force_then(self) -> None:
+        schedule = make_schedule(spec=HOURLY, catch_up_seconds=0)
+        pass_time(to=hours(1.5), step=1.5)
+        schedule = fresh(schedule)
+        schedule.edit(
+            token=schedule.token, initiator=SOMEBODY, now=hours(2), changes={"catch_up_seconds": 86_400}
+        )
+        assert why(schedule, hours(1), now=hours(3)) == (
+            "It was missed: the scheduler came to it at 04:30, 30 min late; the catch-up window is 0."
+        )
+
+    def test_missed_while_paused_says_until_when(self) -> None:
+        schedule = make_schedule(spec=HOURLY, catch_up_seconds=3600, paused=True)
+        pass_time(to=hours(3))
+        fresh(schedule).resume(initiator=SOMEBODY, now=hours(3))
+        assert why(schedule, hours(1), now=hours(3)) == (
+            "It was missed: the schedule was paused until 06:00, 2 h after it; the catch-up window is 1 h."
+        )
+
+    def test_dropped_says_how_many_may_wait(self, settings: LazySettings) -> None:
+        settings.JIM_BUFFER_LIMIT = 2
+        schedule = make_schedule(spec=HOURLY, paused=True)
+        pass_time(to=hours(3))
+        assert why(schedule, hours(1), now=hours(3)) == (
+            "It was dropped: more than 2 were waiting; the oldest made way."
+        )
+
+    def test_cancelled_says_who_closed_the_schedule(self) -> None:
+        schedule = make_schedule(spec=HOURLY, paused=True)
+        pass_time(to=hours(1))
+        fresh(schedule).close(initiator=SOMEBODY, now=hours(1.5))
+        assert why(schedule, hours(1), now=hours(2)) == (
+            "It was cancelled: the schedule was closed by ada at 04:30."
+        )
+
+
+class TestItIsWaiting:
+    def test_for_its_paused_schedule(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        schedule.pause(initiator=SOMEBODY, now=hours(0.5), note="new server")
+        pass_time(to=hours(1))
+        assert why(schedule, hours(1), now=hours(1)) == (
+            "It is waiting: the schedule is paused since 03:30 by ada (“new server”)."
+        )
+
+    def test_for_the_end_of_a_snooze(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        schedule.pause(initiator=SOMEBODY, now=hours(0.5), until=hours(24))
+        pass_time(to=hours(1))
+        assert why(schedule, hours(1), now=hours(1)) == (
+            "It is waiting: the schedule is paused since 03:30 until 03:00 on 17 November 2026 by ada."
+        )
+
+    def test_for_one_that_paused_itself_the_note_says_all(self) -> None:
+        schedule = make_schedule(step("work", 0, "fail"), spec=HOURLY, pause_on_failure=True)
+        pass_time(to=hours(1))
+        run_until_idle(now=hours(1))
+        pass_time(since=hours(1), to=hours(2))
+        said = why(schedule, hours(2), now=hours(2))
+        assert said.startswith("It is waiting: the schedule is paused since ")
+        assert " (“Paused by itself. The last execution failed: " in said
+        assert " by pause on failure" not in said
+
+    def test_for_a_running_execution_and_for_those_before_it(self) -> None:
+        schedule = make_schedule(spec=HOURLY, overlap="buffer_all")
+        pass_time(to=hours(4))
+        first = last_execution()
+        waiting = f"It is waiting for execution {first.pk}, which started at 04:00"
+        assert why(schedule, hours(2), now=hours(4)) == f"{waiting}."
+        assert why(schedule, hours(4), now=hours(4)) == (f"{waiting}; 2 earlier times will start before it.")
+
+    def test_when_that_has_ended_for_the_one_that_runs_now(self) -> None:
+        schedule = make_schedule(spec=HOURLY, overlap="buffer_all")
+        pass_time(to=hours(3))
+        last_execution().cancel(initiator=SOMEBODY, now=hours(3))
+        invoke(hours(3))
+        assert Execution.objects.count() == 2
+        assert why(schedule, hours(3), now=hours(3)) == (
+            f"It is waiting for execution {last_execution().pk}, which started at 06:00."
+        )
+
+    def test_for_its_jitter(self) -> None:
+        schedule = make_schedule(spec=HOURLY | {"jitter": "30m"}, name="Jittered")
+        due = schedule.compiled_spec.due_at(hours(1), "Jittered")
+        pass_time(to=hours(1))
+        assert why(schedule, hours(1), now=hours(1)) == (
+            f"It is waiting: its jitter holds it back until {due:%H:%M:%S}."
+        )
+
+    def test_for_the_invoker(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        generate(hours(1))
+        assert why(schedule, hours(1), now=hours(1)) == "It is due: the scheduler starts it in a moment."
+        assert why(schedule, hours(1), now=hours(1.5)) == (
+            "It is waiting for the scheduler, which has not come to it for 30 min: is one running?"
+        )
+
+
+class TestItIsToCome:
+    def test_it_will_run(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        answer = schedule.why(hours(5), now=NOW)
+        assert (answer.sentence, answer.occurrence, answer.execution_id) == ("It will run.", None, None)
+
+    def test_its_jitter_is_known_already(self) -> None:
+        schedule = make_schedule(spec=HOURLY | {"jitter": "30m"}, name="Jittered")
+        due = schedule.compiled_spec.due_at(hours(5), "Jittered")
+        assert why(schedule, hours(5), now=NOW) == f"It will run at {due:%H:%M:%S}, where its jitter puts it."
+
+    def test_while_paused_it_will_wait_unless_the_pause_ends_before(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        schedule.pause(initiator=SOMEBODY, now=NOW, until=hours(3), note="moving")
+        assert why(schedule, hours(2), now=NOW) == (
+            "It will wait: the schedule is paused since 03:00 until 06:00 by ada (“moving”)."
+        )
+        assert why(schedule, hours(3), now=NOW) == "It will run."
+
+    def test_when_runs_are_limited_the_earlier_times_use_them_up(self) -> None:
+        schedule = make_schedule(spec=HOURLY, remaining=2)
+        schedule.skip_next(initiator=SOMEBODY, now=NOW)
+        assert [why(schedule, hours(n), now=NOW) for n in (1, 2, 3, 4)] == [
+            "It is left out on request of ada.",
+            "It will run.",
+            "It will run.",
+            "It will not run: earlier times use up the 2 runs left.",
+        ]
+
+    def test_one_without_runs_left_will_not_run(self) -> None:
+        schedule = make_schedule(spec=HOURLY, remaining=0)
+        assert why(schedule, hours(1), now=NOW) == "It will not run: there are no runs left."
+
+    def test_a_closed_one_will_not_run(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        schedule.close(initiator=SOMEBODY, now=hours(0.5))
+        assert why(schedule, hours(1), now=hours(0.5)) == "The schedule is closed: ada closed it at 03:30."
+
+    def test_a_broken_one_stands_still(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        Schedule.objects.update(spec={"cron": ["0 0 * *"]})
+        generate(hours(1))
+        said = why(schedule, hours(5), now=hours(1))
+        assert said.startswith("The schedule is broken, and stands still until it is edited: cron: ")
+        assert "5 fields expected" in said
+
+
+class TestThereIsNoSuchTime:
+    @pytest.mark.parametrize(
+        ("spec", "asked", "said"),
+        [
+            (
+                HOURLY,
+                "2026-11-16T05:30",
+                "It has no such time: no rule gives this time; the nearest times "
+                "are 16 November 2026 05:00 and 16 November 2026 06:00.",
+            ),
+            ({}, "2026-11-16T05:30", "It has no times of its own: it runs only when somebody starts it."),
+            (
+                HOURLY | {"start_at": "2026-12-01T00:00:00Z"},
+                "2026-11-20T05:00",
+                "It has no such time: it is before the start, 1 December 2026 00:00.",
+            ),
+            (
+                HOURLY | {"end_at": "2026-12-31T23:59:00Z"},
+                "2027-01-01T05:00",
+                "It has no such time: it is after the end, 31 December 2026 23:59.",
+            ),
+            (
+                HOURLY | {"exclude": [{"dates": "2026-12-25"}]},
+                "2026-12-25T05:00",
+                "It is left out: 25 December 2026 is excluded.",
+            ),
+        ],
+    )
+    def test_the_spec_says_why(self, spec: dict[str, Any], asked: str, said: str) -> None:
+        schedule = make_schedule(spec=spec)
+        asked_at = at(asked)
+        assert why(schedule, asked_at, now=NOW) == said
+
+    def test_a_holiday_is_called_by_its_name(self) -> None:
+        excluded = [{"holidays": "GB", "subdivision": "ENG"}]
+        SharedCalendar.objects.define("UK holidays", excluded, initiator=SOMEBODY, now=NOW)
+        spec = {"cron": ["0 3 * * *"], "exclude": [{"calendar": "UK holidays"}], **LONDON}
+        said = why(make_schedule(spec=spec), wall("2027-05-03T03:00"), now=NOW)
+        assert said == "It is left out: 3 May 2027 is May Day (UK holidays)."
+
+    def test_before_it_was_made(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        made = "The schedule did not exist yet: ada made it at 03:00"
+        assert why(schedule, hours(-2), now=hours(1)) == f"{made}."
+        assert why(schedule, hours(-24), now=hours(1)) == f"{made} on 16 November 2026."
+        assert why(schedule, NOW, now=hours(1)) == f"{made}."
+
+    def test_after_it_was_closed(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        schedule.close(initiator=SOMEBODY, now=hours(1.5))
+        assert why(schedule, hours(2), now=hours(48)) == "The schedule is closed: ada closed it at 04:30."
+        assert why(schedule, hours(1.25), now=hours(48)).startswith("It has no such time: ")
+
+    def test_the_spec_in_force_at_that_time_decides(self) -> None:
+        schedule = make_schedule(spec={"cron": ["30 * * * *"]})
+        pass_time(to=hours(2))
+        schedule = fresh(schedule)
+        schedule.edit(token=schedule.token, initiator=SOMEBODY, now=hours(2), changes={"spec": HOURLY})
+        pass_time(since=hours(2), to=hours(3))
+        assert why(schedule, hours(1), now=hours(3)) == (
+            "It has no such time: no rule gives this time; the nearest times are 16 November 2026 03:30 "
+            "and 16 November 2026 04:30. Its spec was another one then: “At minute 30 past every hour, UTC”."
+        )
+        assert why(schedule, hours(0.5), now=hours(3)).startswith("It is running: ")
+        assert why(schedule, hours(2.5), now=hours(3)) == (
+            "It has no such time: no rule gives this time; the nearest times are 16 November 2026 05:00 "
+            "and 16 November 2026 06:00."
+        )
+
+    def test_a_shared_calendar_as_it_was_at_that_time_decides(self) -> None:
+        calendar = SharedCalendar.objects.define(
+            "Windows", [{"dates": "2026-11-17"}], initiator=SOMEBODY, now=NOW
+        )
+        schedule = make_schedule(spec=HOURLY | {"exclude": [{"calendar": "Windows"}]})
+        pass_time(to=hours(46), step=46)
+        calendar.edit(
+            token=1, changes={"excluded": [{"dates": "2026-11-30"}]}, initiator=SOMEBODY, now=hours(46)
+        )
+        said = why(schedule, hours(26), now=hours(47))
+        assert said.startswith("It is left out: 17 November 2026 is ")
+        assert "Windows" in said
+        assert why(schedule, at("2026-11-30T05:00"), now=hours(47)).startswith("It is left out: 30 November")
+
+
+class TestNoRecordOfIt:
+    def test_the_scheduler_has_not_come_to_it_yet(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        assert why(schedule, hours(1), now=hours(1) + seconds(3)) == (
+            "It is due: the scheduler records it in a moment."
+        )
+        assert why(schedule, hours(1), now=hours(3)) == (
+            "The scheduler is 2 h late with it: it is catching up, or none is running. "
+            "It has come as far as 03:00."
+        )
+
+    def test_the_scheduler_is_catching_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(schedule_module, "TIMES_PER_PASS", 10)
+        schedule = make_schedule(spec=HOURLY)
+        schedule.generate(hours(24))
+        schedule.save()
+        assert why(schedule, hours(12), now=hours(24)) == (
+            "The scheduler is 12 h late with it: it is catching up, or none is running. "
+            "It has come as far as 13:00."
+        )
+
+    def test_it_was_long_ago(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        pass_time(to=hours(1))
+        run_until_idle(now=hours(1))
+        invoke(hours(1))
+        later = hours(24 * 91)
+        prune_history(later)
+        prune_occurrences(later)
+        Schedule.objects.update(processed_until=later)
+        assert not schedule.occurrences.exists()
+        assert why(schedule, hours(1), now=later) == (
+            "Nothing is known of it any more: the history is kept for 90 days."
+        )
+
+    def test_it_came_while_the_spec_could_not_be_read(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        Schedule.objects.update(spec={"cron": ["0 0 * *"]})
+        generate(hours(1))
+        said = why(schedule, hours(1), now=hours(2))
+        assert said.startswith("The schedule is broken, and stands still until it is edited: ")
+        mended = fresh(schedule)
+        mended.edit(token=mended.token, initiator=SOMEBODY, now=hours(3), changes={"spec": HOURLY})
+        assert why(schedule, hours(1), now=hours(3)) == (
+            "It is one of its times, but there is no record of it: its spec could not be read then, "
+            "or the record was deleted."
+        )
+
+
+class TestTheClock:
+    """Europe/London: on 29 March 2026 01:00 to 02:00 does not exist, on 25 October 2026 it comes twice."""
+
+    MARCH, OCTOBER = at("2026-03-28T12:00"), at("2026-10-24T12:00")
+
+    def test_a_time_without_a_zone_is_read_on_the_schedules_clock(self) -> None:
+        spec = {"cron": ["0 9 * * *"], "time_zone": "America/New_York"}
+        schedule = make_schedule(spec=spec)
+        answer = schedule.why(wall("2026-11-16T09:00"), now=NOW)
+        assert (answer.at, answer.sentence) == (at("2026-11-16T14:00"), "It will run.")
+        assert answer.local == "09:00 on 16 November 2026, America/New_York"
+        assert answer == schedule.why(at("2026-11-16T14:00"), now=NOW)
+
+    def test_fractions_of_a_second_do_not_matter(self) -> None:
+        assert why(make_schedule(spec=HOURLY), hours(1) + seconds(0.999), now=NOW) == "It will run."
+
+    def test_a_time_that_the_clocks_leave_out(self) -> None:
+        schedule = make_schedule(spec={"cron": ["30 1 * * *"], **LONDON}, now=self.MARCH)
+        gap = (
+            "There is no such time: the clocks of Europe/London go from 01:00 to 02:00 on 29 March 2026: "
+            "01:30 does not exist on that day, and takes place at 02:00."
+        )
+        asked = wall("2026-03-29T01:30")
+        answer = schedule.why(asked, now=self.MARCH)
+        assert (answer.local, answer.sentence) == ("01:30 on 29 March 2026, Europe/London", gap)
+        tick(at("2026-03-29T01:00"), recovering=False)
+        run_until_idle(now=at("2026-03-29T01:00"))
+        answer = fresh(schedule).why(asked, now=at("2026-03-29T02:00"))
+        pk = last_execution().pk
+        assert answer.sentence == (
+            f"{gap} At 02:00: it ran: execution {pk} started at 02:00 and completed after 0 ms."
+        )
+        assert answer.execution_id == pk
+
+    @pytest.mark.parametrize("fold", [0, 1])
+    def test_what_no_rule_wanted_in_the_gap(self, fold: int) -> None:
+        schedule = make_schedule(spec={"cron": ["0 9 * * *"], **LONDON}, now=self.MARCH)
+        asked = datetime(2026, 3, 29, 1, 30, tzinfo=ZoneInfo("Europe/London"), fold=fold)
+        assert why(schedule, asked, now=self.MARCH) == (
+            "There is no such time: the clocks of Europe/London go from 29 March 2026 01:00 "
+            "to 29 March 2026 02:00."
+        )
+
+    def test_a_time_that_comes_twice_is_told_with_its_offset(self) -> None:
+        schedule = make_schedule(spec={"at": ["2026-10-25T01:30:00Z"], **LONDON}, now=self.OCTOBER)
+        tick(at("2026-10-25T01:30"), recovering=False)
+        answer = fresh(schedule).why(wall("2026-10-25T01:30"), now=at("2026-10-25T02:00"))
+        assert answer.at == at("2026-10-25T01:30")
+        assert answer.local == "01:30 GMT on 25 October 2026, Europe/London"
+        assert "started at 01:30 GMT and has not ended yet" in answer.sentence
+
+    @pytest.mark.parametrize("asked", [datetime.min, datetime.max, datetime(1, 1, 1, tzinfo=UTC)])  # noqa: DTZ901
+    def test_the_ends_of_time(self, asked: datetime) -> None:
+        assert why(make_schedule(spec=HOURLY), asked, now=NOW).startswith("It has no such time: ")
+
+    def test_a_broken_schedule_without_a_readable_zone_answers_in_utc(self) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        for spec in ({"time_zone": "Mars/Olympus"}, ["no", "object"], {"time_zone": 7}):
+            Schedule.objects.update(spec=spec)
+            answer = fresh(schedule).why(wall("2026-11-16T04:30"), now=NOW)
+            assert answer.local == "04:30 on 16 November 2026, UTC"
+            assert answer.sentence.startswith("The schedule's spec cannot be read: ")
+
+
+def test_an_answer_can_be_sent_as_json() -> None:
+    schedule = make_schedule(spec=HOURLY)
+    pass_time(to=hours(1))
+    answer = fresh(schedule).why(hours(1), now=hours(1))
+    assert answer.as_json() == {
+        "at": "2026-11-16T04:00:00Z",
+        "local": "04:00 on 16 November 2026, UTC",
+        "sentence": answer.sentence,
+        "occurrence": Occurrence.objects.get().pk,
+        "execution": last_execution().pk,
+    }
+
+
+def test_an_answer_takes_few_statements(django_assert_max_num_queries: Any) -> None:
+    schedule = make_schedule(spec=HOURLY, catch_up_seconds=3600)
+    pass_time(to=hours(30), step=30)
+    schedule = fresh(schedule)
+    for asked in (hours(1), hours(30), hours(1.5), hours(-1), hours(40)):
+        with django_assert_max_num_queries(6):
+            schedule.why(asked, now=hours(30) + timedelta(minutes=1))
