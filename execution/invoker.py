@@ -214,14 +214,14 @@ def _settle(schedules: Sequence[Schedule], waiting: Sequence[Waiting], now: date
         return
     by_pk = {occurrence.id: occurrence for occurrence in waiting}
     running, now = _running(schedules, now)
-    fates = _decide(schedules, waiting, running, now)
+    fates, now = _decide(schedules, waiting, running, now)
     starts, impossible = _plan([by_pk[fate.id] for fate in fates if fate.verdict == "start"], schedules)
     started = Execution.objects.start(starts, now=now) if starts else {}
     settled = [_row(fate, started, impossible) for fate in fates if fate.verdict != "keep"]
     Occurrence.objects.settle_each(settled, now=now)
     kept = [fate for fate in fates if fate.verdict == "keep" and by_pk[fate.id].due_at is not None]
     if kept:
-        blockers = [(fate.id, fate.blocked_by or started.get(fate.behind or 0)) for fate in kept]
+        blockers = [(by_pk[fate.id], fate.blocked_by or started.get(fate.behind or 0)) for fate in kept]
         Occurrence.objects.keep(blockers, now=now)
     _count(schedules, [(by_pk[pk], status, reason) for pk, status, reason, _ in settled], now)
     backfills = {by_pk[pk].schedule_id for pk, *_ in settled if by_pk[pk].source == "backfill"}
@@ -251,8 +251,8 @@ def _decide(
     waiting: Sequence[Waiting],
     running: dict[int, list[Running]],
     now: datetime,
-) -> list[Fate]:
-    """What to start, keep, skip and miss; whatever has to make way for it is told so at once."""
+) -> tuple[list[Fate], datetime]:
+    """What to start, keep, skip and miss, and when; whatever has to make way for it is told so at once."""
     pending: dict[int, list[Pending]] = defaultdict(list)
     policies = {schedule.pk: schedule.overlap for schedule in schedules}
     for o in waiting:
@@ -260,6 +260,7 @@ def _decide(
         kept = o.kept_at is not None
         pending[o.schedule_id].append(Pending(o.id, o.source, policy, o.nominal_at, o.planned_at, kept))
     fates: list[Fate] = []
+    made_way_at = now
     for schedule in schedules:
         decision = decide(
             pending[schedule.pk],
@@ -268,17 +269,22 @@ def _decide(
             remaining=schedule.remaining,
             now=now,
         )
-        _make_way(schedule, decision, now)
+        made_way_at = max(made_way_at, _make_way(schedule, decision, now))
         fates += decision.fates
-    return fates
+    return fates, made_way_at
 
 
-def _make_way(schedule: Schedule, decision: Decision, now: datetime) -> None:
+def _make_way(schedule: Schedule, decision: Decision, now: datetime) -> datetime:
+    """Returns when that was: one that ended by itself meanwhile may have done so after `now`."""
     by, why = Initiator.schedule(schedule), "Its schedule starts a newer run, as its overlap policy says."
+    made_way_at = now
     for execution in Execution.objects.filter(pk__in=decision.terminate).order_by("pk"):
-        execution.terminate(initiator=by, now=now, reason=why)
+        if not execution.terminate(initiator=by, now=now, reason=why):
+            execution.refresh_from_db(fields=["finished_at"])
+            made_way_at = max(made_way_at, execution.finished_at or now)
     for execution in Execution.objects.filter(pk__in=decision.cancel).order_by("pk"):
         execution.cancel(initiator=by, now=now, reason=why)
+    return made_way_at
 
 
 def _plan(

@@ -140,9 +140,9 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
             fields = ("status", "reason", "blocked_by", "settled_at")
             update_each(Occurrence, fields, few, where="t.status = 'pending'")
 
-    def keep(self, blocked: Sequence[tuple[int, int | None]], *, now: datetime) -> None:
-        """(id, blocked_by) of those that wait for an execution: looked at again when one has ended."""
-        rows = [(pk, None, now, "overlap", blocked_by) for pk, blocked_by in blocked]
+    def keep(self, blocked: Sequence[tuple[Waiting, int | None]], *, now: datetime) -> None:
+        """Those that wait for an execution, and which: looked at again when one has ended."""
+        rows = [(o.id, None, instant(o.kept_at or now), "overlap", blocked_by) for o, blocked_by in blocked]
         fields = ("due_at", "kept_at", "reason", "blocked_by")
         update_each(Occurrence, fields, rows, where="t.status = 'pending'")
 

@@ -615,7 +615,9 @@ class Schedule(models.Model):
         wake("jim_schedules")
 
     def restart_cursor(self, now: datetime) -> None:
-        self.processed_until, self.next_run_at, self.spec_error = now, self.compiled_spec.next(now), ""
+        """Never back: whoever waited for the lock read the clock before others went on with its times."""
+        cursor = max(now, self.processed_until or now)
+        self.processed_until, self.next_run_at, self.spec_error = cursor, self.compiled_spec.next(cursor), ""
 
     def generate_until(self, now: datetime) -> None:
         """What the spec as it was still owes, so that an edit loses no time."""
