@@ -14,7 +14,7 @@ from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Model, QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 
@@ -45,10 +45,23 @@ class Operation(ABC, Generic[M]):
     question: ClassVar[str]
     form: type[forms.Form] = forms.Form
     is_final: ClassVar[bool] = False
+    is_rehearsed: ClassVar[bool] = False
 
     @abstractmethod
     def perform(self, target: M, *, answers: dict[str, Any], initiator: Initiator, now: datetime) -> Done:
         """May raise Declined, or ValidationError about the answers."""
+
+    def rehearse(self, target: M, *, answers: dict[str, Any], now: datetime) -> str:
+        """What it would do, as safe markup, for those that show it first; may raise as `perform` does."""
+        return ""
+
+    def ask(self, targets: Sequence[M], asked: QueryDict, given: QueryDict | None = None) -> forms.Form:
+        """The form of its page, whose address is `asked`; with the answers, once they are given."""
+        return self.form(given)
+
+    def about(self, target: M) -> str:
+        """What to know about one of them before it is done."""
+        return ""
 
     def applies(self, target: M) -> bool:
         """Whether its button is shown; `perform` decides anew."""
@@ -79,10 +92,13 @@ class OperationsAdmin(JimAdmin[M]):
         if not (operation.is_allowed(request) and self.has_view_permission(request)):
             raise PermissionDenied
         targets = self._targets(request)
-        if request.method != "POST":
-            return self._confirmation(request, operation, targets, operation.form())
-        form = operation.form(request.POST)
-        done = self._perform(request, operation, targets, form) if form.is_valid() else None
+        form = operation.ask(targets, request.GET, request.POST if request.method == "POST" else None)
+        if not form.is_valid():
+            return self._confirmation(request, operation, targets, form)
+        if operation.is_rehearsed and request.POST.get("rehearsed") != _answers(request):
+            rehearsed = self._rehearse(request, operation, targets, form)
+            return self._confirmation(request, operation, targets, form, rehearsed)
+        done = self._perform(request, operation, targets, form)
         if done is None:
             return self._confirmation(request, operation, targets, form)
         return HttpResponseRedirect(self._page_after(targets, done))
@@ -125,23 +141,45 @@ class OperationsAdmin(JimAdmin[M]):
             except Declined as declined:
                 self.message_user(request, declined.args[0], messages.ERROR)
             except ValidationError as error:
-                form.add_error(None, error)
+                _complain(form, error)
                 return None
             else:
                 self.message_user(request, result.message, messages.SUCCESS)
                 done.append(result)
         return done
 
-    def _confirmation(
+    def _rehearse(
         self, request: HttpRequest, operation: Operation[Any], targets: Sequence[M], form: forms.Form
+    ) -> list[str]:
+        """What it would do to each of them; nothing if there is something wrong with the answers."""
+        shown, now = [], clock.now()
+        for target in targets:
+            try:
+                shown.append(operation.rehearse(target, answers=form.cleaned_data, now=now))
+            except Declined as declined:
+                self.message_user(request, declined.args[0], messages.ERROR)
+            except ValidationError as error:
+                _complain(form, error)
+                return []
+        return shown
+
+    def _confirmation(
+        self,
+        request: HttpRequest,
+        operation: Operation[Any],
+        targets: Sequence[M],
+        form: forms.Form,
+        rehearsed: Sequence[str] = (),
     ) -> HttpResponse:
         context = {
             **self.admin_site.each_context(request),
             "title": operation.label,
             "opts": self.opts,
             "operation": operation,
-            "targets": [(target, self._change_url(target)) for target in targets],
+            "targets": [(target, self._change_url(target), operation.about(target)) for target in targets],
             "form": form,
+            "rehearsed": rehearsed,
+            "answers": _answers(request),
             "back": self._page_after(targets, []),
         }
         return TemplateResponse(request, "admin/confirmation.html", context)
@@ -157,6 +195,19 @@ class OperationsAdmin(JimAdmin[M]):
     @property
     def _url_name(self) -> str:
         return f"{self.opts.app_label}_{self.opts.model_name}_do"
+
+
+def _answers(request: HttpRequest) -> str:
+    """What was typed, to tell whether it is still what was rehearsed."""
+    return urlencode(
+        sorted((n, v) for n, v in request.POST.items() if n not in ("csrfmiddlewaretoken", "rehearsed"))
+    )
+
+
+def _complain(form: forms.Form, error: ValidationError) -> None:
+    """At the fields that it is about, as far as the form has them."""
+    for name, texts in getattr(error, "error_dict", {None: error}).items():
+        form.add_error(name if name in form.fields else None, texts)
 
 
 def _ask(

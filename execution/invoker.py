@@ -15,6 +15,7 @@ from activities.statements import AWAY, update_each
 from activities.wake import wake
 from schedules.models import Backfill, Occurrence, Refused, Schedule, ScheduleQuerySet, Step
 from schedules.models.occurrence import Waiting
+from schedules.models.step import check_plain_text
 from schedules.overlap import Decision, Fate, Pending, Running, decide
 
 from .models import Execution
@@ -79,6 +80,8 @@ def trigger(
 
     `at` is the time that it stands for, if that is another than now.
     """
+    if key:
+        check_plain_text(key, "key")
     wanted = Occurrence.manual(schedule, initiator=initiator, now=now, at=at, key=key, overlap=overlap)
     try:
         return _trigger(wanted, is_keyed=bool(key), now=now)
@@ -173,10 +176,12 @@ def _account_and_settle(schedules: Sequence[Schedule], now: datetime) -> Sequenc
         [schedule.pk for schedule in schedules], paused=paused, now=now, limit=OCCURRENCES_PER_PASS
     )
     left: list[int] = []
-    if len(waiting) == OCCURRENCES_PER_PASS and waiting[0].schedule_id != waiting[-1].schedule_id:
-        left = [schedule.pk for schedule in schedules if schedule.pk >= waiting[-1].schedule_id]
-        schedules = [schedule for schedule in schedules if schedule.pk < waiting[-1].schedule_id]
-        waiting = [occurrence for occurrence in waiting if occurrence.schedule_id < left[0]]
+    if len(waiting) == OCCURRENCES_PER_PASS:
+        first, last = waiting[0].schedule_id, waiting[-1].schedule_id
+        done = last if first == last else last - 1
+        left = [schedule.pk for schedule in schedules if schedule.pk > done]
+        schedules = [schedule for schedule in schedules if schedule.pk <= done]
+        waiting = [occurrence for occurrence in waiting if occurrence.schedule_id <= done]
     if just_paused := _account(schedules, now):
         waiting = [o for o in waiting if o.source != "auto" or o.schedule_id not in just_paused]
     _settle(schedules, waiting, now)
@@ -217,9 +222,14 @@ def _settle(schedules: Sequence[Schedule], waiting: Sequence[Waiting], now: date
     fates, now = _decide(schedules, waiting, running, now)
     starts, impossible = _plan([by_pk[fate.id] for fate in fates if fate.verdict == "start"], schedules)
     started = Execution.objects.start(starts, now=now) if starts else {}
-    settled = [_row(fate, started, impossible) for fate in fates if fate.verdict != "keep"]
+    # Nothing ever ends that they could wait for, and what holds for the first of a schedule holds for them.
+    impossible |= {fate.id: impossible[fate.behind] for fate in fates if fate.behind in impossible}
+    settled = [
+        _row(fate, started, impossible) for fate in fates if fate.verdict != "keep" or fate.id in impossible
+    ]
     Occurrence.objects.settle_each(settled, now=now)
-    kept = [fate for fate in fates if fate.verdict == "keep" and by_pk[fate.id].due_at is not None]
+    waits = [fate for fate in fates if fate.verdict == "keep" and fate.id not in impossible]
+    kept = [fate for fate in waits if by_pk[fate.id].due_at is not None]
     if kept:
         blockers = [(by_pk[fate.id], fate.blocked_by or started.get(fate.behind or 0)) for fate in kept]
         Occurrence.objects.keep(blockers, now=now)
@@ -343,7 +353,10 @@ def _give_up(pk: int, error: Exception, now: datetime) -> None:
     reason = f"could not be started: {error}".replace("\x00", "")[:200]
     with transaction.atomic():
         schedule = Schedule.objects.lock().get(pk=pk)
-        due = Occurrence.objects.due(now).filter(schedule=pk)
-        skipped = due.settle(Occurrence.Status.SKIPPED, reason=reason, now=now)
+        waiting = schedule.occurrences.pending().filter(planned_at__lte=now)
+        if schedule.is_paused:
+            waiting = waiting.exclude(source=Occurrence.Source.AUTO)
+        skipped = waiting.settle(Occurrence.Status.SKIPPED, reason=reason, now=now)
         schedule.count_settled("skipped", skipped, source="", reason=reason, now=now)
         schedule.save(update_fields=SETTLED)
+        Backfill.objects.make_room([pk], now=now)

@@ -35,7 +35,12 @@ _SOME_TIME = datetime(1, 1, 2, tzinfo=UTC)
 
 def time_out(now: datetime) -> None:
     for execution in Execution.objects.overtime(now).order_by("timeout_at")[:TIMEOUTS_PER_TICK]:
-        execution.time_out(now=now)
+        try:
+            execution.time_out(now=now)
+        except AWAY:
+            raise
+        except Exception:
+            logger.exception("execution %s cannot be stopped; the next tick tries again", execution.pk)
 
 
 SETTLING: tuple[Callable[[datetime], object], ...] = (

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from .fields import DAY_OF_WEEK, FIELDS
+from .fields import FIELDS
 from .intervals import Interval, seconds_from
 from .shapes import text_of
 from .wall_calendar import FIRST as FIRST
@@ -103,6 +103,8 @@ def notes_on(expression: str) -> Iterator[str]:
     """Say what is allowed but may surprise."""
     fields, days = _split(expression), calendar_of(expression).days
     for field, text in zip(FIELDS, fields, strict=True):
-        yield from field.steps_past_the_end(text) if field is not DAY_OF_WEEK or "#" not in text else ()
+        yield from field.steps_past_the_end(text)
     if days.either:
         yield f"{expression} gives both day of month and day of week: a day that matches either is enough"
+    elif days.leaves_out_months:
+        yield f"{expression} leaves out the months without such a day; L is the last day of each month"

@@ -104,7 +104,7 @@ class Field(NamedTuple):
         return self is DAY_OF_MONTH and item in ("L", "l")
 
     def _nth(self, item: str) -> tuple[tuple[int, ...], int]:
-        """Return the days of fri#2, mon-wed#1, L5 or 5L, and which of the month; no days if it is no such item."""
+        """Return the days of fri#2, mon-wed#1, L5 or 5L, and which of the month; no days of another item."""
         if parts := _LAST_WEEKDAY.fullmatch(item):
             return (self._value(parts["after"] or parts["before"]) % 7,), LAST_OF_MONTH
         days, hash_sign, count = item.partition("#")

@@ -1,17 +1,17 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from django import forms
+from django.conf import settings
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
-from django.utils.text import capfirst
 
-from activities import clock, strict_json
+from activities import clock
 
 from . import registry
-from .models import Schedule, Step
+from .form_fields import JSONText, Lines, Memo, Seconds, Tags
+from .models import Schedule, SharedCalendar, Step
 from .spec import DST_MODES, Spec
 from .spec_text import FIELDS, from_text, to_text
 from .wording import SpecError
@@ -24,6 +24,17 @@ else:
     ScheduleModelForm = StepModelForm = forms.ModelForm
     StepInlineFormSet = forms.BaseInlineFormSet
 
+DURATIONS = {
+    "catch_up_seconds": "Catch-up window",
+    "timeout_seconds": "Timeout",
+    "deadline_seconds": "Deadline",
+}
+BOUND_HELP = "Its {}, on the clock of the time zone: <code>2026-12-01</code> or <code>2026-12-01 09:00</code>."
+LINE: dict[str, Any] = {
+    "required": False,
+    "max_length": 100,
+    "widget": forms.TextInput(attrs={"class": "vTextField code", "spellcheck": "false"}),
+}
 DST_LABELS = {
     "cron": "As cron does: a fixed time in the gap moves to its end, one in the fold happens once",
     "literal": "Literally: a time in the gap is left out, one in the fold happens twice",
@@ -53,23 +64,24 @@ class OneComplaint:
 
 
 class ScheduleForm(OneComplaint, ScheduleModelForm):
-    cron = forms.CharField(
-        required=False,
-        widget=forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField code", "spellcheck": "false"}),
-        help_text="One expression per line: minute, hour, day of month, month, day of week, such as "
-        "<code>0 3 * * mon-fri</code>; or @hourly, @daily, @weekly, @monthly, @yearly. "
+    patterns = Lines(
+        rows=3,
+        help_text="One per line: <code>at 09:00, 12:30 on mon-fri</code>, or "
+        "<code>every 25m from 09:00 until 17:30 on mon,wed</code>. Without weekdays: every day. "
         "What follows “ #” is a comment: it is written anew each time, and says what the line means.",
     )
-    every = forms.CharField(
-        required=False,
-        widget=forms.Textarea(attrs={"rows": 2, "class": "vLargeTextField code", "spellcheck": "false"}),
+    cron = Lines(
+        rows=3,
+        help_text="One expression per line: minute, hour, day of month, month, day of week, such as "
+        "<code>0 3 * * mon-fri</code>; a sixth field is the year, with seven the first is the second. "
+        "Or @hourly, @daily, @weekly, @monthly, @yearly, <code>@every 90m/5m</code>.",
+    )
+    every = Lines(
         help_text="One interval per line, such as <code>90s</code>, <code>15m</code>, <code>1h30m</code>; "
         "<code>1h offset 5m</code> means five minutes past every hour.",
     )
-    at = forms.CharField(
+    at = Lines(
         label="Once, at",
-        required=False,
-        widget=forms.Textarea(attrs={"rows": 2, "class": "vLargeTextField code", "spellcheck": "false"}),
         help_text="One time per line, on the clock of the time zone, such as <code>2026-12-01 09:00</code>, "
         "or with an offset of its own: <code>2026-12-01T09:00:00Z</code>.",
     )
@@ -79,11 +91,47 @@ class ScheduleForm(OneComplaint, ScheduleModelForm):
         widget=forms.TextInput(attrs={"list": "time-zones", "class": "vTextField"}),
         help_text="A place, such as Europe/London; UTC if empty.",
     )
+    exclude = Lines(
+        rows=3,
+        label="Except",
+        help_text="One per line: <code>calendar UK holidays</code> (a shared calendar), "
+        "<code>holidays GB ENG</code>, <code>dates 2026-12-24/2027-01-02</code>, "
+        "<code>from 2026-12-01 22:00 until 2026-12-02 04:00</code>, <code>day_of_week: sat,sun</code>.",
+    )
+    start_at = forms.CharField(label="Not before", help_text=BOUND_HELP.format("start"), **LINE)
+    end_at = forms.CharField(label="Not after", help_text=BOUND_HELP.format("end"), **LINE)
+    structured = Lines(
+        label="Calendars",
+        help_text="One per line, each field by its name: <code>hour: 9-17, minute: 0,30, day_of_month: 1-7, "
+        "day_of_week: mon</code>. Fields: second, minute, hour (0 if not named), day_of_month, month, year, "
+        "day_of_week (any). Unlike in cron, both day fields have to match. "
+        'A <code>comment: "…"</code> at the end stays.',
+    )
+    jitter = forms.CharField(
+        help_text="Each time starts up to this much later, always by the same: <code>5m</code> spreads load.",
+        **LINE,
+    )
     dst = forms.ChoiceField(
         label="When clocks change", choices=[(mode, DST_LABELS[mode]) for mode in DST_MODES]
     )
+    tags = Tags(required=False, help_text="Words with commas between them; the list can be filtered by them.")
+    memo = Memo(
+        required=False,
+        help_text="One per line, such as <code>owner: Ada</code>; the list can be filtered by them.",
+    )
     paused = forms.BooleanField(
         label="Start paused", required=False, help_text="It then runs only by hand until it is resumed."
+    )
+    note = forms.CharField(
+        label="Why it is paused",
+        required=False,
+        max_length=1000,
+        widget=forms.TextInput(attrs={"class": "vTextField"}),
+    )
+    run_at_once = forms.BooleanField(
+        label="First run at once",
+        required=False,
+        help_text="As soon as it is saved, also if it starts paused.",
     )
     version = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
@@ -91,20 +139,51 @@ class ScheduleForm(OneComplaint, ScheduleModelForm):
 
     class Meta:
         model = Schedule
-        fields = ("name", "description", "overlap", "catch_up_seconds")
-        widgets = {"description": forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"})}
+        fields = (
+            "name",
+            "description",
+            "tags",
+            "memo",
+            "overlap",
+            *DURATIONS,
+            "pause_on_failure",
+            "failures_to_pause",
+            "failures_among",
+            "remaining",
+        )
+        labels = DURATIONS | {"failures_to_pause": "Failures", "failures_among": "Among the last"}
+        field_classes = dict.fromkeys(DURATIONS, Seconds)
+        widgets = {
+            "description": forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
+            **{name: forms.TextInput(attrs={"size": 12}) for name in DURATIONS},
+        }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.initial = {**to_text(self.instance.spec), "version": self.instance.token, **self.initial}
+        shown = {_field_of(name): text for name, text in self._spec_text.items()}
+        self.initial = {**shown, "version": self.instance.token, **self.initial}
+        for name, field in self.fields.items():
+            if isinstance(field, Lines):
+                field.grow(str(self[name].value() or ""))
+        if "remaining" in self.fields:
+            # It moves by itself, so what was shown has to come back to tell whether somebody changed it.
+            self.fields["remaining"].show_hidden_initial = True
+
+    @property
+    def _spec_text(self) -> dict[str, str]:
+        return to_text(self.instance.spec, self.instance.calendars)
 
     @property
     def definition(self) -> dict[str, Any]:
-        return {name: self.cleaned_data[name] for name in Schedule.EDITABLE if name in self.cleaned_data}
+        """What was typed, of `Schedule.EDITABLE`."""
+        names = set(Schedule.EDITABLE) & self.cleaned_data.keys()
+        if "remaining" not in self.changed_data:
+            names -= {"remaining"}
+        return {name: self.cleaned_data[name] for name in Schedule.EDITABLE if name in names}
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or self.cleaned_data
-        if not any(name in self.errors for name in FIELDS):
+        if not any(_field_of(name) in self.errors for name in FIELDS):
             self._clean_spec(cleaned)
         if self.instance.pk and cleaned.get("version") is None:
             self.add_error(None, "This form does not say which version it changes: load the page again.")
@@ -116,33 +195,19 @@ class ScheduleForm(OneComplaint, ScheduleModelForm):
 
     def _clean_spec(self, cleaned: dict[str, Any]) -> None:
         try:
-            spec = Spec.parse(from_text(cleaned))
+            data = from_text({name: cleaned[_field_of(name)] for name in FIELDS})
+            spec = Spec.parse(data, SharedCalendar.objects.needed_by(data))
             if not self.instance.pk or spec.as_json() != self.instance.spec:
-                spec.check(clock.now())
+                spec.check(clock.now(), minimum_seconds=settings.JIM_MINIMUM_INTERVAL_SECONDS)
         except SpecError as error:
-            self.add_error(error.field or None, error.message)
+            self.add_error(_field_of(error.field) or None, error.message)
         else:
             cleaned["spec"] = spec.as_json()
 
 
-class JSONText(forms.CharField):
-    """An object of settings, shown as it was typed until it is right."""
-
-    widget = forms.Textarea(attrs={"rows": 6, "class": "vLargeTextField code", "spellcheck": "false"})
-
-    def prepare_value(self, value: Any) -> Any:
-        return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
-
-    def to_python(self, value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
-        try:
-            return strict_json.loads(value) if value.strip() else {}
-        except ValueError as error:
-            raise ValidationError(f"{capfirst(str(error))}.") from None
-
-    def run_validators(self, value: Any) -> None:
-        """A CharField's are about text."""
+def _field_of(name: str) -> str:
+    """The form's field for a part of the spec; the model has another use for the name `calendars`."""
+    return "structured" if name == "calendars" else name
 
 
 class StepForm(OneComplaint, StepModelForm):

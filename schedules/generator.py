@@ -14,7 +14,7 @@ from activities.models import Initiator
 from activities.statements import AWAY, update_each
 from activities.wake import wake
 
-from .models import Backfill, Occurrence, Schedule, ScheduleQuerySet
+from .models import Backfill, Occurrence, Refused, Schedule, ScheduleQuerySet
 from .models.occurrence import Automatic
 
 SCHEDULES_PER_PASS = 500
@@ -78,13 +78,22 @@ def _generate_or_cancel(row: Backfill, now: datetime) -> None:
 
 
 def end_snoozes(now: datetime) -> None:
-    for schedule in Schedule.objects.snoozed_until(now)[:SCHEDULES_PER_PASS]:
-        with transaction.atomic():
-            current = (
-                Schedule.objects.snoozed_until(now).lock(skip_locked=True).filter(pk=schedule.pk).first()
-            )
-            if current is not None:
-                current.resume(initiator=Initiator.system("snooze"), now=now)
+    for pk in list(Schedule.objects.snoozed_until(now).values_list("pk", flat=True)[:SCHEDULES_PER_PASS]):
+        try:
+            _end_snooze(pk, now)
+        except AWAY:
+            raise
+        except Refused as error:
+            logger.info("a snooze goes on until the next tick: %s", error)
+        except Exception:
+            logger.exception("the snooze of schedule %s cannot end; the next tick tries again", pk)
+
+
+def _end_snooze(pk: int, now: datetime) -> None:
+    with transaction.atomic():
+        schedule = Schedule.objects.snoozed_until(now).lock(skip_locked=True).filter(pk=pk).first()
+        if schedule is not None:
+            schedule.resume(initiator=Initiator.system("snooze"), now=now)
 
 
 def _generate_some(now: datetime, size: int) -> int:

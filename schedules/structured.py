@@ -49,6 +49,8 @@ class Structured:
     def notes(self) -> Iterator[str]:
         for field, text in zip(FIELDS, self.texts, strict=True):
             yield from field.steps_past_the_end(text)
+        if self.calendar.days.leaves_out_months:
+            yield "day_of_month leaves out the months without such a day; L is the last day of each month"
 
     def as_json(self) -> dict[str, str]:
         columns = zip(KEYS, self.texts, self.defaults, strict=True)

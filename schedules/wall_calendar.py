@@ -233,6 +233,13 @@ class Days:
             return True
         return day + 7 > length and (weekday, LAST_OF_MONTH) in self.nth
 
+    @property
+    def leaves_out_months(self) -> bool:
+        """Tell whether some of its months are too short, at least in some years."""
+        if self.last_day or not self.days:
+            return False
+        return any(_SHORTEST_MONTHS[month - 1] < self.days[0] for month in self.months)
+
     @cached_property
     def is_daily(self) -> bool:
         every_date, every_weekday = len(self.days) == 31, len(self.weekdays) == 7
@@ -240,6 +247,7 @@ class Days:
         return enough((every_date, every_weekday)) and len(self.months) == 12 and not self.years
 
 
+_SHORTEST_MONTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _LAST_DAY = LAST.date().toordinal() - EPOCH_ORDINAL
 
 
@@ -276,7 +284,7 @@ def calendar_of_fields(values: Sequence[Values], *, either_day: bool) -> Calenda
 
 
 def is_steady(calendar: Calendar) -> bool:
-    """Tell rules that are the same on every clock that differs by whole hours."""
+    """Tell rules that come at the same instants on all clocks that differ by whole hours."""
     times = calendar.times
     if not isinstance(times, Product) or len(times.hours) < 24 or not calendar.days.is_daily:
         return False

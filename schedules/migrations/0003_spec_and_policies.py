@@ -104,7 +104,12 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("name", models.CharField(max_length=100)),
-                ("description", models.TextField(blank=True, max_length=1000)),
+                (
+                    "description",
+                    models.TextField(
+                        blank=True, validators=[django.core.validators.MaxLengthValidator(1000)]
+                    ),
+                ),
                 ("excluded", models.JSONField(help_text="A list, as in a spec's exclude.")),
                 ("token", models.PositiveIntegerField(default=1, editable=False)),
             ],
@@ -397,6 +402,11 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="tag",
             constraint=models.UniqueConstraint(fields=("schedule", "name"), name="tag_once"),
+        ),
+        migrations.AlterField(
+            model_name="schedule",
+            name="description",
+            field=models.TextField(blank=True, validators=[django.core.validators.MaxLengthValidator(1000)]),
         ),
         migrations.RunSQL("UPDATE schedules_occurrence SET planned_at = nominal_at", migrations.RunSQL.noop),
     ]

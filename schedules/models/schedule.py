@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.core.validators import MaxValueValidator, MinValueValidator
+from django.core.validators import MaxLengthValidator, MaxValueValidator, MinValueValidator
 from django.db import models, transaction
 from django.db.models import Q
 from django.db.models.functions import Lower
@@ -158,7 +158,7 @@ class Schedule(models.Model):
     )
 
     name = models.CharField(max_length=200)
-    description = models.TextField(blank=True, max_length=1000)
+    description = models.TextField(blank=True, validators=[MaxLengthValidator(1_000)])
     tags = models.JSONField(default=list, blank=True)
     memo = models.JSONField(default=dict, blank=True)
     spec = models.JSONField(default=dict, blank=True)
@@ -546,6 +546,7 @@ class Schedule(models.Model):
     def clean(self) -> None:
         self.name = unicodedata.normalize("NFC", self.name.strip())
         check_plain_text(self.name, "name")
+        self.description = clean_text(self.description)
         errors = {"tags": self._clean_tags(), "memo": self._clean_memo()}
         if self.failures_to_pause > self.failures_among:
             errors["failures_to_pause"] = (
@@ -572,8 +573,10 @@ class Schedule(models.Model):
         if len(self.memo) > LONGEST_MEMO:
             return f"{len(self.memo)} entries are too many; at most {LONGEST_MEMO}."
         for name, text in self.memo.items():
-            if not name.strip() or len(name) > 50 or len(text) > 1000 or "\x00" in name + text:
-                return f"{name[:60]!r}: a name has 1 to 50 characters, its text at most 1,000, and no NUL."
+            if not name.strip() or len(name) > 50 or len(text) > 1000:
+                return f"{name[:60]!r}: a name has 1 to 50 characters, its text at most 1,000."
+            if clean_text(name + text) != name + text:
+                return f"{name[:60]!r}: there are characters in it that cannot be stored, such as NUL."
         return ""
 
     def _take(self, token: int | None) -> None:

@@ -6,6 +6,7 @@ from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ValidationError
+from django.core.validators import MaxLengthValidator
 from django.db import IntegrityError, models, transaction
 from django.db.models.functions import Lower
 
@@ -85,7 +86,7 @@ class SharedCalendar(models.Model):
     EDITABLE = ("excluded", "description")
 
     name = models.CharField(max_length=100)
-    description = models.TextField(blank=True, max_length=1000)
+    description = models.TextField(blank=True, validators=[MaxLengthValidator(1_000)])
     excluded = models.JSONField(help_text="A list, as in a spec's exclude.")
     token = models.PositiveIntegerField(default=1, editable=False)
 

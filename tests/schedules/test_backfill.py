@@ -39,11 +39,26 @@ from tests.refusing import database_that_refuses
 pytestmark = pytest.mark.django_db
 EVERY_MINUTE = {"cron": ["* * * * *"]}
 EVERY_SECOND = {"every": ["1s"]}
+Pinned = Callable[[int], AbstractContextManager[object]]
+# A savepoint (BEGIN and COMMIT in real life), the locked schedule, the backfill, what is pending, how many
+# are open, the new rows, the cursor.
+SLICE = 8
 
 
 @pytest.fixture
 def schedule() -> Schedule:
     return make_schedule(spec=EVERY_MINUTE, name="Nightly")
+
+
+@pytest.fixture
+def pinned(django_assert_num_queries: Pinned) -> Pinned:
+    return django_assert_num_queries
+
+
+@pytest.fixture(autouse=True)
+def plenty_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine must not decide how many backfills have their turn in a tick."""
+    monkeypatch.setattr(generator, "BACKFILL_SECONDS", 60)
 
 
 def minutes(number: float) -> datetime:
@@ -341,17 +356,6 @@ class TestWhich:
         asked = ask(schedule, -500, -1, which="missing")
         with pinned(SLICE + 1):
             assert asked.generate(NOW) == 100
-
-
-Pinned = Callable[[int], AbstractContextManager[object]]
-# A savepoint (BEGIN and COMMIT in real life), the locked schedule, the backfill, what is pending, how many
-# are open, the new rows, the cursor.
-SLICE = 8
-
-
-@pytest.fixture
-def pinned(django_assert_num_queries: Pinned) -> Pinned:
-    return django_assert_num_queries
 
 
 def happen(schedule: Schedule, at: datetime, what: str) -> None:

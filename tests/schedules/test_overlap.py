@@ -93,6 +93,7 @@ cancel_other
   auto manual   | m1 m2 a1 a2       |          | m1 m2 a2    |             | a1       | run | cancel run run2
   backfill      | a1                |          | a1          |             |          | run | cancel run
   auto          | m1:terminate_other a1 | m1   | a1          |             |          | m1  | end run
+  auto          | m1:allow_all a1   |          | m1 a1       |             |          | run | cancel run
 
 terminate_other
                 | a1                | a1       |             |             |          |     |
@@ -113,6 +114,10 @@ allow_all
   backfill*10   | m1 a1 a2 b1 b2    | m1 a1 a2 | b1 b2       |             |          | run |
   auto*10       | b1                | b1       |             |             |          |     |
   auto          | m1:skip a1        | a1       |             | m1          |          | run |
+  auto          | m1:cancel_other a1 a2 |      | m1 a1 a2    |             |          | run | cancel run
+  auto!         | m1:cancel_other a1 |         | m1 a1       |             |          | run |
+                | m1:cancel_other a1 a2 | m1 a1 a2 |         |             |          |     |
+  auto          | m1:terminate_other a1 | m1 a1 |            |             |          |     | end run
                 | a1 a2 b1:buffer_all | a1 a2  | b1          |             |          | a1  |
 """
 
@@ -205,6 +210,11 @@ class TestCatchUp:
         decision = settle([pending(1, 100, policy=policy)], [RUNNING], window=50)
         assert (decision.cancel, decision.terminate) == ((), ())
 
+    def test_nobody_waits_for_one_that_was_missed(self) -> None:
+        late = pending(2, 100, policy="cancel_other")
+        told = settle([pending(1, 0, "manual", "allow_all"), late], [RUNNING], window=50)
+        assert {fate.id: fate.verdict for fate in told.fates} == {1: "start", 2: "miss"}
+
     def test_it_is_measured_from_the_planned_time_not_from_the_nominal_one(self) -> None:
         jittered = Pending(1, "auto", "skip", nominal_at=NOW - timedelta(hours=2), planned_at=NOW)
         assert verdicts(jittered, window=0) == {1: "start"}
@@ -239,6 +249,11 @@ class TestRunsLeft:
         fates = settle(times, remaining=remaining).fates
         told = [("start", "")] * starts + [("skip", "no runs left")] * (3 - starts)
         assert [(fate.verdict, fate.reason) for fate in fates] == told
+
+    def test_with_none_left_nobody_waits_for_what_will_not_start(self) -> None:
+        beside = pending(1, 0, "manual", "allow_all")
+        told = settle([beside, pending(2, policy="cancel_other")], [RUNNING], remaining=0)
+        assert [(fate.id, fate.verdict) for fate in told.fates] == [(1, "start"), (2, "skip")]
 
     def test_one_that_waits_uses_none_up_before_it_starts(self) -> None:
         times = [pending(number, 90 - number, policy="buffer_all") for number in (1, 2)]
@@ -359,6 +374,11 @@ class TestWhateverIsPending:
         started = case.told("start")
         alone = [occurrence for occurrence in started if occurrence.policy != "allow_all"]
         assert alone == [] or (alone == started[:1] and not going_on)
+
+    @fixed
+    @given(cases())
+    def test_nothing_starts_beside_what_is_asked_to_stop(self, case: Case) -> None:
+        assert not case.decision.cancel or case.told("start") == []
 
     @fixed
     @given(cases())

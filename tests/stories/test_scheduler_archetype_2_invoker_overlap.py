@@ -8,7 +8,7 @@ from execution.invoker import trigger
 from execution.models import Execution
 from execution.scheduler import tick
 from schedules.models import Schedule
-from tests.base import SOMEBODY, claim, end, fresh, make_schedule, make_worker, step
+from tests.base import NOW, SOMEBODY, claim, end, fresh, make_schedule, make_worker, step
 from tests.timeline import Timeline, counters, ledger, minute, minutes
 
 pytestmark = pytest.mark.django_db
@@ -170,6 +170,19 @@ class TestOrderAndMixing:
             30: "started 31",
         }
 
+    def test_nothing_starts_beside_one_that_waits_for_the_others_to_stop(self) -> None:
+        schedule = make_schedule(spec=EVERY_FIVE, overlap="allow_all")
+        tick(minutes(5))
+        worker = make_worker()
+        (task,) = claim(worker, now=minutes(5))
+        trigger(schedule, initiator=SOMEBODY, now=minutes(9), overlap="cancel_other")
+        tick(minutes(10))
+        assert ledger(schedule) == {5: "started 5", 10: "pending: overlap"}
+        end(worker, task, status="cancelled", interrupted="cancel", now=minutes(12))
+        tick(minutes(12))
+        assert ledger(schedule, source="manual") == {9: "started 12"}
+        assert ledger(schedule) == {5: "started 5, cancelled 12", 10: "started 12"}
+
     def test_a_run_that_was_asked_to_stop_is_asked_once(self) -> None:
         schedule = make_schedule(spec=EVERY_FIVE, overlap="cancel_other")
         tick(minutes(5))
@@ -183,6 +196,37 @@ class TestOrderAndMixing:
             10: "skipped: superseded",
             15: "pending: overlap",
         }
+
+
+@pytest.mark.django_db(transaction=True)
+class TestNothingWaitsForATick:
+    """Whoever ends an execution lets the next one start, after COMMIT."""
+
+    @pytest.mark.parametrize("overlap", ["buffer_one", "buffer_all"])
+    def test_the_end_of_an_execution_starts_what_waited_for_it(self, overlap: str) -> None:
+        schedule = make_schedule(overlap=overlap)
+        for _ in range(2):
+            trigger(schedule, initiator=SOMEBODY, now=NOW)
+        worker = make_worker()
+        end(worker, *claim(worker))
+        assert statuses() == ["completed", "in_progress"]
+        end(worker, *claim(worker))
+        assert statuses() == ["completed", "completed"]
+        assert fresh(schedule).last_outcome == "completed"
+
+    def test_one_that_had_not_begun_stops_and_the_newer_one_starts_in_a_moment(self) -> None:
+        schedule = make_schedule(overlap="cancel_other")
+        for _ in range(3):
+            trigger(schedule, initiator=SOMEBODY, now=NOW)
+        assert statuses() == ["cancelled", "cancelled", "in_progress"]
+
+    def test_one_that_is_terminated_makes_room_at_once_and_is_counted(self) -> None:
+        schedule = make_schedule(overlap="terminate_other")
+        for _ in range(2):
+            trigger(schedule, initiator=SOMEBODY, now=NOW)
+            claim(make_worker())
+        assert statuses() == ["cancelled", "in_progress"]
+        assert fresh(schedule).last_outcome == "cancelled"
 
 
 class TestResultProcessing:
@@ -231,6 +275,10 @@ def an_hour_of(overlap: str) -> Schedule:
     Timeline(TAKES).pass_to(60)
     assert list(ledger(schedule)) == EVERY_TIME
     return schedule
+
+
+def statuses() -> list[str]:
+    return list(Execution.objects.order_by("pk").values_list("status", flat=True))
 
 
 def work(at: int, *, status: str = "complete", **fields: object) -> None:

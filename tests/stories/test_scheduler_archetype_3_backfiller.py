@@ -12,6 +12,7 @@ from activities.models import Activity
 from execution.invoker import trigger
 from execution.models import Execution
 from execution.scheduler import is_due, next_due, tick
+from schedules import generator
 from schedules.models import Backfill, Schedule
 from tests.base import (
     NOW,
@@ -34,8 +35,10 @@ TEN_HOURS = 10
 
 
 @pytest.fixture(autouse=True)
-def slices_of_four(settings: Any) -> None:
+def slices_of_four(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of each backfill in a tick, however busy the machine is."""
     settings.JIM_BACKFILL_SLICE = 4
+    monkeypatch.setattr(generator, "BACKFILL_SECONDS", 60)
 
 
 @pytest.fixture

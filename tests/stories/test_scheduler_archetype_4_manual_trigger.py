@@ -208,11 +208,12 @@ class TestIdempotencyKey:
         run_until_idle(now=minutes(2))
         assert run(schedule, at=3, key="order 7").status == "started"
 
-    def test_a_key_that_is_too_long_is_refused_by_name(self) -> None:
+    @pytest.mark.parametrize("key", ["7" * 201, "a\x00b", "a\ud800b"], ids=["too long", "NUL", "surrogate"])
+    def test_a_key_that_cannot_be_stored_is_refused_by_name(self, key: str) -> None:
         schedule = make_schedule()
         before = everything()
         with pytest.raises(ValidationError) as refused:
-            run(schedule, key="7" * 201)
+            run(schedule, key=key)
         assert set(refused.value.message_dict) == {"key"}
         assert everything() == before
 

@@ -487,6 +487,8 @@ class TestTagsAndMemo:
             ({"memo": {"": "Ada"}}, "1 to 50 characters"),
             ({"memo": {"owner": "x" * 1001}}, "at most 1,000"),
             ({"memo": {"owner": "a\x00b"}}, "no NUL"),
+            ({"memo": {"owner": "a\ud800b"}}, "memo"),
+            ({"memo": {"a\ud800b": ""}}, "memo"),
             ({"memo": {f"n{n}": "" for n in range(51)}}, "at most 50"),
         ],
     )

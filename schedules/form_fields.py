@@ -1,0 +1,145 @@
+"""What people type into one field, and what becomes of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.utils.text import capfirst
+
+from activities import strict_json
+
+from .moments import clock_reading
+from .spec import seconds_of
+from .wording import SpecError, duration
+
+_MEMO = re.compile(r'(?P<name>"(?:[^"\\]|\\.)*"|[^:]*):(?P<text>.*)')
+
+
+def code_lines(rows: int) -> forms.Textarea:
+    return forms.Textarea(
+        attrs={"rows": rows, "class": "vLargeTextField code", "spellcheck": "false", "wrap": "off"}
+    )
+
+
+class Lines(forms.CharField):
+    """One rule per line; as high as what it holds."""
+
+    def __init__(self, *, rows: int = 2, **kwargs: Any) -> None:
+        super().__init__(required=False, widget=code_lines(rows), **kwargs)
+
+    def grow(self, text: str) -> None:
+        rows = self.widget.attrs["rows"]
+        self.widget.attrs["rows"] = min(max(text.count("\n") + 2, rows), 20) if text else rows
+
+
+class Seconds(forms.IntegerField):
+    """A length of time, shown as 1h30m."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        wrong = "Enter a duration such as 90s, 15m, 1h30m or 2d, or a whole number of seconds."
+        super().__init__(**{"error_messages": {"invalid": wrong}} | kwargs)
+
+    def prepare_value(self, value: Any) -> Any:
+        return duration(value) if isinstance(value, int) and value >= 0 else value
+
+    def to_python(self, value: Any) -> int | None:
+        seconds = seconds_of(value) if isinstance(value, str) else None
+        return super().to_python(value) if seconds is None else seconds
+
+
+class WallTime(forms.Field):
+    """A time as it was typed: without an offset, it is read on the clock of whatever it is for."""
+
+    widget = forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S")
+
+    def to_python(self, value: Any) -> datetime | None:
+        if value in self.empty_values:
+            return None
+        try:
+            return clock_reading("", str(value).strip())
+        except SpecError as error:
+            raise ValidationError(f"{capfirst(error.message)}.") from None
+
+
+class Tags(forms.Field):
+    widget = forms.TextInput(attrs={"class": "vTextField"})
+
+    def prepare_value(self, value: Any) -> Any:
+        return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+    def to_python(self, value: Any) -> list[str]:
+        words = (word.strip() for word in str(value or "").split(","))
+        return sorted({word for word in words if word})
+
+
+class Memo(forms.Field):
+    """Names and texts; what a line cannot hold as it is stands in quotation marks."""
+
+    widget = code_lines(3)
+
+    def prepare_value(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return value
+        if not isinstance(value, Mapping) or not all(isinstance(text, str) for text in value.values()):
+            return json.dumps(value)
+        return "\n".join(f"{_plain(name, ':')}: {_plain(text)}".strip() for name, text in value.items())
+
+    def to_python(self, value: Any) -> Any:
+        text = str(value or "").strip()
+        if text.startswith(("{", "[")):
+            return _loaded(text)
+        memo: dict[str, str] = {}
+        for line in filter(None, map(str.strip, text.splitlines())):
+            parts = _MEMO.fullmatch(line)
+            if parts is None:
+                raise ValidationError(f"“{line[:60]}” has no colon: write a name, a colon, and a text.")
+            name = _unquoted(parts["name"])
+            if name in memo:
+                raise ValidationError(f"“{name[:60]}” is there twice.")
+            memo[name] = _unquoted(parts["text"])
+        return memo
+
+
+class JSONText(forms.CharField):
+    """An object of settings, shown as it was typed until it is right."""
+
+    widget = forms.Textarea(attrs={"rows": 6, "class": "vLargeTextField code", "spellcheck": "false"})
+
+    def prepare_value(self, value: Any) -> Any:
+        return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+
+    def to_python(self, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        return _loaded(value) if value.strip() else {}
+
+    def run_validators(self, value: Any) -> None:
+        """A CharField's are about text."""
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return strict_json.loads(text)
+    except ValueError as error:
+        raise ValidationError(f"{capfirst(str(error))}.") from None
+
+
+def _plain(text: str, *marks: str) -> str:
+    is_plain = text == text.strip() and text.isprintable() and not text.startswith(('"', "{", "["))
+    return text if is_plain and not any(mark in text for mark in marks) else json.dumps(text)
+
+
+def _unquoted(text: str) -> str:
+    text = text.strip()
+    if not (text.startswith('"') and text.endswith('"')):
+        return text
+    try:
+        return str(json.loads(text))
+    except ValueError:
+        return text

@@ -1,0 +1,1112 @@
+"""Schedules as files: written out, reviewed, read back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import Permission, User
+from django.core.management import CommandError, call_command
+
+from activities.models import Activity
+from activities.yaml_lines import write
+from schedules import code_files
+from schedules.code_files import Library
+from schedules.models import Schedule, Secret, SharedCalendar
+from schedules.reconcile import Author, Outcome, reconcile
+from schedules.revisions import Revisions
+from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, seconds, step
+from tests.conftest import subprocess_env
+from tests.races.meeting import queue_up
+
+pytestmark = pytest.mark.django_db
+
+CANARY = "canary-5d81f0ce"
+POST = {"url": "https://shop.example/", "method": "POST"}
+HTTP = {"name": "call", "step_type": "http", "config": {"url": "https://shop.example/"}}
+
+
+@pytest.fixture(autouse=True)
+def key_file(settings: Any, tmp_path: Path) -> None:
+    settings.JIM_DATA_DIR, settings.JIM_SECRETS_KEYS = tmp_path / "data", []
+
+
+def exported(*names: str, tags: list[str] | None = None) -> str:
+    out = StringIO()
+    call_command("exportschedules", *names, tag=tags or [], stdout=out)
+    return out.getvalue()
+
+
+def imported(*texts: str, author: Author | None = None, **options: Any) -> Outcome:
+    library = Library()
+    for number, text in enumerate(texts, 1):
+        library.add(f"{number}.yaml", text.encode())
+    return reconcile(library, author=author or Author(), now=NOW, **options)
+
+
+def complaints(*texts: str, **options: Any) -> list[str]:
+    """What is wrong with these files; nothing of them is saved."""
+    before = stored()
+    outcome = imported(*texts, **options)
+    assert stored() == before
+    return [str(problem) for problem in outcome.problems]
+
+
+def stored() -> dict[str, Any]:
+    return {**everything(), "SharedCalendar": list(SharedCalendar.objects.order_by("pk").values())}
+
+
+def file(text: str) -> str:
+    return f"version: 1\n{dedent(text)}"
+
+
+def schedule_file(name: str = "Mine", **fields: Any) -> str:
+    """A file with one schedule, beside the step that it needs."""
+    entry = {"name": name, **fields, "steps": fields.get("steps", [HTTP])}
+    return f"version: 1\nschedules:\n{write([entry])}"
+
+
+def define_calendar(name: str = "Closing days", *excluded: Any, description: str = "") -> SharedCalendar:
+    items = list(excluded) or [{"dates": "2026-12-25"}]
+    return SharedCalendar.objects.define(name, items, description=description, initiator=SOMEBODY, now=NOW)
+
+
+def person(*permitted: str) -> Author:
+    user = User.objects.create_user("ada")
+    for name in permitted:
+        app, codename = name.split(".")
+        user.user_permissions.add(Permission.objects.get(content_type__app_label=app, codename=codename))
+    return Author(user)
+
+
+def clear() -> None:
+    """An empty database, as somebody else has it."""
+    Schedule.objects.all().delete()
+    SharedCalendar.objects.all().delete()
+
+
+class TestExport:
+    def test_it_is_one_to_review(self) -> None:
+        define_calendar("UK holidays", {"holidays": "GB", "subdivision": "ENG"}, description="Of England.")
+        make_schedule(
+            step("Load: people", 0, kwargs={"zone": "NO", "at": "12:30", "all": True}, isolation="process"),
+            step("Report", 1, max_retries=3, timeout_seconds=60, on_crash="fail", pool="slow"),
+            step(
+                "Tell", 1, config={"url": "https://shop.example/"}, step_type="http", continue_on_failure=True
+            ),
+            name="Nightly",
+            description="First line.\nSecond line.\n",
+            tags=["hr", "finance"],
+            memo={"owner": "Ada", "issue": "7"},
+            spec={
+                "time_zone": "Europe/London",
+                "exclude": [{"calendar": "UK holidays"}],
+                "cron": ["0 2 * * *", "*/5 9 * * mon"],
+            },
+            overlap="buffer_one",
+            catch_up_seconds=None,
+            pause_on_failure=True,
+        )
+        make_schedule(step(max_retries=3), name="by hand")
+        assert exported() == dedent(
+            """\
+            version: 1
+
+            calendars:
+              - name: UK holidays
+                description: Of England.
+                excluded:
+                  - holidays: GB
+                    subdivision: ENG
+
+            schedules:
+              - name: by hand
+                steps:
+                  - name: work
+                    step_type: python
+                    config:
+                      function: tests.work.noop
+                      isolation: thread
+
+              - name: Nightly
+                description: |
+                  First line.
+                  Second line.
+                tags:
+                  - finance
+                  - hr
+                memo:
+                  issue: '7'
+                  owner: Ada
+                spec:
+                  cron:
+                    - 0 2 * * *
+                    - '*/5 9 * * mon'
+                  exclude:
+                    - calendar: UK holidays
+                  time_zone: Europe/London
+                overlap: buffer_one
+                catch_up_seconds: null
+                pause_on_failure: true
+                steps:
+                  - index: 0
+                    name: 'Load: people'
+                    step_type: python
+                    config:
+                      function: tests.work.noop
+                      kwargs:
+                        all: true
+                        at: '12:30'
+                        zone: 'NO'
+                    max_retries: 0
+                  - index: 1
+                    name: Report
+                    step_type: python
+                    config:
+                      function: tests.work.noop
+                      isolation: thread
+                    timeout_seconds: 60
+                    on_crash: fail
+                    pool: slow
+                  - index: 1
+                    name: Tell
+                    step_type: http
+                    config:
+                      url: https://shop.example/
+                    continue_on_failure: true
+                    max_retries: 0
+            """
+        )
+
+    def test_it_holds_neither_state_nor_secrets(self) -> None:
+        Secret.objects.put("token", CANARY, initiator=SOMEBODY, now=NOW)
+        schedule = make_schedule(
+            step(config={"function": "tests.work.noop", "kwargs": {"token": "{{ secrets.token }}"}}),
+            name="Mine",
+            spec={"every": ["1h"]},
+            remaining=7,
+        )
+        before = exported()
+        schedule.skip_next(initiator=SOMEBODY, now=NOW)
+        schedule.pause(initiator=SOMEBODY, now=NOW, note="The bank is closed.")
+        Schedule.objects.update(started_count=99, last_failure="it broke", processed_until=NOW)
+        assert exported() == before
+        assert "token: '{{ secrets.token }}'" in before
+        assert CANARY not in before
+        assert "remaining" not in before
+
+    def test_closed_schedules_are_left_out(self) -> None:
+        make_schedule(name="Gone").close(initiator=SOMEBODY, now=NOW)
+        assert exported() == "version: 1\n\nschedules: []\n"
+
+    def test_some_of_them_with_the_calendars_that_they_use(self) -> None:
+        for name in ("Used", "Unused"):
+            define_calendar(name)
+        spec = {"every": ["1h"], "exclude": [{"calendar": "Used"}]}
+        make_schedule(name="Ältere", tags=["hr", "nightly"])
+        make_schedule(name="Nightly", tags=["nightly"], spec=spec)
+        make_schedule(name="Other")
+        names = {
+            "by name": exported("nightly"),
+            "by names": exported("ältere ", "Other"),
+            "by tag": exported(tags=["nightly"]),
+            "by tags": exported(tags=["nightly", "hr"]),
+            "all": exported(),
+        }
+        assert {key: _names(text) for key, text in names.items()} == {
+            "by name": ["Used", "Nightly"],
+            "by names": ["Other", "Ältere"],
+            "by tag": ["Used", "Nightly", "Ältere"],
+            "by tags": ["Ältere"],
+            "all": ["Unused", "Used", "Nightly", "Other", "Ältere"],
+        }
+
+    @pytest.mark.parametrize(
+        ("names", "tags", "words"),
+        [
+            (["Nihgtly"], [], "There is no schedule “Nihgtly”; did you mean Nightly?"),
+            (["Nightly", "Weekly"], [], "There is no schedule “Weekly”; there are: Nightly"),
+            (["Nightly"], ["hr", "x"], "There is no schedule with the tag “hr” and “x”."),
+            (["Nightly"], ["fine"], "There is no schedule “Nightly” with the tag “fine”; there are: Other"),
+        ],
+    )
+    def test_one_that_is_not_there(self, names: list[str], tags: list[str], words: str) -> None:
+        make_schedule(name="Nightly", tags=["hr"])
+        make_schedule(name="Other", tags=["fine"])
+        with pytest.raises(CommandError, match=words) as refused:
+            exported(*names, tags=tags)
+        assert refused.value.returncode == 2
+
+    def test_to_a_file(self, tmp_path: Path) -> None:
+        make_schedule(name="\N{ROCKET} Launch")
+        path = tmp_path / "schedules.yaml"
+        path.write_text("old" * 1000)
+        call_command("exportschedules", output=str(path))
+        assert path.read_text(encoding="utf-8") == exported()
+        with pytest.raises(CommandError, match="cannot be written: No such file or directory") as refused:
+            call_command("exportschedules", output=str(tmp_path / "nowhere" / "x.yaml"))
+        assert refused.value.returncode == 2
+
+    def test_a_step_type_that_is_not_installed_is_written_as_it_is(self) -> None:
+        schedule = make_schedule(name="Mine")
+        schedule.steps.update(step_type="gone", config={"b": [], "a": {"d": 1, "c": 2}})
+        assert "config:\n          a:\n            c: 2\n            d: 1\n          b: []\n" in exported()
+
+    def test_a_broken_spec_is_written_as_it_is(self) -> None:
+        make_schedule(name="Mine")
+        Schedule.objects.update(spec={"every": ["1x"], "cron": "?"})
+        assert "spec:\n      cron: '?'\n      every:\n        - 1x\n" in exported()
+
+
+def _names(text: str) -> list[str]:
+    return [line.split(": ", 1)[1] for line in text.splitlines() if line.startswith("  - name: ")]
+
+
+ODD_TEXTS = [
+    *(
+        "yes",
+        "on",
+        "NO",
+        "1e3",
+        "12:30",
+        "2026-01-01",
+        "0755",
+        "null",
+        "~",
+        "true",
+        "5",
+        "a: b",
+        "# no comment",
+    ),
+    *(
+        "- item",
+        "*star",
+        "&and",
+        "!bang",
+        "%",
+        "@at",
+        "`",
+        "{{{{ braces",
+        "it's “quoted”",
+        '"',
+        "\\n",
+        "[1, 2]",
+    ),
+    *("\N{ROCKET} Launch", "Bücher für Ærø", "日本語", "\N{MAN}\u200d\N{PERSONAL COMPUTER}", "x" * 100),
+]
+LONG_TEXTS = [
+    "SELECT count(*)\n  FROM people -- a: b\n\n WHERE country = 'NO'\n",
+    *(
+        "one\ntwo",
+        "\nfirst is empty",
+        "\n",
+        "trailing \nspaces  \n",
+        " indented\n  more\n",
+        "tab\there\n\tand there",
+    ),
+    *("a\r\nb\r\n", "a\u2028b\x85c", "\x1b[31mred\x7f", "\ufeffmark", "---\n...\n", "# a\n- b\n"),
+]
+
+
+class TestRoundTrip:
+    def test_of_everything_at_once(self) -> None:
+        """Into an empty database, and out of it again: the same bytes."""
+        define_oddities()
+        before, definitions = exported(), _definitions()
+        clear()
+        outcome = imported(before)
+        assert ([str(problem) for problem in outcome.problems], outcome.unchanged) == ([], 0)
+        assert exported() == before
+        assert _definitions() == definitions
+
+    def test_what_was_exported_changes_nothing(self) -> None:
+        define_oddities()
+        before = stored()
+        outcome = imported(exported())
+        assert (outcome.changes, outcome.problems, outcome.others) == ([], [], 0)
+        assert stored() == before
+
+    def test_of_nothing(self) -> None:
+        assert imported(exported()) == Outcome([], 0, 0, [])
+
+
+ALL_FIELDS: dict[str, Any] = {
+    "description": "d",
+    "tags": ["b", "a"],
+    "memo": {"z": "1", "a": "yes"},
+    "spec": {
+        "cron": ["0 9 * * mon-fri"],
+        "every": ["15m", {"every": "1h", "offset": "5m"}],
+        "calendars": [{"minute": "*/15", "hour": "9-17", "comment": "busy: hours"}],
+        "patterns": [
+            {"times": ["09:00", "12:30"], "weekdays": "mon-fri"},
+            {"every": "25m", "from": "09:00", "until": "17:30"},
+        ],
+        "at": ["2026-12-01T09:00"],
+        "exclude": [
+            {"calendar": "Closing: days"},
+            {"dates": "2026-12-25"},
+            {"holidays": "NO"},
+            {"from": "2026-12-01T22:00", "until": "2026-12-02T04:00"},
+            {"day_of_week": "sat,sun"},
+        ],
+        "start_at": "2026-11-20T00:00",
+        "end_at": "2027-11-20T00:00",
+        "jitter": "30s",
+        "time_zone": "Europe/London",
+        "dst": "literal",
+    },
+    "overlap": "cancel_other",
+    "catch_up_seconds": None,
+    "timeout_seconds": 60,
+    "deadline_seconds": 30,
+    "pause_on_failure": True,
+    "failures_to_pause": 2,
+    "failures_among": 5,
+}
+
+
+def define_oddities() -> None:
+    define_calendar("Closing: days", {"dates": "2026-12-24/2027-01-02"}, {"day_of_week": "sat,sun"})
+    define_calendar("None of them", {"from": "2026-12-01T22:00", "until": "2026-12-02T04:00"})
+    for number, text in enumerate(ODD_TEXTS):
+        make_schedule(
+            step(text, 0, kwargs={text.strip("{"): [text, {text.strip("{"): text}]}),
+            step("next", 1, config={**POST, "body": text}, step_type="http"),
+            name=text,
+            description=text,
+            tags=[text.replace(",", "").replace("\u200d", "")[:50], "common"],
+            memo={text[:50]: text},
+            deadline_seconds=number + 1,
+        )
+    for number, text in enumerate(LONG_TEXTS):
+        make_schedule(
+            step("a", config={**POST, "body": text}, step_type="http"),
+            step("b", kwargs={"text": text, "empty": [[], {}, "", None]}),
+            name=f"Long {number}",
+            description=text,
+            memo={"text": text},
+        )
+    make_schedule(name="All fields", **ALL_FIELDS)
+
+
+def test_all_fields_are_all_fields() -> None:
+    assert {"name", *ALL_FIELDS} == set(Schedule.DEFINITION)
+
+
+def _definitions() -> list[dict[str, Any]]:
+    return [schedule.definition() for schedule in Schedule.objects.order_by("name")]
+
+
+class TestImport:
+    def test_what_is_new_is_defined(self) -> None:
+        text = file(
+            """
+            calendars:
+              - name: Closing days
+                excluded: [{dates: 2026-12-25}]
+            schedules:
+              - name: Mine
+                spec:
+                  patterns: [{times: [09:00, 12:30]}]
+                  exclude: [{calendar: Closing days}, {holidays: NO}]
+                steps:
+                  - {name: second, index: 1, step_type: http, config: {url: https://shop.example/2}}
+                  - {name: first, index: 0, step_type: http, config: {url: https://shop.example/1}}
+            """
+        )
+        outcome = imported(text)
+        assert outcome.problems == []
+        schedule = Schedule.objects.get()
+        assert (schedule.status, schedule.token, schedule.catch_up_seconds) == ("running", 1, 86_400)
+        assert schedule.spec["patterns"] == [{"times": ["09:00", "12:30"]}]
+        assert schedule.calendars == {"Closing days": [{"dates": "2026-12-25"}]}
+        assert [each.name for each in schedule.steps.all()] == ["first", "second"]
+        assert set(Activity.objects.values_list("operation", "initiator_type", "initiator_name")) == {
+            ("create", "system", "importschedules")
+        }
+
+    def test_what_has_changed_is_edited(self) -> None:
+        schedule = make_schedule(step(max_retries=3), name="Mine", description="old", memo={"a": "b"})
+        untouched = make_schedule(name="Not in the file")
+        outcome = imported(schedule_file(description="new"))
+        assert (outcome.problems, outcome.others) == ([], 1)
+        changed = fresh(schedule)
+        assert (changed.token, changed.description, changed.memo) == (2, "new", {})
+        assert [each.step_type for each in changed.steps.all()] == ["http"]
+        edit = Activity.objects.get(operation="edit")
+        assert (edit.initiator_name, edit.target_id) == ("importschedules", str(schedule.pk))
+        latest, first = Revisions(schedule)
+        assert (first.definition["description"], latest.definition["description"]) == ("old", "new")
+        assert latest.definition["steps"][0]["step_type"] == "http"
+        assert fresh(untouched).token == 1
+
+    def test_it_is_known_by_its_name_whatever_its_capitals(self) -> None:
+        schedule = make_schedule(name="Caf\u00e9 Nightly")
+        assert imported(schedule_file("CAFE\u0301 nightly ")).problems == []
+        assert [(each.pk, each.name) for each in Schedule.objects.all()] == [(schedule.pk, "CAFÉ nightly")]
+
+    def test_the_name_of_a_closed_one_is_free(self) -> None:
+        make_schedule(name="Mine").close(initiator=SOMEBODY, now=NOW)
+        assert imported(schedule_file()).problems == []
+        assert Schedule.objects.open().get().name == "Mine"
+        assert Schedule.objects.count() == 2
+
+    def test_again_it_changes_nothing_however_it_is_written(self) -> None:
+        first = file(
+            """
+            schedules:
+              - name: Mine
+                tags: [b, a, a]
+                spec: {every: [90s], time_zone: UTC}
+                overlap: skip
+                steps: [{name: a, step_type: http, config: {url: " https://shop.example/ "}}]
+            """
+        )
+        again = file(
+            """
+            schedules:
+              - steps: [{name: a, index: 0, step_type: http, config: {method: GET, url: https://shop.example/}}]
+                spec:
+                  every:
+                    - 1m30s
+                tags: [a, b]
+                name: Mine
+            """
+        )
+        assert imported(first).problems == []
+        before = stored()
+        assert imported(again) == Outcome([], 1, 0, [])
+        assert stored() == before
+
+    def test_state_stays(self) -> None:
+        schedule = make_schedule(name="Mine", spec={"every": ["1h"]}, remaining=7)
+        schedule.pause(initiator=SOMEBODY, now=NOW, note="The bank is closed.")
+        text = schedule_file(spec={"every": ["2h"]}, paused=False, remaining=9)
+        assert imported(text).problems == []
+        changed = fresh(schedule)
+        assert (changed.status, changed.pause_note, changed.remaining) == ("paused", "The bank is closed.", 7)
+        assert changed.spec == {"every": ["2h"]}
+
+    @pytest.mark.parametrize(
+        ("given", "option", "status"),
+        [
+            ({}, False, "running"),
+            ({"paused": True}, False, "paused"),
+            ({}, True, "paused"),
+            ({"paused": False}, True, "paused"),
+        ],
+    )
+    def test_a_new_one_may_begin_paused_or_with_limited_runs(
+        self, given: dict[str, Any], option: bool, status: str
+    ) -> None:
+        assert imported(schedule_file(remaining=5, **given), paused=option).problems == []
+        schedule = Schedule.objects.get()
+        assert (schedule.status, schedule.remaining) == (status, 5)
+
+    def test_a_calendar_and_what_uses_it_change_together(self) -> None:
+        define_calendar("Closing days", {"dates": "2026-12-25"})
+        spec = {"every": ["1h"], "exclude": [{"calendar": "Closing days"}]}
+        schedule = make_schedule(name="Mine", spec=spec)
+        bystander = make_schedule(name="Bystander", spec=spec)
+        calendars = [{"name": "Closing days", "excluded": [{"dates": "2026-12-26"}]}]
+        schedules = [{"name": "Mine", "spec": {**spec, "every": ["2h"]}, "steps": [HTTP]}]
+        text = write({"version": 1, "calendars": calendars, "schedules": schedules})
+        assert imported(text).problems == []
+        for each in (schedule, bystander):
+            assert fresh(each).calendars == {"Closing days": [{"dates": "2026-12-26"}]}
+        assert fresh(schedule).spec["every"] == ["2h"]
+        before = stored()
+        assert imported(text) == Outcome([], 2, 1, [])
+        assert stored() == before
+
+    def test_several_files_are_one_import(self) -> None:
+        calendar = file("calendars: [{name: Closing days, excluded: [{dates: 2026-12-25}]}]")
+        spec = {"every": ["1h"], "exclude": [{"calendar": "Closing days"}]}
+        assert imported(schedule_file(spec=spec), calendar).problems == []
+        assert Schedule.objects.get().calendars == {"Closing days": [{"dates": "2026-12-25"}]}
+
+    def test_a_bom_is_no_text(self) -> None:
+        assert imported("\ufeff" + schedule_file()).problems == []
+
+
+# (what, the file, what is told)
+REFUSED: list[tuple[str, str, list[str]]] = [
+    ("nothing", "", ["1: version: 1, calendars: and schedules: expected at the top"]),
+    ("a list", "- a\n", ["1: version: 1, calendars: and schedules: expected at the top"]),
+    ("truncated", 'version: 1\nschedules:\n  - name: "Mi', ["3: not YAML: found unexpected end of stream"]),
+    ("no version", "schedules: []\n", ["1: version: is missing: write version: 1"]),
+    ("a newer version", "version: 2\nwhat: ever\n", ["1: version: 2 is newer than 1, which this JIM reads"]),
+    ("an older version", "\nversion: 0\n", ["2: version: there is no 0; write version: 1"]),
+    ("version as text", "version: '1'\n", ["1: version: a whole number expected"]),
+    ("unknown key", "version: 1\nschedule: []\n", ["2: there is no key “schedule”; did you mean schedules?"]),
+    ("no list", "version: 1\nschedules:\ncalendars: {}\n", ["2: schedules: a list expected, found nothing"]),
+    (
+        "no object",
+        "version: 1\nschedules:\n  - Mine\n",
+        ["3: each schedule needs its keys, with a name first"],
+    ),
+    ("no name", "version: 1\nschedules:\n  - {tags: []}\n", ["3: each schedule needs its keys"]),
+    ("a number as name", "version: 1\nschedules:\n  - name: 2026\n", ["3: each schedule needs its keys"]),
+    ("blank name", "version: 1\nschedules:\n  - name: ' '\n", ["3: each schedule needs its keys"]),
+    (
+        "the same name twice",
+        "version: 1\nschedules:\n  - {name: A, steps: [{name: a, step_type: http, config: {url: http://a.example}}]}\n"
+        "  - name: a\n    steps: [{name: a, step_type: http, config: {url: http://a.example}}]\n",
+        ["4: schedule “a”: name: 1.yaml:3 has the same name: keep one"],
+    ),
+    (
+        "unknown field",
+        schedule_file(overlapp="skip"),
+        ["4: schedule “Mine”: there is no key “overlapp”; did you mean overlap?"],
+    ),
+    (
+        "state",
+        schedule_file(status="closed"),
+        ["4: schedule “Mine”: there is no key “status”; that is state"],
+    ),
+    (
+        "text as number",
+        schedule_file(timeout_seconds="60"),
+        ["4: schedule “Mine”: timeout_seconds: a whole number expected, found '60'"],
+    ),
+    (
+        "true as number",
+        schedule_file(timeout_seconds=True),
+        ["4: schedule “Mine”: timeout_seconds: a whole number expected, found true"],
+    ),
+    (
+        "a fraction",
+        schedule_file(timeout_seconds=1.5),
+        ["4: schedule “Mine”: timeout_seconds: a whole number expected, found 1.5"],
+    ),
+    (
+        "yes",
+        schedule_file(pause_on_failure="yes"),
+        ["4: schedule “Mine”: pause_on_failure: true or false expected, found 'yes'"],
+    ),
+    (
+        "a number as text",
+        schedule_file(description=5),
+        ["4: schedule “Mine”: description: text, in quotes, expected, found 5"],
+    ),
+    (
+        "null",
+        schedule_file(description=None),
+        ["4: schedule “Mine”: description: is empty: write a value, or leave the key out"],
+    ),
+    ("tags as text", schedule_file(tags="a"), ["4: schedule “Mine”: tags: A list of words is expected"]),
+    ("memo as list", schedule_file(memo=["a"]), ["4: schedule “Mine”: memo: Names and texts are expected"]),
+    ("spec as text", schedule_file(spec="0 9 * * *"), ["4: schedule “Mine”: spec: "]),
+    (
+        "out of range",
+        schedule_file(timeout_seconds=0),
+        ["4: schedule “Mine”: timeout_seconds: Ensure this value is greater"],
+    ),
+    (
+        "2^63",
+        schedule_file(deadline_seconds=2**63),
+        ["4: schedule “Mine”: deadline_seconds: Ensure this value is less"],
+    ),
+    (
+        "no such policy",
+        schedule_file(overlap="sometimes"),
+        ["4: schedule “Mine”: overlap: Value 'sometimes' is not a valid choice."],
+    ),
+    (
+        "a long name",
+        schedule_file("x" * 201),
+        ["3: schedule “" + "x" * 201 + "”: name: Ensure this value has at most 200"],
+    ),
+    (
+        "right-to-left",
+        schedule_file("a\u202eb"),
+        ["3: schedule “a\u202eb”: name: The character U+202E is not allowed here."],
+    ),
+    (
+        "a bad cron string among good ones",
+        schedule_file(spec={"cron": ["0 9 * * *", "61 * * * *"], "time_zone": "UTC"}),
+        ["7: schedule “Mine”: spec: cron: "],
+    ),
+    (
+        "unknown key of the spec",
+        schedule_file(spec={"every": ["1h"], "crom": []}),
+        ["7: schedule “Mine”: spec: unknown key 'crom'"],
+    ),
+    (
+        "only in the past",
+        schedule_file(spec={"at": ["2020-01-01T00:00:00Z"]}),
+        ["5: schedule “Mine”: spec: at: "],
+    ),
+    (
+        "dangling calendar",
+        schedule_file(
+            spec={"every": ["1h"], "exclude": [{"dates": "2026-12-25"}, {"calendar": "Closing day"}]}
+        ),
+        ["9: schedule “Mine”: spec: exclude: there is no calendar 'Closing day'"],
+    ),
+    ("no steps", schedule_file(steps=[]), ["4: schedule “Mine”: steps: A schedule needs at least one step."]),
+    (
+        "steps left out",
+        "version: 1\nschedules:\n  - name: Mine\n",
+        ["3: schedule “Mine”: steps: A schedule needs at least one step."],
+    ),
+    ("steps as text", schedule_file(steps="a"), ["4: schedule “Mine”: steps: a list expected, found 'a'"]),
+    (
+        "a step as text",
+        schedule_file(steps=["a"]),
+        ["5: schedule “Mine”: steps: Step 1: keys and values expected"],
+    ),
+    (
+        "steps without an index",
+        schedule_file(steps=[HTTP, {**HTTP, "name": "b", "index": 1}]),
+        ["5: schedule “Mine”: steps: Step 1: index: each of several steps says its own"],
+    ),
+    (
+        "unknown field of a step",
+        schedule_file(steps=[{**HTTP, "retries": 3}]),
+        ["9: schedule “Mine”: steps: Step 1: there is no key “retries”; did you mean max_retries?"],
+    ),
+    (
+        "index as text",
+        schedule_file(steps=[{**HTTP, "index": "0"}]),
+        ["9: schedule “Mine”: steps: Step 1: index: a whole number expected"],
+    ),
+    (
+        "negative index",
+        schedule_file(steps=[{**HTTP, "index": -1}]),
+        ["9: schedule “Mine”: steps: Step 1 (call): index: "],
+    ),
+    (
+        "unknown type",
+        schedule_file(steps=[{**HTTP, "step_type": "htp"}]),
+        ["6: schedule “Mine”: steps: Step 1 (call): step_type: There is no step type “htp”"],
+    ),
+    (
+        "unknown setting",
+        schedule_file(steps=[{**HTTP, "config": {"url": "https://shop.example/", "verb": "GET"}}]),
+        ["9: schedule “Mine”: steps: Step 1 (call): config: verb: is not a setting of http steps"],
+    ),
+    (
+        "two steps of one name",
+        schedule_file(steps=[{**HTTP, "index": 0}, {**HTTP, "index": 1}]),
+        ["10: schedule “Mine”: steps: Step 2 (call): name: another step has this name already."],
+    ),
+    (
+        "dangling secret",
+        schedule_file(steps=[{**HTTP, "config": {**POST, "body": "{{ secrets.nobody }}"}}]),
+        ["10: schedule “Mine”: steps: Step 1 (call): config: body: {{ secrets.nobody }}: there is no secret"],
+    ),
+    (
+        "dangling step",
+        schedule_file(steps=[{**HTTP, "config": {**POST, "body": "{{ steps.x.result }}"}}]),
+        ["10: schedule “Mine”: steps: Step 1 (call): config: body: {{ steps.x.result }}: there is no step"],
+    ),
+    ("a calendar without dates", file("calendars:\n  - name: A\n"), ["3: calendar “A”: excluded: "]),
+    (
+        "no such holidays",
+        file("calendars:\n  - name: A\n    excluded:\n      - dates: 2026-12-25\n      - holidays: XX\n"),
+        ["6: calendar “A”: excluded: "],
+    ),
+    (
+        "only the calendar complains, not what uses it",
+        file(
+            """\
+            calendars: [{name: A, excluded: [{dates: tomorrow}]}]
+            schedules:
+              - {name: Mine, spec: {every: [1h], exclude: [{calendar: A}]}, steps: []}
+            """
+        ),
+        ["2: calendar “A”: excluded: "],
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "wanted"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+def test_what_is_wrong_is_told_with_its_line(text: str, wanted: list[str]) -> None:
+    told = complaints(text)
+    assert len(told) >= len(wanted)
+    for words in wanted:
+        assert any(each.startswith(f"1.yaml:{words}") for each in told), told
+
+
+class TestAllOrNothing:
+    def test_one_mistake_keeps_everything_out(self) -> None:
+        make_schedule(name="Changed")
+        calendar = file("calendars: [{name: Closing days, excluded: [{dates: 2026-12-25}]}]")
+        good = schedule_file("New")
+        bad = schedule_file("Changed", timeout_seconds=0)
+        assert complaints(calendar, good, bad) == [
+            "3.yaml:4: schedule “Changed”: timeout_seconds: Ensure this value is greater than or equal to 1."
+        ]
+
+    def test_all_mistakes_of_all_files_are_told_together(self) -> None:
+        make_schedule(name="Taken")
+        told = complaints(
+            "version: 3\n",
+            "a: [",
+            schedule_file("One", tags=5, timeout_seconds="a", spec={"every": ["0s"]}),
+            schedule_file("Two", steps=[]),
+            schedule_file("ONE"),
+        )
+        assert [each.split(": ")[0] for each in told] == [
+            *("1.yaml:1", "2.yaml:1"),
+            *("3.yaml:5", "5.yaml:3", "3.yaml:4", "3.yaml:7", "4.yaml:4"),
+        ]
+        assert "5.yaml:3: schedule “ONE”: name: 3.yaml:3 has the same name: keep one" in told
+
+    def test_too_much(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(code_files, "MOST_ENTRIES", 2)
+        monkeypatch.setattr(code_files, "MOST_BYTES", 1024**2)
+        told = complaints(schedule_file("a"), schedule_file("b"), schedule_file("c"), "#" * (1024**2 + 1))
+        assert told == [
+            "3.yaml:2: schedules: more than 2 cannot be imported at once: divide them",
+            "4.yaml: the file is larger than 1 MB: divide it",
+        ]
+
+    def test_what_is_no_text(self) -> None:
+        library = Library()
+        library.add("x.yaml", b"version: 1\nschedules: \xff\n")
+        assert [str(problem) for problem in library.problems] == ["x.yaml:2: byte 23 is not UTF-8"]
+
+    def test_a_calendar_has_one_name(self) -> None:
+        define_calendar("Closing days")
+        text = file("calendars: [{name: closing Days, excluded: []}]")
+        assert complaints(text) == [
+            "1.yaml:2: calendar “closing Days”: name: it is “Closing days” here: write it the same way"
+        ]
+
+    def test_a_calendar_that_would_leave_no_time(self) -> None:
+        define_calendar("Closing days")
+        make_schedule(
+            name="Once", spec={"at": ["2026-12-01T09:00:00Z"], "exclude": [{"calendar": "Closing days"}]}
+        )
+        text = file("calendars: [{name: Closing days, excluded: [{dates: 2020-01-01/2099-12-31}]}]")
+        (told,) = complaints(text)
+        assert told.startswith("1.yaml:2: calendar “Closing days”: “Once” would have no time left")
+
+
+class TestPermissions:
+    CODE = schedule_file(steps=[step()])
+    PLAIN = schedule_file(steps=[HTTP])
+
+    @pytest.mark.parametrize(
+        ("permitted", "text", "missing"),
+        [
+            ((), PLAIN, ["schedules.add_schedule"]),
+            (("schedules.change_schedule",), PLAIN, ["schedules.add_schedule"]),
+            (("schedules.add_schedule",), PLAIN, []),
+            (("schedules.add_schedule",), CODE, ["schedules.define_code for “work”"]),
+            ((), CODE, ["schedules.add_schedule", "schedules.define_code for “work”"]),
+            (("schedules.add_schedule", "schedules.define_code"), CODE, []),
+            (
+                ("schedules.add_schedule",),
+                file("calendars: [{name: A, excluded: []}]"),
+                ["schedules.add_sharedcalendar"],
+            ),
+            (("schedules.add_sharedcalendar",), file("calendars: [{name: A, excluded: []}]"), []),
+        ],
+    )
+    def test_to_define(self, permitted: tuple[str, ...], text: str, missing: list[str]) -> None:
+        author = person(*permitted)
+        before = stored()
+        told = [problem.words for problem in imported(text, author=author).problems]
+        assert [words.partition("ada needs the permission ")[2] for words in told] == missing
+        assert (stored() == before) == bool(missing)
+
+    @pytest.mark.parametrize(
+        ("permitted", "fields", "missing"),
+        [
+            (("schedules.add_schedule",), {"description": "new"}, ["schedules.change_schedule"]),
+            (("schedules.change_schedule",), {"description": "new"}, []),
+            (
+                ("schedules.change_schedule",),
+                {"steps": [step("other")]},
+                ["schedules.define_code for “other”"],
+            ),
+            (("schedules.change_schedule", "schedules.define_code"), {"steps": [step("other")]}, []),
+            (("schedules.change_schedule",), {"steps": [HTTP]}, []),
+            ((), {}, []),
+        ],
+        ids=lambda value: str(value)[:40],
+    )
+    def test_to_change(self, permitted: tuple[str, ...], fields: dict[str, Any], missing: list[str]) -> None:
+        """Code that was there before takes no permission to keep."""
+        schedule = make_schedule(step(), name="Mine")
+        author = person(*permitted)
+        text = schedule_file(**{"steps": [step()], **fields})
+        told = [problem.words for problem in imported(text, author=author).problems]
+        assert [words.partition("ada needs the permission ")[2] for words in told] == missing
+        assert fresh(schedule).token == (1 if missing or not fields else 2)
+
+    def test_a_secret_is_code(self) -> None:
+        Secret.objects.put("token", CANARY, initiator=SOMEBODY, now=NOW)
+        config = {**POST, "body": "{{ secrets.token }}"}
+        text = schedule_file(steps=[{**HTTP, "config": config}])
+        assert complaints(text, author=person("schedules.add_schedule")) == [
+            "1.yaml:4: schedule “Mine”: steps: ada needs the permission schedules.define_code for “call”"
+        ]
+
+    def test_it_is_done_in_their_name(self, tmp_path: Path) -> None:
+        author = person("schedules.add_schedule")
+        path = tmp_path / "mine.yaml"
+        path.write_text(self.PLAIN)
+        call_command("importschedules", str(path), username="ada", stdout=StringIO())
+        created = Activity.objects.get(operation="create")
+        assert author.user is not None
+        assert (created.initiator_type, created.initiator_id) == ("user", str(author.user.pk))
+
+    @pytest.mark.parametrize(
+        ("username", "words"), [("bob", "“bob” does not exist"), ("ada", "“ada” is not active")]
+    )
+    def test_of_nobody(self, tmp_path: Path, username: str, words: str) -> None:
+        person()
+        User.objects.update(is_active=False, is_superuser=True)
+        path = tmp_path / "mine.yaml"
+        path.write_text(self.PLAIN)
+        with pytest.raises(CommandError, match=f"--as: the user {words}") as refused:
+            call_command("importschedules", str(path), username=username)
+        assert refused.value.returncode == 2
+
+
+class TestCommand:
+    BODY = "SELECT 1\nFROM a\nWHERE b\n  AND c\n  AND d\nORDER BY e\n"
+
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        return tmp_path / "mine.yaml"
+
+    def run(self, path: Path, **options: Any) -> list[str]:
+        out = StringIO()
+        call_command("importschedules", str(path), stdout=out, **options)
+        return out.getvalue().splitlines()
+
+    def test_a_dry_run_shows_what_would_change_and_changes_nothing(self, path: Path) -> None:
+        define_calendar("Closing days", {"dates": "2026-12-25"})
+        make_schedule(
+            step("Post", 0, config={**POST, "body": self.BODY}, step_type="http"),
+            step("Load", 1),
+            step("Gone", 2),
+            name="Nightly",
+            spec={"cron": ["0 2 * * *"]},
+            catch_up_seconds=60,
+        )
+        make_schedule(name="Same")
+        make_schedule(name="Other")
+        schedules = [
+            {
+                "name": "Nightly",
+                "tags": ["hr"],
+                "spec": {"cron": ["0 3 * * *"]},
+                "catch_up_seconds": None,
+                "steps": [
+                    step("Post", 0, config={**POST, "body": self.BODY.replace("d", "x")}, step_type="http"),
+                    step("Load", 1, timeout_seconds=5),
+                    step("Fresh", 2, timeout_seconds=9),
+                ],
+            },
+            {"name": "Same", "steps": [step()]},
+            {"name": "New", "spec": {"every": ["1h"]}, "steps": [step()]},
+        ]
+        calendars = [{"name": "Closing days", "excluded": []}]
+        path.write_text(write({"version": 1, "calendars": calendars, "schedules": schedules}))
+        before = stored()
+        told = self.run(path, dry_run=True)
+        assert stored() == before
+        assert told == [
+            "~ change calendar “Closing days”",
+            "    excluded[0]:",
+            "      - dates: '2026-12-25'",
+            "~ change “Nightly”",
+            "    tags[0]:",
+            "      + hr",
+            "    spec.cron[0]:",
+            "      - 0 2 * * *",
+            "      + 0 3 * * *",
+            "    catch_up_seconds:",
+            "      - 60",
+            "      + null",
+            "    steps.“Post”.config.body:",
+            "      …",
+            "        WHERE b",
+            "          AND c",
+            "      -   AND d",
+            "      +   AND x",
+            "        ORDER BY e",
+            "    steps.“Load”.timeout_seconds:",
+            "      - null",
+            "      + 5",
+            "    steps.“Gone”:",
+            "      - index: 2",
+            "      - name: Gone",
+            "      - step_type: python",
+            "      - config:",
+            "      -   function: tests.work.noop",
+            "      -   isolation: thread",
+            "      - max_retries: 0",
+            "    steps.“Fresh”:",
+            "      + index: 2",
+            "      + name: Fresh",
+            "      + step_type: python",
+            "      + config:",
+            "      +   function: tests.work.noop",
+            "      +   isolation: thread",
+            "      + timeout_seconds: 9",
+            "      + max_retries: 0",
+            "+ create “New”: Every hour; 1 step",
+            "= unchanged 1",
+            "Dry run, nothing was saved: 1 created, 2 changed, 1 unchanged; 1 other schedule in no file.",
+        ]
+        assert self.run(path)[:-1] == told[:-1]
+        assert self.run(path, dry_run=True) == [
+            "= unchanged 4",
+            "Dry run, nothing was saved: 4 unchanged; 1 other schedule in no file.",
+        ]
+
+    def test_what_it_has_done(self, path: Path) -> None:
+        path.write_text(schedule_file(paused=True))
+        assert self.run(path) == [
+            "+ create “Mine”: Only when started by hand; 1 step, paused",
+            "Imported: 1 created.",
+        ]
+        assert self.run(path) == ["= unchanged 1", "Imported: 1 unchanged."]
+
+    def test_mistakes_are_lines_in_the_order_of_the_files(self, path: Path, tmp_path: Path) -> None:
+        path.write_text(schedule_file("One \x1b[2J".encode("unicode_escape").decode(), tags=5, overlap=3))
+        missing = tmp_path / "missing.yaml"
+        errors = StringIO()
+        with pytest.raises(CommandError, match=r"^4 problems: nothing was imported\.$") as refused:
+            call_command("importschedules", str(missing), str(path), str(tmp_path), stderr=errors)
+        assert refused.value.returncode == 2
+        assert [line.replace(str(tmp_path), "…") for line in errors.getvalue().splitlines()] == [
+            "…/missing.yaml: cannot be read: No such file or directory",
+            "…/mine.yaml:4: schedule “One \\x1b[2J”: tags: A list of words is expected, such as "
+            '["finance", "nightly"].',
+            "…/mine.yaml:5: schedule “One \\x1b[2J”: overlap: text, in quotes, expected, found 3",
+            "…: cannot be read: Is a directory",
+        ]
+
+    def test_what_moves_a_cursor_is_not_printed(self, path: Path) -> None:
+        path.write_text('version: 1\nschedules: [{name: "a\\e[2Jb", steps: []}]\n')
+        errors = StringIO()
+        with pytest.raises(CommandError):
+            call_command("importschedules", str(path), stderr=errors)
+        assert "schedule “a\\u001b[2Jb”: name: The character U+001B is not allowed here." in errors.getvalue()
+        assert "\x1b" not in errors.getvalue()
+
+    @pytest.mark.serial
+    @pytest.mark.django_db(transaction=True)
+    def test_from_one_process_to_another(self, path: Path) -> None:
+        make_schedule(name="\N{ROCKET} Launch")
+        env = subprocess_env()
+
+        def manage(*arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+            return subprocess.run(
+                [sys.executable, "manage.py", *arguments],
+                cwd=settings.BASE_DIR,
+                env={**env, "PYTHONIOENCODING": "latin-1:replace"},
+                input=given,
+                capture_output=True,
+                timeout=60,
+            )
+
+        text = manage("exportschedules").stdout
+        assert text.decode() == exported()
+        done = manage("importschedules", "-", given=text)
+        assert (done.returncode, done.stdout, done.stderr) == (
+            0,
+            b"= unchanged 1\nImported: 1 unchanged.\n",
+            b"",
+        )
+        done = manage("importschedules", "-", given=text[:-40])
+        assert (done.returncode, done.stdout) == (2, b"")
+        first, last = done.stderr.decode("latin-1").splitlines()
+        assert first.startswith("-:")
+        assert last == "CommandError: 1 problem: nothing was imported."
+
+
+@pytest.mark.django_db(transaction=True)
+class TestMeanwhile:
+    """Somebody else changes the same thing between the look and the change."""
+
+    def test_an_edited_schedule(self) -> None:
+        schedule = make_schedule(name="Mine")
+
+        def edit() -> None:
+            schedule.edit(
+                token=1, changes={"description": "theirs"}, initiator=SOMEBODY, now=NOW + seconds(1)
+            )
+
+        (outcome,) = queue_up(
+            lambda: imported(schedule_file("New"), schedule_file(description="ours")), behind=edit
+        )
+        assert [str(problem) for problem in outcome.problems] == [
+            "2.yaml:3: schedule “Mine”: somebody else changed it meanwhile: run the import again"
+        ]
+        assert [each.description for each in Schedule.objects.all()] == ["theirs"]
+        assert imported(schedule_file(description="ours")).problems == []
+
+    def test_an_edited_calendar(self) -> None:
+        calendar = define_calendar()
+        changes = {"excluded": [{"dates": "2026-12-26"}]}
+
+        def edit() -> None:
+            calendar.edit(token=1, changes=changes, initiator=SOMEBODY, now=NOW)
+
+        text = file("calendars: [{name: Closing days, excluded: []}]")
+        (outcome,) = queue_up(lambda: imported(text, schedule_file("New")), behind=edit)
+        assert [problem.words for problem in outcome.problems] == [
+            "calendar “Closing days”: somebody else changed it meanwhile: run the import again"
+        ]
+        assert (fresh(calendar).excluded, Schedule.objects.count()) == (changes["excluded"], 0)
+
+    def test_a_name_that_was_taken(self) -> None:
+        (outcome,) = queue_up(
+            lambda: imported(schedule_file("Mine"), schedule_file("New")),
+            behind=lambda: make_schedule(name="Mine", description="theirs"),
+        )
+        assert [problem.file for problem in outcome.problems] == ["1.yaml"]
+        assert [each.description for each in Schedule.objects.all()] == ["theirs"]
+
+    def test_two_imports_of_the_same_files(self) -> None:
+        make_schedule(name="Mine")
+        make_schedule(name="Yours")
+        texts = [schedule_file("Mine", description="new"), schedule_file("Yours", description="new")]
+        first, second = queue_up(
+            lambda: imported(*texts),
+            lambda: imported(*reversed(texts)),
+            behind=Schedule.objects.filter(name="Mine"),
+        )
+        assert sorted([bool(first.problems), bool(second.problems)]) == [False, True]
+        assert {(each.token, each.description) for each in Schedule.objects.all()} == {(2, "new")}
+
+    def test_an_export_is_never_half_of_an_edit(self) -> None:
+        schedule = make_schedule(step("old"), name="Mine", description="old")
+
+        def edit() -> None:
+            schedule.edit(
+                token=1,
+                changes={"description": "new"},
+                steps=[step("new")],
+                initiator=SOMEBODY,
+                now=NOW,
+            )
+
+        rows = Schedule.objects.open()
+        look = type(rows).values_list
+
+        def edit_before(*args: Any, **kwargs: Any) -> Any:
+            if args[1:] == ("pk", "token") and fresh(schedule).token == 1:
+                edit()
+            return look(*args, **kwargs)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(rows), "values_list", edit_before)
+            text = exported()
+        assert ("description: new" in text, "name: new" in text, "old" in text) == (True, True, False)
