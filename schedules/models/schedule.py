@@ -576,7 +576,7 @@ class Schedule(models.Model):
             if not name.strip() or len(name) > 50 or len(text) > 1000:
                 return f"{name[:60]!r}: a name has 1 to 50 characters, its text at most 1,000."
             if clean_text(name + text) != name + text:
-                return f"{name[:60]!r}: there are characters in it that cannot be stored, such as NUL."
+                return f"{name[:60]!r}: no NUL and no half of a character pair can be stored."
         return ""
 
     def _take(self, token: int | None) -> None:

@@ -44,7 +44,7 @@ from tests.races.meeting import at_once, queue_up
 pytestmark = pytest.mark.django_db(transaction=True)
 
 SEED = 20261116
-ROUNDS = {"postgresql": 40, "sqlite": 15}
+ROUNDS = {"postgresql": 25, "sqlite": 10}
 ROUND = seconds(4)
 DEEDS_PER_ROUND = 4
 SPECS = [{"every": [every]} for every in ("1s", "2s", "3s", {"every": "5s", "offset": "2s"})]
@@ -91,9 +91,15 @@ def run(schedule: Schedule, dice: Random, now: datetime) -> None:
 
 
 def backfill(schedule: Schedule, dice: Random, now: datetime) -> None:
-    which, overlap = dice.choice(Backfill.Which.values), dice.choice(Overlap.values)
-    asked = {"start_at": now - seconds(20), "end_at": now, "which": which, "overlap": overlap}
-    Backfill.objects.ask(schedule, **asked, initiator=SOMEBODY, now=now)
+    Backfill.objects.ask(
+        schedule,
+        start_at=now - seconds(20),
+        end_at=now,
+        which=dice.choice(Backfill.Which.values),
+        overlap=dice.choice(Overlap.values),
+        initiator=SOMEBODY,
+        now=now,
+    )
 
 
 def cancel_backfill(schedule: Schedule, dice: Random, now: datetime) -> None:
@@ -127,8 +133,8 @@ DEEDS = {
 
 
 def define(overlap: str, **fields: Any) -> Schedule:
-    pausing = {"pause_on_failure": True, "failures_to_pause": 2, "failures_among": 3}
-    return make_schedule(step(), spec=SPECS[1], overlap=overlap, **pausing, **fields)
+    fields |= {"pause_on_failure": True, "failures_to_pause": 2, "failures_among": 3}
+    return make_schedule(step(), spec=SPECS[1], overlap=overlap, **fields)
 
 
 def office_hours(dice: Random, done: Counter[str], now: datetime) -> None:
@@ -175,7 +181,8 @@ def test_two_schedulers_and_an_office(
     come_to_rest(worker, now)
     tell(f"two schedulers on {connection.vendor}: {dict(done)}; {Numbers.load()}", capsys)
     assert violations(now=now) == []
-    assert set(done) == {deed.__name__ for deed in DEEDS} | {"refused"}
+    assert done.total() == ROUNDS[connection.vendor] * DEEDS_PER_ROUND
+    assert done["refused"] < done.total() / 2
 
 
 def come_to_rest(worker: Worker, now: datetime) -> None:
