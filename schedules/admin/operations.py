@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from django import forms
+from django.core.exceptions import ValidationError
+from django.http import QueryDict
+from django.template.loader import render_to_string
+from django.urls import reverse
 
+from activities import clock
 from activities.models import Initiator
 from activities.operations import Declined, Done, Operation
+from activities.words import on_the_clock
 from schedules import permissions
-from schedules.models import Conflict, Refused, Schedule
+from schedules.form_fields import WallTime
+from schedules.models import Backfill, Conflict, Overlap, Refused, Schedule
+from schedules.models.occurrence import named_time
+from schedules.wording import listed
+
+TIMES_SHOWN = 10
 
 
-class PauseForm(forms.Form):
+class NoteForm(forms.Form):
     note = forms.CharField(
         required=False,
         max_length=1000,
         widget=forms.TextInput(attrs={"class": "vTextField"}),
         help_text="Why, for whoever finds it paused.",
     )
-    until = forms.DateTimeField(
-        label="Until (UTC)",
-        required=False,
-        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
-        help_text="It then resumes by itself. Empty: until somebody resumes it.",
+
+
+class PauseForm(NoteForm):
+    until = WallTime(
+        required=False, help_text="It then resumes by itself. Empty: until somebody resumes it. {clock}"
     )
 
 
@@ -38,6 +50,32 @@ class ResumeForm(forms.Form):
         ],
         initial="catch_up",
         widget=forms.RadioSelect,
+    )
+
+
+class SkipForm(forms.Form):
+    # A page that is sent twice, or after somebody else's, would leave out a time that nobody looked at.
+    tokens = forms.RegexField(r"^[0-9]{1,18}:[0-9]{1,9}(,[0-9]{1,18}:[0-9]{1,9})*$", widget=forms.HiddenInput)
+
+
+class UnskipForm(forms.Form):
+    at = forms.ChoiceField(label="Time", widget=forms.RadioSelect)
+
+
+class BackfillForm(forms.Form):
+    start_at = WallTime(label="From", help_text="Included. {clock}")
+    end_at = WallTime(label="To", help_text="Included, and not in the future.")
+    which = forms.ChoiceField(
+        label="Which times",
+        choices=Backfill.Which.choices,
+        initial=Backfill.Which.MISSING,
+        widget=forms.RadioSelect,
+    )
+    overlap = forms.ChoiceField(
+        label="Side by side",
+        choices=Overlap.choices,
+        initial=Overlap.BUFFER_ALL,
+        help_text="What becomes of its times while others run. With “Allow all”, at most 10 run at a time.",
     )
 
 
@@ -57,8 +95,108 @@ class ScheduleOperation(Operation[Schedule]):
     @abstractmethod
     def change(self, schedule: Schedule, answers: dict[str, Any], by: Initiator, now: datetime) -> Done: ...
 
+    def ask(
+        self, targets: Sequence[Schedule], asked: QueryDict, given: QueryDict | None = None
+    ) -> forms.Form:
+        form = super().ask(targets, asked, given)
+        for field in form.fields.values():
+            field.help_text = str(field.help_text).replace("{clock}", clock_of(targets))
+        return form
+
     def applies(self, schedule: Schedule) -> bool:
         return schedule.status != Schedule.Status.CLOSED
+
+
+class SkipNext(ScheduleOperation):
+    name, label, form = "skip", "Skip next", SkipForm
+    question = (
+        "The next automatic time is left out, and recorded as skipped when it comes. It can be taken back "
+        "until then. Skip it?"
+    )
+
+    def ask(
+        self, targets: Sequence[Schedule], asked: QueryDict, given: QueryDict | None = None
+    ) -> forms.Form:
+        tokens = ",".join(f"{schedule.pk}:{schedule.token}" for schedule in targets)
+        return self.form(given, initial={"tokens": tokens})
+
+    def about(self, schedule: Schedule) -> str:
+        try:
+            coming = schedule.next_times(1, now=clock.now())
+        except Refused:
+            coming = []
+        words = f"{on_the_clock(coming[0], schedule.zone)} {schedule.zone}" if coming else "none"
+        return f"next time: {words}"
+
+    def applies(self, schedule: Schedule) -> bool:
+        return super().applies(schedule) and schedule.next_run_at is not None
+
+    def change(self, schedule: Schedule, answers: dict[str, Any], by: Initiator, now: datetime) -> Done:
+        tokens = dict(pair.split(":") for pair in answers["tokens"].split(","))
+        at = schedule.skip_next(initiator=by, now=now, token=int(tokens.get(str(schedule.pk), 0)))
+        return Done(f"“{schedule}” leaves out {on_the_clock(at, schedule.zone)} {schedule.zone}.")
+
+
+class Unskip(ScheduleOperation):
+    name, label, form = "unskip", "Take back a skip", UnskipForm
+    question = "The time that was to be left out occurs after all. Take the skip back?"
+
+    def ask(
+        self, targets: Sequence[Schedule], asked: QueryDict, given: QueryDict | None = None
+    ) -> forms.Form:
+        form = self.form(given, initial={"at": asked.get("at")})
+        at = form.fields["at"]
+        assert isinstance(at, forms.ChoiceField)
+        at.choices = list(_left_out(targets).items())
+        return form
+
+    def applies(self, schedule: Schedule) -> bool:
+        return super().applies(schedule) and bool(schedule.skips)
+
+    def change(self, schedule: Schedule, answers: dict[str, Any], by: Initiator, now: datetime) -> Done:
+        at = datetime.fromisoformat(answers["at"])
+        schedule.unskip(at, initiator=by, now=now)
+        return Done(f"“{schedule}” has its time {on_the_clock(at, schedule.zone)} {schedule.zone} again.")
+
+
+class AskBackfill(ScheduleOperation):
+    name, label, form, is_rehearsed = "backfill", "Backfill", BackfillForm, True
+    question = (
+        "Times of a past range are started, again or at last, as the schedule has them now. Live times never "
+        "wait behind them. Which?"
+    )
+
+    def applies(self, schedule: Schedule) -> bool:
+        return super().applies(schedule) and not schedule.spec_error and bool(schedule.spec)
+
+    def rehearse(self, schedule: Schedule, *, answers: dict[str, Any], now: datetime) -> str:
+        asked = _range_of(schedule, answers)
+        try:
+            survey = Backfill.objects.survey(
+                schedule, **asked, which=answers["which"], now=now, limit=TIMES_SHOWN
+            )
+        except Refused as refused:
+            raise Declined(str(refused)) from refused
+        survey.refuse_if_empty()
+        times = [(on_the_clock(at, schedule.zone), on_the_clock(at)) for at in survey.times]
+        last = survey.last if survey.last not in survey.times else None
+        context = {
+            "schedule": schedule,
+            "survey": survey,
+            "left_out": sorted(survey.left_out.items()),
+            "times": times,
+            "last": on_the_clock(last, schedule.zone) if last else "",
+            "zone": schedule.zone,
+        }
+        return render_to_string("admin/schedules/schedule/_survey.html", context)
+
+    def change(self, schedule: Schedule, answers: dict[str, Any], by: Initiator, now: datetime) -> Done:
+        asked = _range_of(schedule, answers)
+        backfill = Backfill.objects.ask(
+            schedule, **asked, which=answers["which"], overlap=answers["overlap"], initiator=by, now=now
+        )
+        url = reverse("admin:schedules_backfill_change", args=[backfill.pk])
+        return Done(f"The backfill of “{schedule}” is on its way.", url)
 
 
 class Pause(ScheduleOperation):
@@ -72,7 +210,8 @@ class Pause(ScheduleOperation):
         return schedule.status == Schedule.Status.RUNNING
 
     def change(self, schedule: Schedule, answers: dict[str, Any], by: Initiator, now: datetime) -> Done:
-        schedule.pause(initiator=by, now=now, note=answers["note"], until=answers["until"])
+        until = instant(schedule, answers["until"]) if answers["until"] else None
+        schedule.pause(initiator=by, now=now, note=answers["note"], until=until)
         return Done(f"“{schedule}” is paused.")
 
 
@@ -99,3 +238,30 @@ class Close(ScheduleOperation):
     def change(self, schedule: Schedule, answers: dict[str, Any], by: Initiator, now: datetime) -> Done:
         schedule.close(initiator=by, now=now)
         return Done(f"“{schedule}” is closed.")
+
+
+def clock_of(schedules: Sequence[Schedule]) -> str:
+    """Whose clock a time is read on that is typed for all of them."""
+    zones = sorted({str(schedule.zone) for schedule in schedules})
+    return f"On the clock of {listed(zones[:5])}." if len(zones) == 1 else "On the clock of each of them."
+
+
+def instant(schedule: Schedule, typed: datetime, *, fold: int = 0) -> datetime:
+    """What was typed, read on the schedule's clock; where that shows a time twice, the first or the second."""
+    return typed if typed.tzinfo else typed.replace(tzinfo=schedule.zone, fold=fold).astimezone(UTC)
+
+
+def _range_of(schedule: Schedule, answers: dict[str, Any]) -> dict[str, datetime]:
+    start, end = instant(schedule, answers["start_at"]), instant(schedule, answers["end_at"], fold=1)
+    if end < start:
+        raise ValidationError({"end_at": "The range ends before it starts: choose a later end."})
+    return {"start_at": start, "end_at": end}
+
+
+def _left_out(schedules: Sequence[Schedule]) -> dict[str, str]:
+    """The times that can be taken back, each as its schedule's clock shows it."""
+    times = {name: schedule for schedule in schedules for name in schedule.skips}
+    return {
+        name: f"{on_the_clock(datetime.fromisoformat(name), times[name].zone)} {times[name].zone}"
+        for name in sorted(times)
+    }

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 from .backfill import Backfill
+from .labels import Tag
 from .occurrence import Occurrence, Overlap
 from .refusals import Conflict, Refused
-from .schedule import Schedule, ScheduleQuerySet, Tag
+from .schedule import Schedule, ScheduleQuerySet
 from .secret import Secret
 from .shared_calendar import SharedCalendar
 from .step import MAX_STEPS, Step

@@ -22,6 +22,7 @@ from schedules.spec import Spec
 from schedules.wording import SpecError
 from schedules.zones import zone_of
 
+from .labels import Tag, clean_tags, wrong_with_memo, wrong_with_tags
 from .occurrence import Automatic, Occurrence, Overlap, named_time
 from .refusals import Conflict, Refused
 from .shared_calendar import SharedCalendar
@@ -36,10 +37,8 @@ TIMES_PER_PASS = 1_000
 EDIT_PASSES = 10
 LONGEST_NOTE = 1_000
 SKIP_REASONS = ("overlap", "superseded", "no runs left")
-MOST_TAGS = 50
 MOST_OUTCOMES = 100
 MOST_SKIPS = 100
-LONGEST_MEMO = 50
 YEAR_SECONDS = 31_536_000
 
 
@@ -547,37 +546,14 @@ class Schedule(models.Model):
         self.name = unicodedata.normalize("NFC", self.name.strip())
         check_plain_text(self.name, "name")
         self.description = clean_text(self.description)
-        errors = {"tags": self._clean_tags(), "memo": self._clean_memo()}
+        self.tags = clean_tags(self.tags)
+        errors = {"tags": wrong_with_tags(self.tags), "memo": wrong_with_memo(self.memo)}
         if self.failures_to_pause > self.failures_among:
             errors["failures_to_pause"] = (
                 f"{self.failures_to_pause} cannot be among the last {self.failures_among} executions."
             )
         if wrong := {name: text for name, text in errors.items() if text}:
             raise ValidationError(wrong)
-
-    def _clean_tags(self) -> str:
-        if not isinstance(self.tags, list) or not all(isinstance(tag, str) for tag in self.tags):
-            return 'A list of words is expected, such as ["finance", "nightly"].'
-        self.tags = sorted({unicodedata.normalize("NFC", tag.strip()) for tag in self.tags} - {""})
-        if len(self.tags) > MOST_TAGS:
-            return f"{len(self.tags)} tags are too many; at most {MOST_TAGS}."
-        if wrong := [tag for tag in self.tags if len(tag) > 50 or "," in tag or not tag.isprintable()]:
-            return (
-                f"{wrong[0][:60]!r} is no tag: at most 50 characters, without commas and control characters."
-            )
-        return ""
-
-    def _clean_memo(self) -> str:
-        if not isinstance(self.memo, dict) or not all(isinstance(text, str) for text in self.memo.values()):
-            return 'Names and texts are expected, such as {"owner": "Ada", "ticket": "OPS-7"}.'
-        if len(self.memo) > LONGEST_MEMO:
-            return f"{len(self.memo)} entries are too many; at most {LONGEST_MEMO}."
-        for name, text in self.memo.items():
-            if not name.strip() or len(name) > 50 or len(text) > 1000:
-                return f"{name[:60]!r}: a name has 1 to 50 characters, its text at most 1,000."
-            if clean_text(name + text) != name + text:
-                return f"{name[:60]!r}: no NUL and no half of a character pair can be stored."
-        return ""
 
     def _take(self, token: int | None) -> None:
         """Locks the row and reads it anew, so that what follows is decided on the newest state."""
@@ -667,20 +643,6 @@ class Schedule(models.Model):
         from schedules.description import describe
 
         return describe(self, now=now)
-
-
-class Tag(models.Model):
-    """What `Schedule.tags` says, where an index finds it."""
-
-    schedule = models.ForeignKey(Schedule, models.CASCADE, related_name="tag_rows", db_index=False)
-    name = models.CharField(max_length=50)
-
-    class Meta:
-        constraints = [models.UniqueConstraint(fields=["schedule", "name"], name="tag_once")]
-        indexes = [models.Index(fields=["name", "schedule"], name="tag_by_name")]
-
-    def __str__(self) -> str:
-        return self.name
 
 
 def _asked_by(name: str) -> str:

@@ -1,0 +1,111 @@
+"""What the lists can be narrowed down by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.db.models import Q, QuerySet
+from django.db.models.fields.json import KeyTextTransform
+from django.http import HttpRequest
+
+from activities import clock
+from activities.pages import KnownValues
+from schedules.models import Schedule, ScheduleQuerySet, Tag
+
+MOST_CHOICES = 50
+
+
+class StateFilter(admin.SimpleListFilter):
+    """Closed schedules stay for their history; they are shown when asked for."""
+
+    title = parameter_name = "state"
+    STATES: ClassVar = {
+        "running": Q(status="running", spec_error=""),
+        "paused": Q(status="paused"),
+        "overdue": ~Q(status="closed"),
+        "broken": ~Q(spec_error="") & ~Q(status="closed"),
+        "closed": Q(status="closed"),
+        "all": Q(),
+    }
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(name, name) for name in self.STATES]
+
+    def choices(self, changelist: Any) -> Any:
+        first, *rest = super().choices(changelist)
+        return [{**first, "display": "open"}, *rest]
+
+    def queryset(self, request: HttpRequest, queryset: Any) -> QuerySet[Schedule]:
+        rows: ScheduleQuerySet = queryset.filter(self.STATES.get(self.value() or "", ~Q(status="closed")))
+        return rows.overdue(clock.now()) if self.value() == "overdue" else rows
+
+
+class OutcomeFilter(KnownValues):
+    title = "last outcome"
+    parameter_name = "last_outcome"
+
+    def values(self) -> tuple[str, ...]:
+        return ("completed", "failed", "cancelled")
+
+
+class TagFilter(admin.SimpleListFilter):
+    title = parameter_name = "tag"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        used = Tag.objects.exclude(schedule__status=Schedule.Status.CLOSED).order_by("name")
+        names = list(used.values_list("name", flat=True).distinct()[:MOST_CHOICES])
+        chosen = request.GET.get(self.parameter_name)
+        return [(name, name) for name in dict.fromkeys([*names, *filter(None, [chosen])])]
+
+    def queryset(self, request: HttpRequest, queryset: Any) -> QuerySet[Schedule]:
+        return queryset.tagged(self.value()) if self.value() else queryset  # type: ignore[no-any-return]
+
+
+class MemoFilter(admin.SimpleListFilter):
+    """There may be as many texts as schedules: one types what to look for."""
+
+    title = parameter_name = "memo"
+    template = "admin/schedules/schedule/_memo_filter.html"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return []
+
+    def has_output(self) -> bool:
+        return True
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        yield {
+            "value": self.value() or "",
+            "others": [(name, value) for name, value in changelist.params.items()],
+            "clear": changelist.get_query_string(remove=[self.parameter_name]),
+        }
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> QuerySet[Schedule]:
+        name, _, text = (self.value() or "").partition("=")
+        if not name.strip():
+            return queryset
+        named = queryset.alias(memo_text=KeyTextTransform(name.strip(), "memo"))
+        return named.filter(memo_text=text.strip()) if text.strip() else named.exclude(memo_text=None)
+
+
+class ScheduleFilter(admin.SimpleListFilter):
+    """All of them where they are few; where they are many, the one that a page of its own led here from."""
+
+    title = "schedule"
+    parameter_name = "schedule__id__exact"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        chosen = request.GET.get(self.parameter_name, "")
+        rows = list(Schedule.objects.open().order_by("name").values_list("pk", "name")[: MOST_CHOICES + 1])
+        shown = {str(pk): name for pk, name in rows} if len(rows) <= MOST_CHOICES else {}
+        if chosen.isdecimal() and len(chosen) < 19 and chosen not in shown:
+            shown |= {str(pk): name for pk, name in Schedule.objects.filter(pk=chosen).values_list("pk", "name")}
+        return list(shown.items())
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        chosen = self.value()
+        if not chosen:
+            return queryset
+        return queryset.filter(schedule=chosen) if chosen.isdecimal() and len(chosen) < 19 else queryset.none()

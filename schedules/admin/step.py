@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib import admin
+from django.forms import BaseInlineFormSet
+from django.http import HttpRequest
+
+from schedules.forms import StepForm, StepFormSet
+from schedules.models import MAX_STEPS, Schedule, Step
+
+from .verbs import unsaved_of
+
+if TYPE_CHECKING:
+    StackedInline = admin.StackedInline[Step, Schedule]
+else:
+    StackedInline = admin.StackedInline
+
+
+class StepInline(StackedInline):
+    model = Step
+    form = StepForm
+    formset = StepFormSet
+    max_num = MAX_STEPS
+    template = "admin/schedules/schedule/steps.html"
+    fieldsets = (
+        (None, {"fields": (("index", "name", "step_type"), "config")}),
+        (
+            "If it takes long or fails",
+            {
+                "fields": (
+                    ("timeout_seconds", "max_retries", "retry_seconds"),
+                    ("on_crash", "pool"),
+                    "continue_on_failure",
+                ),
+                "classes": ("collapse",),
+            },
+        ),
+    )
+
+    def get_formset(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> Any:
+        if not self.has_change_permission(request, obj):
+            plain = {"formset": BaseInlineFormSet, "form": forms.ModelForm}
+            return super().get_formset(request, obj, **plain, **kwargs)
+        formset: Any = super().get_formset(
+            request, obj, absolute_max=MAX_STEPS + 1, validate_max=True, **kwargs
+        )
+        formset.complaints = unsaved_of(request).steps
+        return formset
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.has_perm("schedules.view_schedule") or self.has_change_permission(request, obj)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        if obj is None:
+            return request.user.has_perm("schedules.add_schedule")
+        return can_change(request, obj)
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self.has_change_permission(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self.has_change_permission(request, obj)
+
+
+def can_change(request: HttpRequest, schedule: Schedule | None) -> bool:
+    is_open = schedule is None or schedule.status != Schedule.Status.CLOSED
+    return is_open and request.user.has_perm("schedules.change_schedule")

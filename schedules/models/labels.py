@@ -1,0 +1,70 @@
+"""Tags and memos: what people write on a schedule to find it again."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Any
+
+from django.db import models
+
+from activities.text import clean_text
+
+MOST_TAGS = 50
+LONGEST_TAG = 50
+MOST_ENTRIES = 50
+LONGEST_NAME = 50
+LONGEST_TEXT = 1_000
+
+
+class Tag(models.Model):
+    """What `Schedule.tags` says, where an index finds it."""
+
+    schedule = models.ForeignKey(
+        "schedules.Schedule", models.CASCADE, related_name="tag_rows", db_index=False
+    )
+    name = models.CharField(max_length=LONGEST_TAG)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["schedule", "name"], name="tag_once")]
+        indexes = [models.Index(fields=["name", "schedule"], name="tag_by_name")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def clean_tags(tags: Any) -> Any:
+    """In order, each once; whatever is no list of words stays as it is, to be complained about."""
+    if not _are_words(tags):
+        return tags
+    return sorted({unicodedata.normalize("NFC", tag.strip()) for tag in tags} - {""})
+
+
+def wrong_with_tags(tags: Any) -> str:
+    """The complaint about clean tags, if there is one."""
+    if not _are_words(tags):
+        return 'A list of words is expected, such as ["finance", "nightly"].'
+    if len(tags) > MOST_TAGS:
+        return f"{len(tags)} tags are too many; at most {MOST_TAGS}."
+    if wrong := [tag for tag in tags if len(tag) > LONGEST_TAG or "," in tag or not tag.isprintable()]:
+        allowed = f"at most {LONGEST_TAG} characters, without commas and control characters"
+        return f"{wrong[0][:60]!r} is no tag: {allowed}."
+    return ""
+
+
+def wrong_with_memo(memo: Any) -> str:
+    """The complaint about a memo, if there is one."""
+    if not isinstance(memo, dict) or not all(isinstance(text, str) for text in memo.values()):
+        return 'Names and texts are expected, such as {"owner": "Ada", "ticket": "OPS-7"}.'
+    if len(memo) > MOST_ENTRIES:
+        return f"{len(memo)} entries are too many; at most {MOST_ENTRIES}."
+    for name, text in memo.items():
+        if not name.strip() or len(name) > LONGEST_NAME or len(text) > LONGEST_TEXT:
+            allowed = f"a name has 1 to {LONGEST_NAME} characters, its text at most {LONGEST_TEXT:,}"
+            return f"{name[:60]!r}: {allowed}."
+        if clean_text(name + text) != name + text:
+            return f"{name[:60]!r}: no NUL and no half of a character pair can be stored."
+    return ""
+
+
+def _are_words(tags: Any) -> bool:
+    return isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)
