@@ -11,7 +11,7 @@ from django.conf import settings
 
 from activities.models import Activity
 from activities.statements import AWAY
-from schedules.models import Occurrence
+from schedules.models import Backfill, Occurrence
 
 from .models import Chore, Execution, Worker
 
@@ -64,6 +64,10 @@ def prune_occurrences(now: datetime) -> int:
     return Occurrence.objects.prune(before=now - timedelta(days=settings.JIM_RETENTION_DAYS), limit=BATCH)
 
 
+def prune_backfills(now: datetime) -> int:
+    return Backfill.objects.prune(before=now - timedelta(days=settings.JIM_RETENTION_DAYS), limit=BATCH)
+
+
 def prune_administrative(now: datetime) -> int:
     before = now - timedelta(days=settings.JIM_AUDIT_DAYS)
     return Activity.objects.prune_administrative(before=before, limit=BATCH)
@@ -78,6 +82,7 @@ def register_own() -> None:
         ("history", prune_history),
         ("single jobs", prune_single_jobs),
         ("occurrences", prune_occurrences),
+        ("backfills", prune_backfills),
         ("administrative", prune_administrative),
         ("workers", prune_workers),
     ):

@@ -279,7 +279,8 @@ def _decide(
             remaining=schedule.remaining,
             now=now,
         )
-        made_way_at = max(made_way_at, _make_way(schedule, decision, now))
+        if decision.cancel or decision.terminate:
+            made_way_at = max(made_way_at, _make_way(schedule, decision, now))
         fates += decision.fates
     return fates, made_way_at
 

@@ -29,7 +29,9 @@ DURATIONS = {
     "timeout_seconds": "Timeout",
     "deadline_seconds": "Deadline",
 }
-BOUND_HELP = "Its {}, on the clock of the time zone: <code>2026-12-01</code> or <code>2026-12-01 09:00</code>."
+BOUND_HELP = (
+    "Its {}, on the clock of the time zone: <code>2026-12-01</code> or <code>2026-12-01 09:00</code>."
+)
 LINE: dict[str, Any] = {
     "required": False,
     "max_length": 100,

@@ -143,7 +143,7 @@ def _generate_batch(due: ScheduleQuerySet, size: int, now: datetime) -> int:
 
 
 def _drop_oldest(schedules: list[Schedule], now: datetime) -> None:
-    pending = Occurrence.objects.pending().filter(schedule__in=schedules)
+    pending = Occurrence.objects.buffered().filter(schedule__in=schedules)
     full = pending.values("schedule").annotate(size=Count("pk")).filter(size__gt=settings.JIM_BUFFER_LIMIT)
     crowded = set(full.values_list("schedule", flat=True))
     for schedule in schedules:

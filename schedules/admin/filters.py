@@ -101,11 +101,15 @@ class ScheduleFilter(admin.SimpleListFilter):
         rows = list(Schedule.objects.open().order_by("name").values_list("pk", "name")[: MOST_CHOICES + 1])
         shown = {str(pk): name for pk, name in rows} if len(rows) <= MOST_CHOICES else {}
         if chosen.isdecimal() and len(chosen) < 19 and chosen not in shown:
-            shown |= {str(pk): name for pk, name in Schedule.objects.filter(pk=chosen).values_list("pk", "name")}
+            shown |= {
+                str(pk): name for pk, name in Schedule.objects.filter(pk=chosen).values_list("pk", "name")
+            }
         return list(shown.items())
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         chosen = self.value()
         if not chosen:
             return queryset
-        return queryset.filter(schedule=chosen) if chosen.isdecimal() and len(chosen) < 19 else queryset.none()
+        return (
+            queryset.filter(schedule=chosen) if chosen.isdecimal() and len(chosen) < 19 else queryset.none()
+        )

@@ -1,148 +1,111 @@
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
-from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError
-from django.db.models import Q, QuerySet
-from django.forms import BaseInlineFormSet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import reverse
-from django.utils.html import format_html
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
 from activities import clock
-from activities.pages import KnownValues
-from activities.words import NOTHING, badge, exact, moment, on_the_clock
+from activities.words import NOTHING, badge, exact, moment
 from schedules import permissions, registry
-from schedules.cron import LAST
 from schedules.description import state_of
-from schedules.forms import ScheduleForm, StepForm, StepFormSet, Unsaved
-from schedules.models import MAX_STEPS, Conflict, Refused, Schedule, Step
-from schedules.wording import SpecError
+from schedules.forms import ScheduleForm, Unsaved
+from schedules.models import Conflict, Refused, Schedule
+from schedules.spec_text import to_text
 from schedules.zones import time_zones
 
-from .operations import Close, Pause, Resume
-from .verbs import VerbsAdmin, initiator_of, unsaved_of
+from .all_schedules import VERBS, all_view
+from .filters import MemoFilter, OutcomeFilter, StateFilter, TagFilter
+from .inquiries import revisions_view, why_view
+from .operations import AskBackfill, Close, Pause, Resume, SkipNext, Unskip
+from .overview import overview
+from .step import StepInline, can_change
+from .verbs import VerbsAdmin, initiator_of
 
-if TYPE_CHECKING:
-    StackedInline = admin.StackedInline[Step, Schedule]
-else:
-    StackedInline = admin.StackedInline
-
-
-RUNS_SHOWN = 5
-EXECUTIONS_SHOWN = 5
-
-
-class StateFilter(admin.SimpleListFilter):
-    """Closed schedules stay for their history; they are shown when asked for."""
-
-    title = parameter_name = "state"
-    STATES: ClassVar = {
-        "running": Q(status="running", spec_error=""),
-        "paused": Q(status="paused"),
-        "broken": ~Q(spec_error="") & ~Q(status="closed"),
-        "closed": Q(status="closed"),
-        "all": Q(),
-    }
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(name, name) for name in self.STATES]
-
-    def choices(self, changelist: Any) -> Any:
-        first, *rest = super().choices(changelist)
-        return [{**first, "display": "open"}, *rest]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> QuerySet[Schedule]:
-        return queryset.filter(self.STATES.get(self.value() or "", ~Q(status="closed")))
-
-
-class OutcomeFilter(KnownValues):
-    title = "last outcome"
-    parameter_name = "last_outcome"
-
-    def values(self) -> Iterable[str]:
-        return ("completed", "failed", "cancelled")
-
-
-class StepInline(StackedInline):
-    model = Step
-    form = StepForm
-    formset = StepFormSet
-    max_num = MAX_STEPS
-    template = "admin/schedules/schedule/steps.html"
-    fieldsets = (
-        (None, {"fields": (("index", "name", "step_type"), "config")}),
-        (
-            "If it takes long or fails",
-            {
-                "fields": (
-                    ("timeout_seconds", "max_retries", "retry_seconds"),
-                    ("on_crash", "pool"),
-                    "continue_on_failure",
-                ),
-                "classes": ("collapse",),
-            },
-        ),
-    )
-
-    def get_formset(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> Any:
-        if not self.has_change_permission(request, obj):
-            plain = {"formset": BaseInlineFormSet, "form": forms.ModelForm}
-            return super().get_formset(request, obj, **plain, **kwargs)
-        formset: Any = super().get_formset(
-            request, obj, absolute_max=MAX_STEPS + 1, validate_max=True, **kwargs
-        )
-        formset.complaints = unsaved_of(request).steps
-        return formset
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return request.user.has_perm("schedules.view_schedule") or self.has_change_permission(request, obj)
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        if obj is None:
-            return request.user.has_perm("schedules.add_schedule")
-        return _can_change(request, obj)
-
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return self.has_change_permission(request, obj)
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return self.has_change_permission(request, obj)
+# What is rarely used is folded away, unless it is used.
+RARE = {
+    "Calendars, jitter and changing clocks": ("calendars", "jitter", "dst"),
+    "Limits and notes": ("remaining", "memo", "pause_on_failure"),
+}
 
 
 @admin.register(Schedule)
 class ScheduleAdmin(VerbsAdmin[Schedule]):
     form = ScheduleForm
     inlines = (StepInline,)
-    operations: ClassVar = [Pause(), Resume(), Close()]
+    operations: ClassVar = [SkipNext(), Unskip(), AskBackfill(), Pause(), Resume(), Close()]
     change_form_template = "admin/schedules/schedule/change_form.html"
-    list_display = ("name", "state", "spec_in_words", "next_run", "last", "counts")
-    list_filter: ClassVar = [StateFilter, "overlap", OutcomeFilter]
+    change_list_template = "admin/schedules/schedule/change_list.html"
+    list_display = ("name", "state", "spec_in_words", "next_run", "last", "counts", "tag_links")
+    list_filter: ClassVar = [StateFilter, TagFilter, "overlap", OutcomeFilter, MemoFilter]
     search_fields = ("name", "description")
     ordering = ("name",)
     sortable_by = ("name", "next_run", "last")
     fieldsets = (
-        (None, {"fields": ("name", "description", "version")}),
-        ("When", {"fields": ("cron", "every", "at", "time_zone", "dst")}),
-        ("How", {"fields": ("overlap", "catch_up_seconds")}),
+        (None, {"fields": ("name", "description", "tags", "version")}),
+        ("When", {"fields": ("patterns", "cron", "every", "at", "time_zone")}),
+        ("When not", {"fields": ("exclude", ("start_at", "end_at"))}),
+        ("Calendars, jitter and changing clocks", {"fields": ("structured", "jitter", "dst")}),
+        (
+            "Policies",
+            {"fields": ("overlap", ("catch_up_seconds", "timeout_seconds", "deadline_seconds"))},
+        ),
+        (
+            "Limits and notes",
+            {
+                "fields": (
+                    ("pause_on_failure", "failures_to_pause", "failures_among"),
+                    "remaining",
+                    "memo",
+                )
+            },
+        ),
+    )
+    viewed = (
+        *("name", "description", "tag_links", "rules", "overlap", "catch_up_seconds", "timeout_seconds"),
+        *(
+            "deadline_seconds",
+            "pause_on_failure",
+            "failures_to_pause",
+            "failures_among",
+            "remaining",
+            "memos",
+        ),
     )
 
+    def get_urls(self) -> list[URLPattern]:
+        def page(route: str, view: Any, name: str, **given: Any) -> URLPattern:
+            bound = self.admin_site.admin_view(partial(view, self))
+            return path(route, bound, given, name=f"schedules_schedule_{name}")
+
+        return [
+            *(page(f"{name}-all/", all_view, f"{name}_all", name=name) for name in VERBS),
+            page("<int:pk>/why/", why_view, "why"),
+            page("<int:pk>/revisions/", revisions_view, "revisions"),
+            *super().get_urls(),
+        ]
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        is_allowed = request.user.has_perm(permissions.RUN)
+        return super().changelist_view(request, {"can_run": is_allowed, **(extra_context or {})})
+
     def has_change_permission(self, request: HttpRequest, obj: Schedule | None = None) -> bool:
-        return _can_change(request, obj)
+        return can_change(request, obj)
 
     def get_fieldsets(self, request: HttpRequest, obj: Schedule | None = None) -> Any:
+        if obj is not None and not self.has_change_permission(request, obj):
+            return ((None, {"fields": self.viewed}),)
+        shown = [(title, fields | {"classes": _classes(title, obj)}) for title, fields in self.fieldsets]
         if obj is None:
-            *most, (title, how) = self.fieldsets
-            return (*most, (title, {"fields": (*how["fields"], "paused")}))
-        if self.has_change_permission(request, obj):
-            return self.fieldsets
-        fields = ("name", "description", "spec_in_words", "overlap", "catch_up_seconds")
-        return ((None, {"fields": fields}),)
+            shown.append(("At first", {"fields": ("paused", "note", "run_at_once")}))
+        return shown
 
     def save_model(self, request: HttpRequest, obj: Schedule, form: Any, change: bool) -> None:
         """`save_related` saves schedule and steps as one."""
@@ -173,12 +136,32 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
         context["step_types"] = list(registry.step_types.values())
         context["time_zones"] = time_zones()
         if context.get("original"):
-            context["overview"] = _overview(request, context["original"])
+            context["overview"] = overview(request, context["original"])
         return super().render_change_form(request, context, *args, **kwargs)
 
     @admin.display(description="state")
     def state(self, schedule: Schedule) -> SafeString:
-        return badge(state_of(schedule))
+        state = badge(state_of(schedule))
+        return format_html("{} {}", state, badge("overdue")) if schedule.is_overdue(clock.now()) else state
+
+    @admin.display(description="tags")
+    def tag_links(self, schedule: Schedule) -> SafeString:
+        url = reverse("admin:schedules_schedule_changelist")
+        tags = schedule.tags if isinstance(schedule.tags, list) else []
+        links = ((f"{url}?{urlencode({'tag': tag})}", tag) for tag in tags)
+        return format_html_join(" ", '<a class="tag" href="{}">{}</a>', links)
+
+    @admin.display(description="memo")
+    def memos(self, schedule: Schedule) -> SafeString:
+        texts = schedule.memo.items() if isinstance(schedule.memo, dict) else ()
+        return format_html_join(SafeString("<br>"), "{}: {}", texts)
+
+    @admin.display(description="when")
+    def rules(self, schedule: Schedule) -> SafeString:
+        """As the form has them, without what nobody set."""
+        texts = to_text(schedule.spec, schedule.calendars)
+        given = [(name.replace("_", " "), text) for name, text in texts.items() if text]
+        return format_html_join("", "<b>{}</b><pre>{}</pre>", given)
 
     @admin.display(description="spec")
     def spec_in_words(self, schedule: Schedule) -> str:
@@ -212,9 +195,18 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
         return format_html('<a href="{}">{}</a> {}', url, f"{schedule.started_count:,}", trouble)
 
 
-def _can_change(request: HttpRequest, schedule: Schedule | None) -> bool:
-    is_open = schedule is None or schedule.status != Schedule.Status.CLOSED
-    return is_open and request.user.has_perm("schedules.change_schedule")
+def _classes(title: str | None, schedule: Schedule | None) -> tuple[str, ...]:
+    if title not in RARE or _uses(schedule, RARE[title]):
+        return ()
+    return ("collapse",)
+
+
+def _uses(schedule: Schedule | None, names: tuple[str, ...]) -> bool:
+    if schedule is None:
+        return False
+    spec = schedule.spec if isinstance(schedule.spec, dict) else {}
+    own = {name: getattr(schedule, name) for name in Schedule.EDITABLE}
+    return any((spec | own).get(name) not in (None, False, {}) for name in names)
 
 
 def _check_code(request: HttpRequest, schedule: Schedule, steps: list[dict[str, Any]]) -> None:
@@ -232,18 +224,22 @@ def _define(request: HttpRequest, form: Any, steps: list[dict[str, Any]]) -> Sch
         **form.definition,
         steps=steps,
         paused=form.cleaned_data["paused"],
+        note=form.cleaned_data["note"],
+        run_at_once=form.cleaned_data["run_at_once"],
         initiator=initiator_of(request),
         now=clock.now(),
     )
 
 
 def _edit(request: HttpRequest, schedule: Schedule, form: Any, steps: list[dict[str, Any]]) -> None:
-    before = [step.as_json() for step in schedule.steps.all()]
-    if not form.has_changed() and steps == before:
+    """Only what differs; whoever looked at it and saved it as it was has not edited it."""
+    current = Schedule.objects.get(pk=schedule.pk)  # the form has changed the other one
+    changes = {name: value for name, value in form.definition.items() if value != getattr(current, name)}
+    if not changes and steps == [step.as_json() for step in current.steps.all()]:
         return
-    schedule.edit(
+    current.edit(
         token=form.cleaned_data["version"],
-        changes=form.definition,
+        changes=changes,
         steps=steps,
         initiator=initiator_of(request),
         now=clock.now(),
@@ -257,20 +253,3 @@ def _conflict_words(schedule: Schedule) -> SafeString:
         "and make your change there.",
         reverse("admin:schedules_schedule_change", args=[schedule.pk]),
     )
-
-
-def _overview(request: HttpRequest, schedule: Schedule) -> dict[str, Any]:
-    try:
-        spec, now = schedule.compiled_spec, clock.now()
-        notes, runs = spec.notes, spec.times(now, LAST, limit=RUNS_SHOWN)
-    except SpecError:
-        notes, runs = (), []
-    zone, is_closed = schedule.zone, schedule.status == Schedule.Status.CLOSED
-    can_see = request.user.has_perm("execution.view_execution")
-    return {
-        "state": badge(state_of(schedule)),
-        "notes": notes,
-        "zone": zone,
-        "runs": [] if is_closed else [(at, on_the_clock(at, zone), on_the_clock(at)) for at in runs],
-        "executions": schedule.executions.order_by("-pk").defer("plan")[:EXECUTIONS_SHOWN] if can_see else [],
-    }

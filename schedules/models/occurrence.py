@@ -88,6 +88,10 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
         """What the invoker has to look at: not what waits for its paused schedule or a running execution."""
         return self.pending().filter(due_at__lte=now)
 
+    def buffered(self) -> OccurrenceQuerySet:
+        """What fills the buffer; backfills have a share of their own, and wait for room in it."""
+        return self.pending().exclude(source=Occurrence.Source.BACKFILL)
+
     def held(self) -> OccurrenceQuerySet:
         return self.pending().filter(due_at=None)
 

@@ -498,7 +498,7 @@ class Schedule(models.Model):
 
     def drop_oldest(self, now: datetime) -> None:
         """A full buffer drops its oldest automatic ones: their times are long past and many more wait."""
-        pending = self.occurrences.pending()
+        pending = self.occurrences.buffered()
         too_many = pending.count() - settings.JIM_BUFFER_LIMIT
         if too_many > 0:
             oldest = pending.automatic().order_by("nominal_at").values_list("pk", flat=True)[:too_many]

@@ -85,9 +85,9 @@ def skip_next(schedule: Schedule, dice: Random, now: datetime) -> None:
 
 
 def run(schedule: Schedule, dice: Random, now: datetime) -> None:
-    key = f"key {dice.randrange(10**9)}"
+    key, overlap = f"key {dice.randrange(10**9)}", dice.choice(["", *Overlap.values])
     for _ in range(2):
-        trigger(schedule, initiator=SOMEBODY, now=now, key=key, overlap=dice.choice(["", *Overlap.values]))
+        trigger(schedule, initiator=SOMEBODY, now=now, key=key, overlap=overlap)
 
 
 def backfill(schedule: Schedule, dice: Random, now: datetime) -> None:

@@ -332,6 +332,13 @@ class TestRoundTrip:
         assert (outcome.changes, outcome.problems, outcome.others) == ([], [], 0)
         assert stored() == before
 
+    def test_of_the_example_in_the_documentation(self) -> None:
+        Secret.objects.put("directory-token", CANARY, initiator=SOMEBODY, now=NOW)
+        document = (settings.BASE_DIR / "docs" / "as-code.md").read_text(encoding="utf-8")
+        example = document.partition("```yaml\n")[2].partition("```")[0]
+        assert imported(example).problems == []
+        assert exported() == example
+
     def test_of_nothing(self) -> None:
         assert imported(exported()) == Outcome([], 0, 0, [])
 
