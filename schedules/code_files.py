@@ -142,15 +142,13 @@ class _Part:
     def given(self, shape: Shape, *others: str) -> dict[str, Any]:
         """Those values whose type is right."""
         self.refuse_unknown([*shape, *others])
-        values = {}
-        for key in shape.keys() & self.node.value.keys():
-            inner: Node = self.node.value[key]
-            value = inner.plain()
-            if complaint := _type_complaint(shape[key], value):
-                self.complain(f"{key}: {complaint}", inner)
-            else:
-                values[key] = value
-        return values
+        known: dict[str, Node] = {key: node for key, node in self.node.value.items() if key in shape}
+        values = {key: node.plain() for key, node in known.items()}
+        wrong = {key: _type_complaint(shape[key], value) for key, value in values.items()}
+        for key, complaint in wrong.items():
+            if complaint:
+                self.complain(f"{key}: {complaint}", known[key])
+        return {key: value for key, value in values.items() if not wrong[key]}
 
     def steps(self) -> list[dict[str, Any]] | None:
         """None if one cannot be told from another."""
@@ -177,9 +175,9 @@ class _Part:
         return None
 
     def refuse_unknown(self, known: Sequence[str]) -> None:
-        for key in self.node.value.keys() - set(known):
-            words = f"there is no key “{key[:60]}”; {_advice(key, known)}"
-            self.complain(words, self.node.value[key])
+        for key, node in self.node.value.items():
+            if key not in known:
+                self.complain(f"there is no key “{key[:60]}”; {_advice(key, known)}", node)
 
     def inner(self, node: Node, label: str = "") -> _Part:
         return _Part(self.file, node, self.where + label, self.problems)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,13 @@ DEFINE_CODE = "schedules.define_code"
 
 def new_code(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> list[str]:
     """Names of the steps in `after` that run code or use a secret, and were not in `before` exactly so."""
-    return [step["name"] for step in after if step not in before and _needs_permission(step)]
+    known = {_exactly(step) for step in before}
+    return [step["name"] for step in after if _exactly(step) not in known and _needs_permission(step)]
+
+
+def _exactly(step: Mapping[str, Any]) -> str:
+    """As text: to Python, 1 and True are the same."""
+    return json.dumps(step, sort_keys=True)
 
 
 def _needs_permission(step: Mapping[str, Any]) -> bool:

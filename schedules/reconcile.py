@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -17,14 +18,13 @@ from django.db.models import Q
 from activities.models import Initiator
 
 from . import permissions
-from .as_code import CALENDAR, SCHEDULE, Shape, canonical_spec, spec_in_words
+from .as_code import CALENDAR, CHUNK, SCHEDULE, Shape, canonical_spec, spec_in_words
 from .code_files import Entry, Library, Problem
 from .models import Conflict, Refused, Schedule, SharedCalendar, Step
 from .models.shared_calendar import names_in
 from .wording import counted
 
 SYSTEM = Initiator.system("importschedules")
-CHUNK = 500
 AGAIN = "somebody else changed it meanwhile: run the import again"
 
 
@@ -80,7 +80,7 @@ def _apply(
     broken: set[str] = set()
     with transaction.atomic():
         problems = _hold(changes)
-        for change in () if problems else along(changes):
+        for change in () if problems else along(_in_order(changes)):
             if broken.isdisjoint(change.calendars):  # else it would only complain about that calendar
                 found = change.attempt(author.initiator, now)
                 problems += found
@@ -88,6 +88,11 @@ def _apply(
         if problems or not keep:
             transaction.set_rollback(True)
     return problems
+
+
+def _in_order(changes: Sequence[Change]) -> list[Change]:
+    """Schedules may name new calendars; and two imports of the same new names meet at the first of them."""
+    return sorted(changes, key=lambda change: (isinstance(change, ScheduleChange), change.entry.key))
 
 
 def _hold(changes: Sequence[Change]) -> list[Problem]:
@@ -119,7 +124,7 @@ class Change(ABC):
 
     @property
     def is_needed(self) -> bool:
-        return self.before != self.after
+        return not _same(self.before, self.after)
 
     @property
     def is_new(self) -> bool:
@@ -217,8 +222,8 @@ class ScheduleChange(Change):
         schedule = Schedule.objects.get(pk=self.pk)
         schedule.edit(
             token=schedule.token,
-            changes={name: value for name, value in fields.items() if value != self.before[name]},
-            steps=None if self.after["steps"] == self.before["steps"] else self.steps,
+            changes={name: fields[name] for name in fields if not _same(fields[name], self.before[name])},
+            steps=None if _same(self.after["steps"], self.before["steps"]) else self.steps,
             initiator=initiator,
             now=now,
         )
@@ -248,7 +253,7 @@ def _compared_schedules(library: Library, *, paused: bool) -> list[ScheduleChang
     stored = _stored(library.schedules.keys())
     changes = []
     for key, entry in library.schedules.items():
-        schedule = stored.get(key)
+        schedule = stored.get(entry.name) or stored.get(key)
         before = schedule.definition() if schedule else {}
         steps = [_canonical_step(step) for step in entry.steps]
         after = _canonical_fields(entry) | {"steps": sorted(steps, key=lambda step: step["index"])}
@@ -258,7 +263,7 @@ def _compared_schedules(library: Library, *, paused: bool) -> list[ScheduleChang
 
 
 def _stored(keys: Iterable[str]) -> dict[str, Schedule]:
-    """The open schedules of these names, each with its steps."""
+    """The open schedules of these names with their steps, by their names with and without capitals."""
     wanted = set(keys)
     names = Schedule.objects.open().values_list("pk", "name")
     pks = [pk for pk, name in names if name.lower() in wanted]
@@ -266,7 +271,12 @@ def _stored(keys: Iterable[str]) -> dict[str, Schedule]:
     rows = (
         row for chunk in chunks for row in Schedule.objects.filter(pk__in=chunk).prefetch_related("steps")
     )
-    return {schedule.name.lower(): schedule for schedule in rows}
+    found: dict[str, Schedule] = {}
+    for schedule in rows:
+        # SQLite knows the capitals of ASCII only, so that there two may differ in others.
+        found.setdefault(schedule.name.lower(), schedule)
+        found[schedule.name] = schedule
+    return found
 
 
 def _canonical_fields(entry: Entry) -> dict[str, Any]:
@@ -288,6 +298,11 @@ def _canonical_step(data: dict[str, Any]) -> dict[str, Any]:
 def _cleaned(clean: Callable[[], None]) -> None:
     with suppress(ValidationError):
         clean()
+
+
+def _same(one: object, other: object) -> bool:
+    """As JSON: to Python, 1 is the same as true."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def _defaults(shape: Shape) -> dict[str, Any]:

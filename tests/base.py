@@ -18,7 +18,7 @@ from execution.models.attempt import Finish, Held
 from execution.nursery import Nursery
 from execution.recorder import Said, write
 from execution.steps.base import Outcome, perform
-from schedules.models import Occurrence, Schedule, Secret, Step
+from schedules.models import Backfill, Occurrence, Schedule, Secret, SharedCalendar, Step
 
 NOW = datetime(2026, 11, 16, 3, 0, tzinfo=UTC)
 SOMEBODY = Initiator("user", "7", "ada")
@@ -137,7 +137,17 @@ def row(held: Held) -> WorkerTask:
 
 def everything() -> dict[str, list[dict[str, Any]]]:
     """All that the engine has stored, to show that something changed nothing."""
-    kept: list[Any] = [Schedule, Step, Secret, Occurrence, Execution, WorkerTask, Worker]
+    kept: list[Any] = [
+        Schedule,
+        SharedCalendar,
+        Step,
+        Secret,
+        Backfill,
+        Occurrence,
+        Execution,
+        WorkerTask,
+        Worker,
+    ]
     kept += [Activity, ActivityItem, OutputLine]
     return {model.__name__: list(model._default_manager.order_by("pk").values()) for model in kept}
 

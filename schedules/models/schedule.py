@@ -545,7 +545,7 @@ class Schedule(models.Model):
     def clean(self) -> None:
         self.name = unicodedata.normalize("NFC", self.name.strip())
         check_plain_text(self.name, "name")
-        self.description = clean_text(self.description)
+        self.description = clean_text(self.description).replace("\r\n", "\n")
         self.tags = clean_tags(self.tags)
         errors = {"tags": wrong_with_tags(self.tags), "memo": wrong_with_memo(self.memo)}
         if self.failures_to_pause > self.failures_among:

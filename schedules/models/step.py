@@ -63,7 +63,7 @@ class Step(models.Model):
     @classmethod
     def from_json(cls, schedule: Schedule, data: Mapping[str, Any]) -> Step:
         step = cls(schedule=schedule, **data)
-        step.name = step.name.strip()
+        step.name = unicodedata.normalize("NFC", step.name.strip())
         step.config = registry.step_types[step.step_type].clean(step.config)
         return step
 

@@ -13,6 +13,7 @@ import pytest
 from django.conf import settings
 from django.contrib.auth.models import Permission, User
 from django.core.management import CommandError, call_command
+from django.db import connection
 
 from activities.models import Activity
 from activities.yaml_lines import write
@@ -454,10 +455,26 @@ class TestImport:
         assert latest.definition["steps"][0]["step_type"] == "http"
         assert fresh(untouched).token == 1
 
+    def test_true_is_not_one(self) -> None:
+        schedule = make_schedule(step(kwargs={"all": True}), name="Mine")
+        assert imported(schedule_file(steps=[step(kwargs={"all": 1})])).problems == []
+        assert fresh(schedule).steps.get().config["kwargs"] == {"all": 1}
+
     def test_it_is_known_by_its_name_whatever_its_capitals(self) -> None:
         schedule = make_schedule(name="Caf\u00e9 Nightly")
         assert imported(schedule_file("CAFE\u0301 nightly ")).problems == []
         assert [(each.pk, each.name) for each in Schedule.objects.all()] == [(schedule.pk, "CAFÉ nightly")]
+
+    def test_one_of_the_very_same_name_comes_first(self) -> None:
+        """SQLite takes Ä and ä for two letters."""
+        make_schedule(name="Ärger")
+        if connection.vendor == "sqlite":
+            make_schedule(name="ärger")
+        for name in ("Ärger", "ärger"):
+            assert imported(schedule_file(name, description=name)).problems == []
+        names = ["Ärger", "ärger"] if connection.vendor == "sqlite" else ["ärger"]
+        rows = Schedule.objects.order_by("pk").values_list("name", "description")
+        assert list(rows) == [(name, name) for name in names]
 
     def test_the_name_of_a_closed_one_is_free(self) -> None:
         make_schedule(name="Mine").close(initiator=SOMEBODY, now=NOW)
