@@ -322,8 +322,8 @@ class Schedule(models.Model):
             if steps is not None:
                 self._replace_steps(steps)
             self._index()
-            if not self.is_paused:
-                self.occurrences.release()  # another policy may not let them wait
+            kept = self.occurrences.exclude(source="auto") if self.is_paused else self.occurrences.all()
+            kept.release()  # another policy may not let them wait
             self._save_moved()
             details = {"before": before, "after": self._editable()}
             Activity.objects.record("edit", self, initiator=initiator, now=now, details=details)

@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 
 from activities.models import Activity
 from execution.models import Execution
-from execution.scheduler import next_due, tick
+from execution.scheduler import is_due, next_due, tick
 from schedules.generator import generate
 from schedules.models import Refused, Schedule
 from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, run_until_idle, start, step
@@ -79,9 +79,18 @@ class TestPaused:
         schedule = make_schedule(spec=HOURLY | {"jitter": "30m"}, name="Spread")
         tick(minutes(60))
         pause(schedule, at=60)
+        assert next_due(minutes(60)) == minutes(120)
         tick(minutes(95))
         assert ledger(schedule) == {60: "pending"}
-        assert next_due(minutes(95)) == minutes(120)
+
+    def test_nobody_keeps_looking_at_what_waits(self) -> None:
+        schedule = make_schedule(spec=HOURLY, overlap="buffer_all")
+        generate(minutes(60))
+        assert is_due(minutes(60))
+        pause(schedule, at=60)
+        assert not is_due(minutes(61))
+        tick(minutes(120))
+        assert not is_due(minutes(121))
 
     def test_it_can_still_be_described_and_updated(self) -> None:
         schedule = make_schedule(spec=EVERY_FIVE)
