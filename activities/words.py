@@ -8,11 +8,11 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 TONES = {
-    "good": ("complete", "completed", "running", "alive", "started", "ok"),
-    "busy": ("in_progress", "processing"),
+    "good": ("complete", "completed", "running", "alive", "started", "ok", "done"),
+    "busy": ("in_progress", "processing", "open"),
     "wait": ("pending", "queued", "waiting"),
-    "warn": ("complete_with_warning", "paused", "cancelling", "skipped", "missed", "dropped", "warning"),
-    "bad": ("failed", "failed_with_error", "complete_with_error", "broken", "dead"),
+    "warn": ("complete_with_warning", "paused", "cancelling", "skipped", "missed", "dropped", "warning", "late"),
+    "bad": ("failed", "failed_with_error", "complete_with_error", "broken", "dead", "overdue"),
 }
 TONE_OF = {state: tone for tone, states in TONES.items() for state in states}
 NOTHING = "\N{EN DASH}"

@@ -26,6 +26,11 @@ class Sizes:
     rest_seconds: float = 1.5
     waiting: int = 100_000
     claims: int = 50
+    next_times: int = 10_000
+    missed_schedules: int = 1_000
+    missed_times: int = 1_000
+    backfill: int = 100_000
+    live_seconds: float = 20.0
 
     def as_json(self) -> str:
         return json.dumps(asdict(self))
@@ -49,12 +54,17 @@ QUICK = Sizes(
     rest_seconds=0.2,
     waiting=3_000,
     claims=10,
+    next_times=1_000,
+    missed_schedules=50,
+    missed_times=100,
+    backfill=20_000,
+    live_seconds=4.0,
 )
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A function of bench/measures.py.
+    """A function that bench/measures.py has.
 
     One that takes long, or the median of many, is not repeated; one of each kind belongs to a quick run.
     """
@@ -83,6 +93,13 @@ def measures(sizes: Sizes) -> list[Measure]:
         "idle_cpu_worker",
         "idle_cpu_scheduler",
     )
+    next_times = (
+        "next_time",
+        *(f"next_time_{name}" for name in ("cron", "interval", "holidays", "window", "mixed")),
+        "next_time_memory",
+    )
+    missed = ("settle_missed", "settle_missed_memory")
+    backfill = ("backfill_live", "backfill_live_rate")
     claim = ("claim_unanalysed_p50", "claim_unanalysed_p95", "claim_analysed_p50")
     return [
         *(Measure(name, "enqueue", (name,), is_quick=True) for name in ("enqueue_single", "enqueue_bulk")),
@@ -100,6 +117,10 @@ def measures(sizes: Sizes) -> list[Measure]:
         Measure("ticks", "tick", ticks, repeats=False, is_quick=True),
         Measure("idle", "idle", idle, repeats=False),
         Measure("claim", "claim", claim, repeats=False, is_quick=True),
+        # The same on both: a spec knows no database.
+        Measure("next_time", "next_time", next_times, databases=("sqlite",), is_quick=True),
+        Measure("settle_missed", "settle_missed", missed, repeats=False, is_quick=True),
+        Measure("backfill_live", "backfill_live", backfill, is_quick=True),
     ]
 
 

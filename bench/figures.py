@@ -116,4 +116,11 @@ FIGURES = (
         Key("claim_analysed_p50", "postgres", JIM),
         note="stays fast",
     ),
+    Figure("next_time", "sqlite", "at most", 60),
+    Figure("next_time_memory", "sqlite", "at most", 64, note="no growth"),
+    *(
+        Figure(metric, database, "at most", limit)
+        for metric, limit in (("settle_missed", 60), ("settle_missed_memory", 100), ("backfill_live", 2))
+        for database in ("postgres", "sqlite")
+    ),
 )

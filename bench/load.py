@@ -8,12 +8,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection
+from django.db.models import Count, Sum
 
 from activities import clock
 from activities.models import Activity, Initiator
 from activities.wake import wake
 from execution.models import Execution, WorkerTask
-from schedules.models import Occurrence, Schedule, Step
+from schedules.models import Backfill, Occurrence, Schedule, Step
+from schedules.models.occurrence import OccurrenceQuerySet
 
 from .jobs import marks
 
@@ -67,6 +69,57 @@ def make_due(due_at: datetime) -> None:
     wake("jim_schedules")
 
 
+def make_missed(times: int, *, now: datetime) -> None:
+    """All of them every minute, and none of that many times has been seen yet; each may still start."""
+    Schedule.objects.update(
+        spec={"every": ["1m"]},
+        catch_up_seconds=None,
+        processed_until=now - timedelta(minutes=times),
+        next_run_at=now - timedelta(minutes=times - 1),
+    )
+
+
+def create_live(count: int) -> list[Schedule]:
+    """Every two seconds, also while the one before has not ended: one that is late is to tell how late."""
+    return [_define(f"Live {number}", {"every": ["2s"]}, overlap="allow_all") for number in range(count)]
+
+
+def create_backfilled(live_at: datetime) -> Schedule:
+    """Every minute, and at this time."""
+    return _define("Backfilled", {"every": ["1m"], "at": [live_at.isoformat()]})
+
+
+def _define(name: str, spec: dict[str, Any], **fields: Any) -> Schedule:
+    return Schedule.objects.define(
+        name=name, spec=spec, steps=[step()], initiator=BY, now=clock.now(), **fields
+    )
+
+
+def ask_for_backfill(schedule: Schedule, *, times: int) -> Backfill:
+    """Its last times, in minutes."""
+    now = clock.now()
+    end_at = now.replace(second=0, microsecond=0)
+    start_at = end_at - timedelta(minutes=times - 1)
+    return Backfill.objects.ask(schedule, start_at=start_at, end_at=end_at, initiator=BY, now=now)
+
+
+def live_occurrences(since: datetime, until: datetime) -> OccurrenceQuerySet:
+    return Occurrence.objects.automatic().filter(planned_at__gt=since, planned_at__lte=until)
+
+
+def is_over(live: OccurrenceQuerySet, planned: int) -> bool:
+    """All are there and decided on, and nothing that was started goes on."""
+    decided = live.exclude(status=Occurrence.Status.PENDING).count()
+    return decided >= planned and not live.filter(execution__status="in_progress").exists()
+
+
+def lags(live: OccurrenceQuerySet) -> list[float]:
+    """Seconds between each planned time and the moment when its step began."""
+    steps = Activity.objects.filter(parent__execution__occurrence__in=live)
+    times = steps.values_list("executed_at", "parent__execution__occurrence__planned_at")
+    return [(began - planned_at).total_seconds() for began, planned_at in times if began]
+
+
 def _spec(number: int, now: datetime) -> dict[str, Any]:
     """One of sixty cron lines, none of which is due soon."""
     return {"cron": [f"{number % 60} {(now + timedelta(hours=12)).hour} * * *"]}
@@ -109,6 +162,21 @@ def expect_started(executions: int, *, steps: int) -> None:
     statuses = Counter(Occurrence.objects.values_list("status", flat=True))
     expect(dict(statuses), {"started": executions}, "occurrences by status")
     expect(WorkerTask.objects.count(), executions * steps, "tasks")
+
+
+def expect_all_started(live: OccurrenceQuerySet, planned: int) -> None:
+    statuses = Counter(live.values_list("status", flat=True))
+    expect(dict(statuses), {"started": planned}, "live occurrences by status")
+
+
+def expect_settled(schedules: int, *, times: int) -> None:
+    """Of the missed times of each, one was started and the others skipped, and each was counted."""
+    started, skipped = schedules, schedules * (times - 1)
+    statuses = Occurrence.objects.order_by().values_list("status").annotate(Count("pk"))
+    expect(dict(statuses), {"started": started, "skipped": skipped}, "occurrences by status")
+    counted = Schedule.objects.aggregate(started=Sum("started_count"), skipped=Sum("skipped_count"))
+    expect(counted, {"started": started, "skipped": skipped}, "counted on the schedules")
+    expect(WorkerTask.objects.count(), started, "tasks")
 
 
 def expect_never_analysed(table: str) -> None:

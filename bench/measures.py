@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.db import connection
 
@@ -43,18 +43,16 @@ from .load import (
     step,
 )
 from .processes import cpu_seconds, pss_megabytes
+from .results import Reading
+from .schedule_measures import backfill_live as backfill_live
+from .schedule_measures import next_time as next_time
+from .schedule_measures import settle_missed as settle_missed
 
 WARM_UPS = 50
 GAP_SECONDS = 0.02
 DUE_IN = timedelta(seconds=4)
 TICKS = 20
 CLAIM = 100
-
-
-class Reading(NamedTuple):
-    metric: str
-    value: float
-    unit: str
 
 
 def enqueue_single(sizes: Sizes) -> list[Reading]:

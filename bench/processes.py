@@ -77,6 +77,15 @@ def pss_megabytes(pid: int) -> float:
     return sum(_pss_kilobytes(each) for each in tree(pid)) / 1024
 
 
+def resident_megabytes(pid: int) -> float:
+    return _status_kilobytes(pid, "VmRSS") / 1024
+
+
+def peak_megabytes(pid: int) -> float:
+    """The most that was resident at any time."""
+    return _status_kilobytes(pid, "VmHWM") / 1024
+
+
 def cpu_seconds(pid: int) -> float:
     """What a process and all below it have used so far."""
     ticks = [int(number) for each in tree(pid) for number in _stat(each)[CPU_TIMES]]
@@ -84,11 +93,20 @@ def cpu_seconds(pid: int) -> float:
 
 
 def _pss_kilobytes(pid: int) -> int:
+    """Nothing for one that has ended."""
     with suppress(OSError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1])
+        return _kilobytes(Path(f"/proc/{pid}/smaps_rollup"), "Pss")
     return 0
+
+
+def _status_kilobytes(pid: int, name: str) -> int:
+    return _kilobytes(Path(f"/proc/{pid}/status"), name)
+
+
+def _kilobytes(file: Path, name: str) -> int:
+    """Of the line `name:   1234 kB`."""
+    lines = (line.split() for line in file.read_text().splitlines())
+    return next((int(words[1]) for words in lines if words[0] == f"{name}:"), 0)
 
 
 def _start_time(pid: int) -> str:

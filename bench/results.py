@@ -13,6 +13,14 @@ from .machine import Noise
 JIM = ""
 
 
+class Reading(NamedTuple):
+    """One number of one measurement."""
+
+    metric: str
+    value: float
+    unit: str
+
+
 class Key(NamedTuple):
     metric: str
     database: str

@@ -3,7 +3,7 @@ from __future__ import annotations
 import uuid
 from collections import defaultdict
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from django import forms
@@ -23,11 +23,14 @@ from activities.operations import Declined, Done, Operation, OperationsAdmin
 from activities.pages import EndlessChangeList, RecordAdmin
 from activities.words import NOTHING, badge, distance, exact, moment, span
 from schedules import permissions
-from schedules.admin import ScheduleAdmin, ScheduleOperation
-from schedules.models import Schedule
+from schedules.admin import ScheduleAdmin, ScheduleOperation, instant
+from schedules.admin.filters import ScheduleFilter
+from schedules.form_fields import WallTime
+from schedules.models import Overlap, Schedule
 
 from . import invoker
 from .models import Execution, Worker, WorkerTask
+from .models.execution import ExecutionQuerySet
 
 ATTEMPTS_SHOWN = 1_000
 TAILS_SHOWN = 10
@@ -40,6 +43,16 @@ activities.admin.target_types.append(lambda: ["execution"])
 class RunForm(forms.Form):
     # A page that is sent twice asks twice for the same run.
     key = forms.CharField(max_length=64, widget=forms.HiddenInput, initial=uuid.uuid4)
+    overlap = forms.ChoiceField(
+        label="If it runs already",
+        required=False,
+        choices=[("", "As the schedule says"), *Overlap.choices],
+    )
+    at = WallTime(
+        label="For the time",
+        required=False,
+        help_text="The time that this run stands for, if that is another than now. {clock}",
+    )
 
 
 class ReasonForm(forms.Form):
@@ -53,18 +66,27 @@ class RunNow(ScheduleOperation):
     question = "Start this now, whatever the time and whether it is paused or not?"
 
     def change(self, schedule: Schedule, answers: dict[str, Any], by: Initiator, now: datetime) -> Done:
+        at = instant(schedule, answers["at"]) if answers["at"] else None
         try:
-            occurrence = invoker.trigger(schedule, initiator=by, now=now, key=answers["key"])
+            occurrence = invoker.trigger(
+                schedule, initiator=by, now=now, at=at, key=answers["key"], overlap=answers["overlap"]
+            )
         except invoker.Overlapping as overlapping:
             raise Declined(
                 format_html(
-                    "“{}” was not started: {} is still running, and it never runs twice side by side.",
+                    "“{}” was not started: {} is still running. Choose what to do then, or wait.",
                     schedule,
                     _execution_link(overlapping.blocked_by),
                 )
             ) from overlapping
         started = Execution.objects.filter(occurrence=occurrence).only("pk").first()
-        return Done(f"“{schedule}” is started.", _execution_url(started.pk) if started else "")
+        if started is None:
+            url = reverse("admin:schedules_occurrence_change", args=[occurrence.pk])
+            return Done(f"“{schedule}” waits for its turn.", url)
+        return Done(f"“{schedule}” is started.", _execution_url(started.pk))
+
+    def about(self, schedule: Schedule) -> str:
+        return schedule.get_overlap_display()
 
 
 class CancelRunning(ScheduleOperation):
@@ -130,13 +152,15 @@ class ExecutionStateFilter(admin.SimpleListFilter):
         "completed": Q(status="completed"),
         "failed": Q(status="failed"),
         "cancelled": Q(status="cancelled"),
+        "late": Q(),
     }
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [(name, name) for name in self.STATES]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Execution]) -> QuerySet[Execution]:
-        return queryset.filter(self.STATES.get(self.value() or "", Q()))
+    def queryset(self, request: HttpRequest, queryset: Any) -> QuerySet[Execution]:
+        rows: ExecutionQuerySet = queryset.filter(self.STATES.get(self.value() or "", Q()))
+        return rows.late(clock.now()) if self.value() == "late" else rows
 
 
 @admin.register(Execution)
@@ -153,7 +177,7 @@ class ExecutionAdmin(RecordAdmin[Execution], OperationsAdmin[Execution]):
         "group",
         "words",
     )
-    list_filter: ClassVar = [ExecutionStateFilter, ("occurrence__source", admin.ChoicesFieldListFilter)]
+    list_filter: ClassVar = [ExecutionStateFilter, "source", ScheduleFilter]
     list_select_related = ("activity", "occurrence", "schedule")
     search_fields = ("schedule_name",)
     fields = (
@@ -161,7 +185,9 @@ class ExecutionAdmin(RecordAdmin[Execution], OperationsAdmin[Execution]):
         "schedule_link",
         "source",
         "who",
+        "nominal",
         "times",
+        "limits",
         "group",
         "root",
     )
@@ -174,7 +200,7 @@ class ExecutionAdmin(RecordAdmin[Execution], OperationsAdmin[Execution]):
         return (
             super()
             .get_queryset(request)
-            .defer("plan")
+            .defer("plan", "last_result", "schedule__last_result")
             .annotate(
                 groups=Subquery(parts.annotate(count=counted).values("count")),
                 groups_reached=Subquery(reached.annotate(count=counted).values("count")),
@@ -194,7 +220,8 @@ class ExecutionAdmin(RecordAdmin[Execution], OperationsAdmin[Execution]):
 
     @admin.display(description="state")
     def state_badge(self, execution: Execution) -> SafeString:
-        return badge(execution.state)
+        state = badge(execution.state)
+        return format_html("{} {}", state, badge("late")) if execution.is_late(clock.now()) else state
 
     @admin.display(description="schedule")
     def schedule_link(self, execution: Execution) -> SafeString | str:
@@ -202,9 +229,6 @@ class ExecutionAdmin(RecordAdmin[Execution], OperationsAdmin[Execution]):
             return execution.schedule_name
         url = reverse("admin:schedules_schedule_change", args=[execution.schedule_id])
         return format_html('<a href="{}">{}</a>', url, execution.schedule)
-
-    def source(self, execution: Execution) -> str:
-        return execution.occurrence.get_source_display() if execution.occurrence else NOTHING
 
     def who(self, execution: Execution) -> str:
         by = execution.activity
@@ -228,6 +252,21 @@ class ExecutionAdmin(RecordAdmin[Execution], OperationsAdmin[Execution]):
         if execution.finished_at is None:
             return f"{started} · running for {self.duration(execution)}"
         return f"{started} · ended {exact(execution.finished_at)} · took {self.duration(execution)}"
+
+    @admin.display(description="for")
+    def nominal(self, execution: Execution) -> SafeString | str:
+        """The time that it stands for, with what the ledger says about it."""
+        if execution.occurrence is None:
+            return NOTHING
+        zone = execution.schedule.zone if execution.schedule else UTC
+        url = reverse("admin:schedules_occurrence_change", args=[execution.occurrence.pk])
+        return format_html('<a href="{}">{}</a>', url, exact(execution.occurrence.nominal_at, zone))
+
+    @admin.display(description="limits")
+    def limits(self, execution: Execution) -> str:
+        limits = (("late from", execution.deadline_at), ("stopped at", execution.timeout_at))
+        told = [f"{words} {exact(at)}" for words, at in limits if at]
+        return " · ".join([*told, "it timed out"] if execution.is_timed_out else told) or NOTHING
 
     @admin.display(description="record")
     def root(self, execution: Execution) -> SafeString:

@@ -11,7 +11,7 @@ from django.conf import settings
 from activities.models import Initiator
 from execution.invoker import trigger
 from execution.steps.base import Context
-from schedules.models import Schedule
+from schedules.models import Schedule, SharedCalendar
 
 PEOPLE = (
     *("Ada Lovelace", "Alan Turing", "Annie Easley", "Barbara Liskov", "Dennis Ritchie", "Donald Knuth"),
@@ -25,20 +25,34 @@ def create(*, now: datetime) -> list[Schedule]:
     """Those that are not there yet; the nightly one runs at once, so that there is something to see."""
     known = {name.casefold() for name in Schedule.objects.open().values_list("name", flat=True)}
     missing = [fields for fields in definitions() if fields["name"].casefold() not in known]
+    if missing:
+        _create_calendar(now)
     return [_create(fields, now) for fields in missing]
 
 
+def _create_calendar(now: datetime) -> None:
+    if not SharedCalendar.objects.filter(name__iexact=HOLIDAYS).exists():
+        SharedCalendar.objects.define(
+            HOLIDAYS,
+            [
+                {"holidays": "GB", "subdivision": "ENG"},
+                {"month": "dec", "day_of_month": "27-31", "comment": "the office is closed"},
+            ],
+            description="Public holidays in England, and the days between the years.",
+            initiator=BY,
+            now=now,
+        )
+
+
 def _create(fields: dict[str, Any], now: datetime) -> Schedule:
-    note = fields.pop("pause_note", "")
     schedule = Schedule.objects.define(**fields, initiator=BY, now=now)
-    if note:
-        schedule.pause(note=note, initiator=BY, now=now)
     if schedule.name == NIGHTLY:
         trigger(schedule, initiator=BY, now=now)
     return schedule
 
 
 NIGHTLY = "Nightly HR Sync"
+HOLIDAYS = "UK holidays"
 
 
 def definitions() -> list[dict[str, Any]]:
@@ -46,6 +60,13 @@ def definitions() -> list[dict[str, Any]]:
         {
             "name": NIGHTLY,
             "description": "Imports people from HR, works out what changed, and updates two directories.",
+            "tags": ["people", "nightly"],
+            "memo": {"owner": "Ada Lovelace", "ticket": "OPS-7"},
+            "deadline_seconds": 600,
+            "timeout_seconds": 3_600,
+            "pause_on_failure": True,
+            "failures_to_pause": 3,
+            "failures_among": 5,
             "spec": {"cron": ["0 2 * * *"], "time_zone": "Europe/London"},
             "steps": [
                 _step(0, "HR System - Full Import", "import_people"),
@@ -105,8 +126,42 @@ def definitions() -> list[dict[str, Any]]:
             "name": "Payroll export",
             "description": "Paused, with a note that says why.",
             "spec": {"cron": ["30 6 * * mon-fri"], "time_zone": "America/New_York"},
-            "pause_note": "The bank changes its format this week.",
+            "paused": True,
+            "note": "The bank changes its format this week.",
+            "tags": ["finance"],
             "steps": [_step(0, "Export", "export", directory="bank")],
+        },
+        {
+            "name": "Opening report",
+            "description": "On working days, which a calendar knows that several schedules share.",
+            "tags": ["finance"],
+            "spec": {
+                "patterns": [
+                    {"times": ["08:45"], "weekdays": "mon-fri"},
+                    {"every": "2h", "from": "09:00", "until": "17:00", "weekdays": "mon-fri"},
+                ],
+                "exclude": [{"calendar": _calendar_name()}],
+                "time_zone": "Europe/London",
+            },
+            "steps": [_step(0, "Report", "add_up")],
+        },
+        {
+            "name": "Order intake",
+            "description": "Takes longer than a minute now and then: the times in between wait for their turn.",
+            "tags": ["finance"],
+            "spec": {"every": [{"every": "1m", "offset": "10s"}]},
+            "overlap": "buffer_all",
+            "catch_up_seconds": 600,
+            "deadline_seconds": 60,
+            "steps": [_step(0, "Take orders", "take_orders", timeout_seconds=300)],
+        },
+        {
+            "name": "Backup",
+            "description": "Every quarter of an hour, a little later each: its jitter spreads the load.",
+            "tags": ["nightly"],
+            "spec": {"cron": ["*/15 * * * *"], "jitter": "10m"},
+            "overlap": "buffer_one",
+            "steps": [_step(0, "Copy", "confirm", directory="Archive")],
         },
         {
             "name": "Rebuild everything",
@@ -115,6 +170,12 @@ def definitions() -> list[dict[str, Any]]:
             "steps": [_step(0, "Rebuild", "rebuild", timeout_seconds=600)],
         },
     ]
+
+
+def _calendar_name() -> str:
+    """As whoever made it wrote it."""
+    known = SharedCalendar.objects.filter(name__iexact=HOLIDAYS).values_list("name", flat=True)
+    return known.first() or HOLIDAYS
 
 
 def _step(index: int, name: str, function: str, **rest: Any) -> dict[str, Any]:
@@ -181,6 +242,14 @@ def fetch_prices(ctx: Context) -> int:
     if random.random() < 0.6:  # noqa: S311
         raise ConnectionError("the supplier does not answer")
     return 42
+
+
+def take_orders(ctx: Context) -> dict[str, int]:
+    orders = random.randint(20, 75)  # noqa: S311
+    for number in range(1, orders + 1):
+        ctx.wait(1)
+        ctx.progress(number, orders, f"Order {number}")
+    return {"orders": orders}
 
 
 def rebuild(ctx: Context) -> None:

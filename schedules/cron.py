@@ -10,8 +10,6 @@ from typing import NamedTuple
 from .fields import FIELDS
 from .intervals import Interval, seconds_from
 from .shapes import text_of
-from .wall_calendar import FIRST as FIRST
-from .wall_calendar import LAST as LAST
 from .wall_calendar import Calendar, calendar_of_fields
 from .wording import SpecError, listed, shown
 from .zones import zone_of
@@ -29,7 +27,6 @@ _SHORTHANDS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-_NOT_GIVEN = {5: ("0", "*"), 6: ("0",), 7: ()}
 
 
 class CronString(NamedTuple):
@@ -91,12 +88,13 @@ def _split(expression: str) -> list[str]:
         known = listed([*_SHORTHANDS, "@every 90m"])
         raise ValueError(f"{shown(expression)} is not known; allowed: {known}")
     fields = _SHORTHANDS.get(expression.lower(), expression).split()
-    if len(fields) not in _NOT_GIVEN:
+    if len(fields) not in (5, 6, 7):
         names = ", ".join(field.name for field in FIELDS[1:6])
         more = "a sixth is the year; of seven, the first is the second and the last the year"
         raise ValueError(f"5 fields expected, got {len(fields)}: {names}; {more}")
-    second, *year = _NOT_GIVEN[len(fields)] or ("",)
-    return [second, *fields, *year] if second else fields
+    second = [] if len(fields) == 7 else ["0"]
+    year = ["*"] if len(fields) == 5 else []
+    return [*second, *fields, *year]
 
 
 def notes_on(expression: str) -> Iterator[str]:

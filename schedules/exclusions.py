@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from difflib import get_close_matches
+from functools import cached_property, lru_cache
 from typing import NamedTuple, Protocol
 
 from .moments import clock_reading, date_of
@@ -159,16 +161,15 @@ class Matching:
 
     @classmethod
     def parse(cls, name: str, item: object) -> Matching:
-        structured = Structured.parse(name, item, is_exclusion=True)
-        if structured.texts == structured.defaults:
+        if isinstance(item, dict) and not any(key in item for key in KEYS):
             raise SpecError(name, f"this would exclude every time; name at least one of {listed(KEYS)}")
-        return cls(structured)
+        return cls(Structured.parse(name, item, is_exclusion=True))
 
     def as_json(self) -> dict[str, str]:
         return self.structured.as_json()
 
     def words(self) -> str:
-        return excluded_words(self.structured.calendar)
+        return excluded_words(self.structured.calendar) or "all the time"
 
     def reason(self, wall: int, calendar: str) -> str:
         return _left_out(wall) + _in_brackets(calendar, self.structured.comment, self.words())
@@ -176,10 +177,24 @@ class Matching:
 
 @dataclass(frozen=True)
 class Shared:
-    """A calendar that several schedules use, by its name."""
+    """A calendar that several schedules use, by its name: read and compiled once for all of them."""
 
     name: str
     items: tuple[Exclusion, ...] = ()
+
+    @classmethod
+    def parse(cls, name: str, definition: object) -> Shared:
+        try:
+            return _read_once(name, definition)
+        except SpecError as error:
+            raise SpecError("exclude", f"the calendar {shown(name)} is broken: {error.message}") from error
+
+    def __hash__(self) -> int:
+        return hash((self.name, len(self.items)))
+
+    @cached_property
+    def compiled(self) -> _Compiled:
+        return _Compiled(self.items)
 
     def as_json(self) -> dict[str, str]:
         return {"calendar": self.name}
@@ -191,6 +206,20 @@ class Shared:
         return _left_out(wall) + _in_brackets(self.name)
 
 
+def _read_once(name: str, definition: object) -> Shared:
+    try:
+        return _shared(name, json.dumps(definition, allow_nan=False))
+    except SpecError:
+        raise
+    except (TypeError, ValueError, RecursionError):
+        return Shared(name, calendar_items(definition))  # no JSON, which this says in better words
+
+
+@lru_cache(maxsize=256)
+def _shared(name: str, definition: str) -> Shared:
+    return Shared(name, calendar_items(json.loads(definition)))
+
+
 def exclusions_of(data: object, calendars: Mapping[str, object]) -> tuple[Exclusion, ...]:
     """What a spec excludes, with what the shared calendars that it names hold."""
     items = list_of("exclude", data, most=MOST_EXCLUSIONS)
@@ -198,25 +227,20 @@ def exclusions_of(data: object, calendars: Mapping[str, object]) -> tuple[Exclus
 
 
 def _exclusion(item: object, calendars: Mapping[str, object]) -> Exclusion:
-    if isinstance(item, dict) and "calendar" in item:
-        return _shared(object_of("exclude", item, allowed=("calendar",)), calendars)
-    return _item("exclude", item, forms=_FORMS)
-
-
-def _shared(data: dict[str, object], calendars: Mapping[str, object]) -> Shared:
-    name = text_of("exclude", data["calendar"])
+    if not isinstance(item, dict) or "calendar" not in item:
+        return _item("exclude", item, forms=_FORMS)
+    name = text_of("exclude", object_of("exclude", item, allowed=("calendar",))["calendar"])
     if name not in calendars:
         raise SpecError("exclude", f"there is no calendar {shown(name)}; {_advice(name, sorted(calendars))}")
-    try:
-        return Shared(name, calendar_items(calendars[name]))
-    except SpecError as error:
-        raise SpecError("exclude", f"the calendar {shown(name)} is broken: {error.message}") from error
+    calendar = calendars[name]
+    return calendar if isinstance(calendar, Shared) else Shared.parse(name, calendar)
 
 
 def _advice(name: str, known: Sequence[str]) -> str:
     if close := get_close_matches(name[:200], known, n=1):
         return f"did you mean {shown(close[0])}?"
-    return f"create it first, or choose {listed(known[:10], last='or')}" if known else "create it first"
+    choices = listed([shown(each) for each in known[:10]], last="or") if known else ""
+    return f"create it first, or choose {choices}" if choices else "create it first"
 
 
 def calendar_items(definition: object, *, name: str = "definition") -> tuple[Exclusion, ...]:
@@ -257,58 +281,74 @@ def exclusion_words(items: Sequence[Exclusion]) -> str:
 
 
 class Exclusions:
-    """All of them together, ready to be asked: each question is about a wall time and its instant."""
+    """All that a spec leaves out, ready to be asked: each question is about a wall time and its instant."""
 
     def __init__(self, items: Sequence[Exclusion]) -> None:
-        self._items = [pair for item in items for pair in _flat(item)]
-        flat = [item for item, _ in self._items]
-        betweens = [item for item in flat if isinstance(item, Between)]
-        dates = [item.span for item in flat if isinstance(item, Dates)]
-        self._walls = _Spans([*dates, *(item.span for item in betweens if item.is_on_the_clock)])
-        self._instants = _Spans(item.span for item in betweens if not item.is_on_the_clock)
-        self._calendars = [item.structured.calendar for item in flat if isinstance(item, Matching)]
-        self._holidays = [item for item in flat if isinstance(item, Holidays)]
-        self.has_holidays = bool(self._holidays)
+        self._items = items
+        own = [item for item in items if not isinstance(item, Shared)]
+        shared = [item.compiled for item in items if isinstance(item, Shared)]
+        self._parts = [_Compiled(own), *shared] if own else shared
+        self.has_holidays = any(part.holidays for part in self._parts)
         # How many times as long a question takes as with a few of them.
-        self.weight = 1 + (len(self._calendars) + len(self._holidays)) // 10
+        self.weight = 1 + sum(len(part.holidays) + len(part.calendars) for part in self._parts) // 10
 
     def __bool__(self) -> bool:
         return bool(self._items)
 
     def end(self, wall: int, instant: int) -> int | None:
         """A wall time up to which all is left out from this one on; None if this one is not left out."""
-        if (end := self._walls.end(wall)) is not None:
+        for part in self._parts:
+            if (end := part.end(wall, instant)) is not None:
+                return end
+        return None
+
+    def sure_end(self, instant: int) -> int | None:
+        """An instant up to which all is left out, whatever the time zone; None if that is not sure."""
+        ends = [end for part in self._parts if (end := part.sure_end(instant)) is not None]
+        return max(ends, default=None)
+
+    def reason(self, wall: int, instant: int) -> str:
+        """Why this one is left out; empty if it is not."""
+        for item in self._items:
+            calendar, items = (item.name, item.items) if isinstance(item, Shared) else ("", (item,))
+            for each in items:
+                if _Compiled([each]).end(wall, instant) is not None:
+                    return each.reason(wall, calendar)
+        return ""
+
+
+class _Compiled:
+    """Exclusions by how they are asked."""
+
+    def __init__(self, items: Sequence[Exclusion]) -> None:
+        betweens = [item for item in items if isinstance(item, Between)]
+        dates = [item.span for item in items if isinstance(item, Dates)]
+        self.walls = _Spans([*dates, *(item.span for item in betweens if item.is_on_the_clock)])
+        self.instants = _Spans(item.span for item in betweens if not item.is_on_the_clock)
+        self.holidays = [item for item in items if isinstance(item, Holidays)]
+        self.calendars = [item.structured.calendar for item in items if isinstance(item, Matching)]
+
+    def end(self, wall: int, instant: int) -> int | None:
+        if (end := self.walls.end(wall)) is not None:
             return end
-        if (end := self._instants.end(instant)) is not None:
+        if (end := self.instants.end(instant)) is not None:
             return end - instant + wall
-        for holidays in self._holidays:
+        for holidays in self.holidays:
             if holidays.name_on(wall // DAY) is not None:
                 return (wall // DAY + 1) * DAY
-        for calendar in self._calendars:
+        for calendar in self.calendars:
             if calendar.matches(wall):
                 return calendar.end_of_match(wall)
         return None
 
     def sure_end(self, instant: int) -> int | None:
-        """An instant up to which all is left out, whatever the time zone; None if that is not sure."""
-        end = self._walls.end(instant - DAY)
-        if end is not None and instant + DAY < end:
-            return end - DAY
-        return self._instants.end(instant)
-
-    def reason(self, wall: int, instant: int) -> str:
-        """Why this one is left out; empty if it is not."""
-        for item, calendar in self._items:
-            if Exclusions([item]).end(wall, instant) is not None:
-                return item.reason(wall, calendar)
-        return ""
-
-
-def _flat(item: Exclusion) -> Iterator[tuple[Exclusion, str]]:
-    if isinstance(item, Shared):
-        yield from ((each, item.name) for each in item.items)
-    else:
-        yield item, ""
+        if (end := self.instants.end(instant)) is not None:
+            return end
+        # The clocks of all places are less than a day apart from UTC.
+        wall = instant - DAY
+        ends = [self.walls.end(wall)]
+        ends += [each.end_of_match(wall) for each in self.calendars if each.matches(wall)]
+        return max((end - DAY for end in ends if end is not None and end > instant + DAY), default=None)
 
 
 class _Spans:

@@ -31,6 +31,8 @@ class Values(NamedTuple):
 
     @property
     def nth_weekdays(self) -> tuple[tuple[int, int], ...]:
+        if len(self.weekdays) == 7:
+            return ()
         return tuple(sorted(((number - 1) % 7, count) for number, count in self.nth))
 
 
@@ -73,20 +75,20 @@ class Field(NamedTuple):
         if parts["low"] is None:
             # Sunday is both 0 and 7; a step counts the days of one week.
             return self.low, 6 if self is DAY_OF_WEEK else self.high
-        low = self._value(parts["low"])
+        low = self._value(parts["low"], item)
         if parts["high"] is None:
             return low, self.high if parts["step"] else low
-        high = self._value(parts["high"])
+        high = self._value(parts["high"], item)
         if low and self is DAY_OF_WEEK and parts["high"][0] in "sS" and high == 0:
             high = 7
         if low > high:
             raise ValueError(f"{self.name} range {shown(item)} runs backwards; put the smaller value first")
         return low, high
 
-    def _value(self, text: str) -> int:
+    def _value(self, text: str, item: str) -> int:
         if (value := self._number_of_name(text.lower())) is None:
             if not text.isdigit():
-                raise ValueError(self._not_understood(text))
+                raise ValueError(self._not_understood(item))
             value = int(text)
         if not self.low <= value <= self.high:
             raise ValueError(f"{self.name} {shown(value)} is out of range {span(self.low, self.high)}")
@@ -106,13 +108,13 @@ class Field(NamedTuple):
     def _nth(self, item: str) -> tuple[tuple[int, ...], int]:
         """Return the days of fri#2, mon-wed#1, L5 or 5L, and which of the month; no days of another item."""
         if parts := _LAST_WEEKDAY.fullmatch(item):
-            return (self._value(parts["after"] or parts["before"]) % 7,), LAST_OF_MONTH
+            return (self._value(parts["after"] or parts["before"], item) % 7,), LAST_OF_MONTH
         days, hash_sign, count = item.partition("#")
         if not hash_sign:
             return (), 0
         if count not in ("1", "2", "3", "4", "5"):
-            advice = f"allowed: {days}#1 to {days}#5, and L{days} for the last one"
-            raise ValueError(f"{self.name} {shown(item)} is not understood; {advice}")
+            allowed = "fri#1 to fri#5, and Lfri for the last one"
+            raise ValueError(f"{self.name} {shown(item)} is not understood; allowed: {allowed}")
         return tuple(sorted({day % 7 for day in self._range(days, item)})), int(count)
 
     def _not_understood(self, text: str) -> str:

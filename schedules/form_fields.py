@@ -16,6 +16,7 @@ from activities import strict_json
 
 from .moments import clock_reading
 from .spec import seconds_of
+from .wall_calendar import FIRST, LAST
 from .wording import SpecError, duration
 
 _MEMO = re.compile(r'(?P<name>"(?:[^"\\]|\\.)*"|[^:]*):(?P<text>.*)')
@@ -63,8 +64,9 @@ class WallTime(forms.Field):
             return None
         try:
             return clock_reading("", str(value).strip())
-        except SpecError as error:
-            raise ValidationError(f"{capfirst(error.message)}.") from None
+        except SpecError:
+            allowed = "such as 2026-12-01T09:00, or with an offset of its own: 2026-12-01T09:00:00Z"
+            raise ValidationError(f"Enter a valid date/time from {FIRST.year} to {LAST.year}, {allowed}.") from None
 
 
 class Tags(forms.Field):
@@ -84,7 +86,7 @@ class Memo(forms.Field):
     widget = code_lines(3)
 
     def prepare_value(self, value: Any) -> Any:
-        if isinstance(value, str):
+        if value is None or isinstance(value, str):
             return value
         if not isinstance(value, Mapping) or not all(isinstance(text, str) for text in value.values()):
             return json.dumps(value)

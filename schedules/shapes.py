@@ -42,12 +42,12 @@ def each_of(items: Sequence[object], read: Callable[[object], T]) -> tuple[T, ..
     return tuple(values)
 
 
-def text_of(name: str, value: object, *, longest: int = LONGEST_TEXT) -> str:
+def text_of(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise SpecError(name, f"text expected, got {shown(value)}")
     text = value.strip()
-    if len(text) > longest:
-        raise SpecError(name, f"{len(text):,} characters are too many; at most {longest:,}")
+    if len(text) > LONGEST_TEXT:
+        raise SpecError(name, f"{len(text):,} characters are too many; at most {LONGEST_TEXT:,}")
     return text
 
 

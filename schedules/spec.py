@@ -75,8 +75,8 @@ class Spec:
         The same JSON gives the same, already compiled, spec.
         """
         try:
-            used = {name: calendars[name] for name in _calendar_names(data)}
-            return _parsed(json.dumps([data, used], sort_keys=True, allow_nan=False))
+            shared = tuple(Shared.parse(name, calendars[name]) for name in _calendar_names(data))
+            return _parsed(json.dumps(data, sort_keys=True, allow_nan=False), shared)
         except SpecError:
             raise
         except (KeyError, TypeError, ValueError, RecursionError):
@@ -283,8 +283,8 @@ def _calendar_names(data: object) -> list[str]:
 
 
 @lru_cache(maxsize=16384)
-def _parsed(canonical: str) -> Spec:
-    return _build(*json.loads(canonical))
+def _parsed(canonical: str, shared: tuple[Shared, ...]) -> Spec:
+    return _build(json.loads(canonical), {calendar.name: calendar for calendar in shared})
 
 
 def _build(data: object, calendars: Mapping[str, object]) -> Spec:
@@ -322,7 +322,7 @@ def _time_zone(values: dict[str, object], cron: tuple[CronString, ...]) -> str:
         return given[0] if given else Spec.time_zone
     time_zone = text_of("time_zone", values["time_zone"])
     if given and given != [time_zone]:
-        raise SpecError("cron", f"TZ={given[0]} does not agree with time_zone {time_zone}; give one of them")
+        raise SpecError("cron", f"TZ={given[0]} does not agree with time_zone {shown(time_zone)}; give one")
     return time_zone
 
 

@@ -213,7 +213,7 @@ def _pattern_text(rule: Any) -> str:
     return text + (f" on {rest['weekdays']}" if "weekdays" in rest else "")
 
 
-def _words(values: Mapping[str, object], name: str) -> str:
+def _words(values: Mapping[Any, object], name: str) -> str:
     return f" {name} {values[name]}" if name in values else ""
 
 

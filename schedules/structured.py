@@ -15,6 +15,7 @@ KEYS = tuple(field.name.replace(" ", "_") for field in FIELDS)
 _AS_RULE = ("0", "0", "0", "*", "*", "*", "*")
 _AS_EXCLUSION = ("*",) * len(FIELDS)
 _MOST_ITEMS = 100
+_LARGEST_STEP = 9999
 _RANGE = ("start", "end", "step")
 _EXAMPLE = '{"start": 1, "end": 5, "step": 2}'
 
@@ -55,6 +56,8 @@ class Structured:
     def as_json(self) -> dict[str, str]:
         columns = zip(KEYS, self.texts, self.defaults, strict=True)
         given = {key: text for key, text, default in columns if text != default}
+        if not given and self.defaults == _AS_EXCLUSION:
+            given = {KEYS[0]: "*"}  # an exclusion names a field
         return given | ({"comment": self.comment} if self.comment else {})
 
 
@@ -105,7 +108,7 @@ def _range(name: str, field: Field, value: dict[str, object]) -> str:
         raise SpecError(name, f"{field.name}: a range needs its {missing}, such as {_EXAMPLE}")
     start, end = (_item(name, field, data.get(key, data["start"])) for key in ("start", "end"))
     step = data.get("step", 1)
-    if isinstance(step, bool) or not isinstance(step, int) or not 1 <= step <= field.high:
-        allowed = f"a whole number from 1 to {field.high}"
+    if isinstance(step, bool) or not isinstance(step, int) or not 1 <= step <= _LARGEST_STEP:
+        allowed = f"a whole number from 1 to {_LARGEST_STEP}"
         raise SpecError(name, f"{field.name}: the step {shown(step)} is not {allowed}")
     return start if start == end else f"{start}-{end}" + (f"/{step}" if step > 1 else "")

@@ -20,8 +20,8 @@ from .zones import LONGEST_SHIFTED_GAP, Stretch, stretch_at
 
 CANDIDATES = 20_000
 _YEAR = 366 * DAY
-# To find out about the holidays of a year takes as long as some hundred other questions.
-_YEAR_OF_HOLIDAYS = 100
+# To look up the holidays of a year takes long, and after fifty years of nothing else there is no hope.
+_YEAR_OF_HOLIDAYS = CANDIDATES // 50
 _WORTH_A_JUMP = 30
 
 

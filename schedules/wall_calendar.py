@@ -30,7 +30,7 @@ class TimesOfDay(Protocol):
         """Return the earliest at or after `second`."""
 
     def blocks(self, start: int, low: int, high: int) -> Iterator[Iterable[int]]:
-        """Yield those between `low` and `high` inclusive, all three counted from where `start` is."""
+        """Yield them, counted from midnight at `start`, as far as they lie between two others, inclusive."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LONGEST_SHIFTED_GAP = timedelta(hours=3)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SURVEYED = 1 << 24
 _PROBE = 86_400
 
@@ -64,7 +65,7 @@ def _changes(low: int, high: int, zone: ZoneInfo) -> Iterator[tuple[int, int, in
 
 
 def _offset(instant: int, zone: ZoneInfo) -> int:
-    offset = datetime.fromtimestamp(instant, zone).utcoffset()
+    offset = (_EPOCH + timedelta(seconds=instant)).astimezone(zone).utcoffset()
     assert offset is not None
     return int(offset.total_seconds())
 
@@ -89,15 +90,11 @@ def passes_of(wall: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
 
 def gap_end(wall: datetime, zone: ZoneInfo) -> datetime:
     after, before = passes_of(wall, zone)
-    return change(zone, before, after)
-
-
-def change(zone: ZoneInfo, before: datetime, after: datetime) -> datetime:
-    """Return the first instant with another UTC offset than `before`, not later than `after`."""
     return datetime.fromtimestamp(_change(zone, int(before.timestamp()), int(after.timestamp())), UTC)
 
 
 def _change(zone: ZoneInfo, before: int, after: int) -> int:
+    """Return the first instant with another UTC offset than `before`, not later than `after`."""
     offset = _offset(before, zone)
     while after - before > 1:
         middle = (before + after) // 2

@@ -13,7 +13,8 @@ from django.urls import reverse
 from schedules.models import Schedule
 
 VIEW = (
-    *("schedules.view_schedule", "schedules.view_occurrence"),
+    *("schedules.view_schedule", "schedules.view_occurrence", "schedules.view_backfill"),
+    "schedules.view_sharedcalendar",
     *("execution.view_execution", "execution.view_workertask", "execution.view_worker"),
     "activities.view_activity",
 )
@@ -62,6 +63,8 @@ def typed(
         "dst": "cron",
         "overlap": "skip",
         "catch_up_seconds": "86400",
+        "failures_to_pause": "1",
+        "failures_among": "1",
         "version": str(schedule.token) if schedule else "",
         "steps-TOTAL_FORMS": str(len(steps)),
         "steps-INITIAL_FORMS": "0",

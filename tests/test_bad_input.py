@@ -36,7 +36,7 @@ def client() -> Client:
 # (what, the fields as typed, the field that complains, what it says)
 FIELDS: list[tuple[str, dict[str, str], str, str]] = [
     ("four cron fields", {"cron": "* * * *"}, "cron", "5 fields expected, got 4"),
-    ("six cron fields", {"cron": "0 * * * * *"}, "cron", "5 fields expected, got 6"),
+    ("eight cron fields", {"cron": "0 0 * * * * * *"}, "cron", "5 fields expected, got 8"),
     ("minute 60", {"cron": "60 * * * *"}, "cron", "minute 60 is out of range 0\N{EN DASH}59"),
     ("hour 24", {"cron": "0 24 * * *"}, "cron", "hour 24 is out of range 0\N{EN DASH}23"),
     ("day 0", {"cron": "0 0 0 * *"}, "cron", "day of month 0 is out of range"),
@@ -53,9 +53,9 @@ FIELDS: list[tuple[str, dict[str, str], str, str]] = [
     ("full-width digits", {"cron": "\uff15 * * * *"}, "cron", "only ASCII"),
     ("@reboot", {"cron": "@reboot"}, "cron", "not supported"),
     ("@sometimes", {"cron": "@sometimes"}, "cron", "is not known"),
-    ("last day", {"cron": "0 0 L * *"}, "cron", "is not supported"),
+    ("third last day", {"cron": "0 0 L-3 * *"}, "cron", "is not supported"),
     ("nearest weekday", {"cron": "0 0 15W * *"}, "cron", "is not supported"),
-    ("third friday", {"cron": "0 0 * * 5#3"}, "cron", "is not supported"),
+    ("sixth friday", {"cron": "0 0 * * 5#6"}, "cron", "is not understood"),
     ("one bad line of several", {"cron": "0 3 * * *\n61 * * * *"}, "cron", "minute 61"),
     ("101 cron lines", {"cron": "0 3 * * *\n" * 101}, "cron", "101 entries are too many"),
     ("interval 0", {"every": "0"}, "every", "out of range"),

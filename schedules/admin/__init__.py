@@ -3,12 +3,25 @@ from __future__ import annotations
 import activities.admin
 from schedules import registry
 
+from .backfill import BackfillAdmin
 from .occurrence import OccurrenceAdmin
-from .operations import ScheduleOperation
+from .operations import ScheduleOperation, instant
 from .schedule import ScheduleAdmin
 from .secret import SecretAdmin
+from .shared_calendar import SharedCalendarAdmin
 
-__all__ = ["OccurrenceAdmin", "ScheduleAdmin", "ScheduleOperation", "SecretAdmin"]
+__all__ = [
+    "BackfillAdmin",
+    "OccurrenceAdmin",
+    "ScheduleAdmin",
+    "ScheduleOperation",
+    "SecretAdmin",
+    "SharedCalendarAdmin",
+    "instant",
+]
 
-activities.admin.operations |= {"create", "edit", "pause", "resume", "close", "delete", "rotate"}
-activities.admin.target_types.append(lambda: ["schedule", "secret", *registry.step_types])
+activities.admin.operations |= {
+    *("create", "edit", "pause", "resume", "close", "delete", "rotate"),
+    *("skip", "unskip", "backfill", "cancel_backfill"),
+}
+activities.admin.target_types.append(lambda: ["schedule", "secret", "sharedcalendar", *registry.step_types])

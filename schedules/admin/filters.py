@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from django.contrib import admin
-from django.db.models import Q, QuerySet
+from django.db.models import Q, QuerySet, TextField
 from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Cast
 from django.http import HttpRequest
 
 from activities import clock
 from activities.pages import KnownValues
-from schedules.models import Schedule, ScheduleQuerySet, Tag
+from activities.text import clean_text
+from schedules.models import Overlap, Schedule, ScheduleQuerySet, Tag
 
 MOST_CHOICES = 50
 
@@ -50,6 +52,13 @@ class OutcomeFilter(KnownValues):
         return ("completed", "failed", "cancelled")
 
 
+class OverlapFilter(KnownValues):
+    title = parameter_name = "overlap"
+
+    def values(self) -> list[str]:
+        return Overlap.values
+
+
 class TagFilter(admin.SimpleListFilter):
     title = parameter_name = "tag"
 
@@ -60,7 +69,9 @@ class TagFilter(admin.SimpleListFilter):
         return [(name, name) for name in dict.fromkeys([*names, *filter(None, [chosen])])]
 
     def queryset(self, request: HttpRequest, queryset: Any) -> QuerySet[Schedule]:
-        return queryset.tagged(self.value()) if self.value() else queryset  # type: ignore[no-any-return]
+        tag = clean_text(self.value() or "")
+        tagged: QuerySet[Schedule] = queryset.tagged(tag) if tag else queryset
+        return tagged
 
 
 class MemoFilter(admin.SimpleListFilter):
@@ -83,11 +94,12 @@ class MemoFilter(admin.SimpleListFilter):
         }
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> QuerySet[Schedule]:
-        name, _, text = (self.value() or "").partition("=")
+        name, _, text = clean_text(self.value() or "").partition("=")
         if not name.strip():
             return queryset
-        named = queryset.alias(memo_text=KeyTextTransform(name.strip(), "memo"))
-        return named.filter(memo_text=text.strip()) if text.strip() else named.exclude(memo_text=None)
+        # A text, lest what is looked for be taken for JSON.
+        named = queryset.alias(memo_text=Cast(KeyTextTransform(name.strip(), "memo"), TextField()))
+        return named.filter(memo_text=text.strip()) if text.strip() else named.filter(memo_text__isnull=False)
 
 
 class ScheduleFilter(admin.SimpleListFilter):

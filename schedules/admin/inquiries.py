@@ -12,9 +12,10 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 
 from activities import clock
+from activities.admin import as_json
 from schedules.form_fields import WallTime
 from schedules.models import Schedule
-from schedules.revisions import Revision, Revisions, compare
+from schedules.revisions import Change, Revision, Revisions, compare
 
 REVISIONS_PER_PAGE = 25
 CHANGES_SHOWN = 10
@@ -73,9 +74,18 @@ def _comparison(revisions: Revisions, request: HttpRequest) -> dict[str, Any]:
     return {
         "older": older,
         "newer": newer,
-        "differences": differences[:DIFFERENCES_SHOWN],
+        "differences": [_shown(change) for change in differences[:DIFFERENCES_SHOWN]],
         "is_cut": len(differences) > DIFFERENCES_SHOWN,
     }
+
+
+def _shown(change: Change) -> Change:
+    """With its values as text."""
+    before, after = (
+        value if value is None or isinstance(value, str) else as_json(value)
+        for value in (change.before, change.after)
+    )
+    return Change(change.path, before, after)
 
 
 def _number(text: str | None, *, among: int) -> int | None:

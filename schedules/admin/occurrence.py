@@ -1,57 +1,155 @@
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
+from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
 from activities import clock
 from activities.pages import RecordAdmin
-from activities.words import NOTHING, badge, exact, moment, span
-from schedules.models import Occurrence
+from activities.words import NOTHING, badge, exact, moment, on_the_clock, span
+from schedules.fates import fate_in_words
+from schedules.local_time import LocalTime
+from schedules.models import Occurrence, Schedule
+from schedules.models.occurrence import named_time
+
+from .filters import ScheduleFilter
+from .schedule import schedule_link
+
+MOST_FOUND = 1_000
+REASONS = {
+    "superseded": "a newer one took its place",
+    "discarded": "discarded when the schedule was resumed",
+    "buffer full": "too many were waiting",
+    "closed": "the schedule was closed",
+}
 
 
 @admin.register(Occurrence)
 class OccurrenceAdmin(RecordAdmin[Occurrence]):
-    list_display = ("nominal", "schedule_link", "source", "state", "why", "settled")
-    list_filter = ("status", "source")
-    list_select_related = ("schedule", "execution")
-    fields = ("nominal", "schedule_link", "source", "state", "why", "settled", "initiator", "key")
+    list_display = (
+        "nominal",
+        "schedule_link",
+        "planned",
+        "source",
+        "state",
+        "execution_link",
+        "why",
+        "settled",
+    )
+    list_filter: ClassVar = ["status", "source", ScheduleFilter]
+    search_fields = ("schedule__name",)
+    search_help_text = "The name of a schedule, or a part of it."
+    fields = (
+        "nominal",
+        "schedule_link",
+        "planned",
+        "source",
+        "state",
+        "sentence",
+        "execution_link",
+        "settled",
+        "policy",
+        "backfill_link",
+        "initiator",
+        "key",
+        "all_of_that_time",
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Occurrence]:
+        rows = super().get_queryset(request).select_related("schedule", "execution")
+        return rows.defer("execution__plan", "execution__last_result", "schedule__last_result")
+
+    def get_search_results(self, request: HttpRequest, queryset: QuerySet[Any], search_term: str) -> Any:
+        """Schedules are few, their occurrences are not."""
+        if not search_term.strip():
+            return queryset, False
+        found = Schedule.objects.filter(name__icontains=search_term.strip()).order_by("pk")
+        return queryset.filter(schedule__in=list(found.values_list("pk", flat=True)[:MOST_FOUND])), False
 
     @admin.display(description="time")
     def nominal(self, occurrence: Occurrence) -> SafeString:
         zone = occurrence.schedule.zone
         return format_html(
-            '{} <span class="quiet">{}</span>',
+            '{}<br><span class="quiet">{}</span>',
             exact(occurrence.nominal_at, zone),
             moment(occurrence.nominal_at, now=clock.now()),
         )
 
     @admin.display(description="schedule")
     def schedule_link(self, occurrence: Occurrence) -> SafeString:
-        url = reverse("admin:schedules_schedule_change", args=[occurrence.schedule_id])
-        return format_html('<a href="{}">{}</a>', url, occurrence.schedule)
+        return schedule_link(occurrence.schedule)
+
+    @admin.display(description="planned")
+    def planned(self, occurrence: Occurrence) -> str:
+        """Where its jitter puts it; a request is planned for when it was made."""
+        if occurrence.planned_at == occurrence.nominal_at or occurrence.source != Occurrence.Source.AUTO:
+            return NOTHING
+        return on_the_clock(occurrence.planned_at, occurrence.schedule.zone)
 
     @admin.display(description="fate")
     def state(self, occurrence: Occurrence) -> SafeString:
+        return badge(occurrence.status)
+
+    @admin.display(description="execution")
+    def execution_link(self, occurrence: Occurrence) -> SafeString | str:
         execution = getattr(occurrence, "execution", None)
         if execution is None:
-            return badge(occurrence.status)
-        return format_html("{} {}", badge(occurrence.status), _execution_link(execution.pk))
+            return NOTHING
+        return format_html("{} {}", _execution_link(execution.pk), badge(execution.state))
 
     @admin.display(description="reason")
     def why(self, occurrence: Occurrence) -> SafeString | str:
-        if occurrence.blocked_by is None:
-            return occurrence.reason or NOTHING
-        return format_html("{}: {} was running", occurrence.reason, _execution_link(occurrence.blocked_by))
+        """In a few words, from this row alone; its page has the whole sentence."""
+        if occurrence.status == Occurrence.Status.PENDING:
+            return self._waits_for(occurrence)
+        if occurrence.reason == "overlap" and occurrence.blocked_by is not None:
+            return format_html("{} was running", _execution_link(occurrence.blocked_by))
+        return REASONS.get(occurrence.reason, occurrence.reason) or NOTHING
+
+    def _waits_for(self, occurrence: Occurrence) -> SafeString | str:
+        if occurrence.schedule.is_paused and occurrence.source == Occurrence.Source.AUTO:
+            return "waits: the schedule is paused"
+        if occurrence.due_at is None and occurrence.blocked_by is not None:
+            return format_html("waits for {}", _execution_link(occurrence.blocked_by))
+        is_early = occurrence.planned_at > clock.now()
+        return "waits for its jitter" if is_early else "waits for its turn"
+
+    @admin.display(description="why")
+    def sentence(self, occurrence: Occurrence) -> str:
+        schedule, at = occurrence.schedule, occurrence.nominal_at
+        local = LocalTime(schedule.zone, at.astimezone(schedule.zone).date())
+        return fate_in_words(occurrence, local=local, now=clock.now())
 
     @admin.display(description="settled")
     def settled(self, occurrence: Occurrence) -> str:
         lag = occurrence.lag
         return NOTHING if lag is None else f"{span(lag)} after its time"
 
+    @admin.display(description="policy")
+    def policy(self, occurrence: Occurrence) -> str:
+        return occurrence.get_overlap_display() if occurrence.overlap else NOTHING
+
+    @admin.display(description="backfill")
+    def backfill_link(self, occurrence: Occurrence) -> SafeString | str:
+        if occurrence.backfill_id is None:
+            return NOTHING
+        url = reverse("admin:schedules_backfill_change", args=[occurrence.backfill_id])
+        return format_html('<a href="{}">backfill {}</a>', url, occurrence.backfill_id)
+
     def initiator(self, occurrence: Occurrence) -> str:
         return f"{occurrence.initiator_name} ({occurrence.initiator_type.replace('_', ' ')})"
+
+    @admin.display(description="that time")
+    def all_of_that_time(self, occurrence: Occurrence) -> SafeString:
+        query = urlencode({"at": named_time(occurrence.nominal_at)})
+        url = f"{reverse('admin:schedules_schedule_why', args=[occurrence.schedule_id])}?{query}"
+        return format_html('<a href="{}">All that is known of it</a>', url)
 
 
 def _execution_link(pk: int) -> SafeString:

@@ -20,7 +20,6 @@ from activities.words import on_the_clock
 from schedules import permissions
 from schedules.form_fields import WallTime
 from schedules.models import Backfill, Conflict, Overlap, Refused, Schedule
-from schedules.models.occurrence import named_time
 from schedules.wording import listed
 
 TIMES_SHOWN = 10
@@ -247,7 +246,7 @@ def clock_of(schedules: Sequence[Schedule]) -> str:
 
 
 def instant(schedule: Schedule, typed: datetime, *, fold: int = 0) -> datetime:
-    """What was typed, read on the schedule's clock; where that shows a time twice, the first or the second."""
+    """What was typed, on the schedule's clock; of a time that it shows twice, the first or the second."""
     return typed if typed.tzinfo else typed.replace(tzinfo=schedule.zone, fold=fold).astimezone(UTC)
 
 

@@ -34,6 +34,7 @@ def overview(request: HttpRequest, schedule: Schedule) -> dict[str, Any]:
     times = sorted([*_coming(schedule, described), *_left_out(schedule)])
     return {
         "is": described,
+        "backfills": [(each, each.passed - each.waiting) for each in described.backfills],
         "notes": _notes(schedule),
         "zone": schedule.zone,
         "times": times,

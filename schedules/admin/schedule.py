@@ -22,7 +22,7 @@ from schedules.spec_text import to_text
 from schedules.zones import time_zones
 
 from .all_schedules import VERBS, all_view
-from .filters import MemoFilter, OutcomeFilter, StateFilter, TagFilter
+from .filters import MemoFilter, OutcomeFilter, OverlapFilter, StateFilter, TagFilter
 from .inquiries import revisions_view, why_view
 from .operations import AskBackfill, Close, Pause, Resume, SkipNext, Unskip
 from .overview import overview
@@ -32,7 +32,7 @@ from .verbs import VerbsAdmin, initiator_of
 # What is rarely used is folded away, unless it is used.
 RARE = {
     "Calendars, jitter and changing clocks": ("calendars", "jitter", "dst"),
-    "Limits and notes": ("remaining", "memo", "pause_on_failure"),
+    "Failures, limits and notes": ("remaining", "memo", "pause_on_failure"),
 }
 
 
@@ -44,7 +44,7 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
     change_form_template = "admin/schedules/schedule/change_form.html"
     change_list_template = "admin/schedules/schedule/change_list.html"
     list_display = ("name", "state", "spec_in_words", "next_run", "last", "counts", "tag_links")
-    list_filter: ClassVar = [StateFilter, TagFilter, "overlap", OutcomeFilter, MemoFilter]
+    list_filter: ClassVar = [StateFilter, TagFilter, OverlapFilter, OutcomeFilter, MemoFilter]
     search_fields = ("name", "description")
     ordering = ("name",)
     sortable_by = ("name", "next_run", "last")
@@ -58,7 +58,7 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
             {"fields": ("overlap", ("catch_up_seconds", "timeout_seconds", "deadline_seconds"))},
         ),
         (
-            "Limits and notes",
+            "Failures, limits and notes",
             {
                 "fields": (
                     ("pause_on_failure", "failures_to_pause", "failures_among"),
@@ -81,9 +81,9 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
     )
 
     def get_urls(self) -> list[URLPattern]:
-        def page(route: str, view: Any, name: str, **given: Any) -> URLPattern:
+        def page(route: str, view: Any, what: str, **given: Any) -> URLPattern:
             bound = self.admin_site.admin_view(partial(view, self))
-            return path(route, bound, given, name=f"schedules_schedule_{name}")
+            return path(route, bound, given, name=f"schedules_schedule_{what}")
 
         return [
             *(page(f"{name}-all/", all_view, f"{name}_all", name=name) for name in VERBS),
@@ -193,6 +193,11 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
         trouble = ", ".join(f"{count:,} {name}" for count, name in counted if count)
         url = f"{reverse('admin:execution_execution_changelist')}?schedule__id__exact={schedule.pk}"
         return format_html('<a href="{}">{}</a> {}', url, f"{schedule.started_count:,}", trouble)
+
+
+def schedule_link(schedule: Schedule) -> SafeString:
+    url = reverse("admin:schedules_schedule_change", args=[schedule.pk])
+    return format_html('<a href="{}">{}</a>', url, schedule)
 
 
 def _classes(title: str | None, schedule: Schedule | None) -> tuple[str, ...]:

@@ -480,7 +480,10 @@ class Schedule(models.Model):
         spec = self.compiled_spec
         times = spec.times(self.processed_until, now, limit=TIMES_PER_PASS)
         self.processed_until = times[-1] if len(times) == TIMES_PER_PASS else max(now, self.processed_until)
-        self.next_run_at = spec.next(self.processed_until)
+        try:
+            self.next_run_at = spec.next(self.processed_until)
+        except SpecError as error:
+            self.mark_broken(error)  # from here on; these times were found
         occurrences = [self._occurrence(at, spec.due_at(at, self.name), now) for at in times]
         if self.skips:
             passed = named_time(self.processed_until)

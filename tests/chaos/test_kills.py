@@ -24,13 +24,20 @@ SEED = 20261116
 LEASE_SECONDS = 3.0
 FROZEN_SECONDS = LEASE_SECONDS * 2
 DEEDS = {
-    "kill a worker": 22,
-    "kill a scheduler": 8,
-    "freeze a worker": 4,
-    "freeze a scheduler": 2,
-    "cancel": 6,
+    "kill a worker": 13,
+    "kill a scheduler": 5,
+    "freeze a worker": 2,
+    "freeze a scheduler": 1,
+    "cancel": 4,
 }
-EXECUTIONS = 200
+EXECUTIONS = 120
+ONE_AT_A_TIME = {
+    "skip": "2s",
+    "buffer_one": "2s",
+    "buffer_all": "5s",
+    "cancel_other": "5s",
+    "terminate_other": "5s",
+}
 MEANT_TO_FAIL = "RuntimeError: attempt 1 was meant to fail"
 
 
@@ -65,8 +72,8 @@ def define_load(ledger: Path) -> None:
     for number in range(20):
         plan = steps(ledger, 0.2, isolation="thread" if number % 4 else "process")
         make_schedule(*plan, now=now, spec={"every": ["6s"]}, overlap="allow_all")
-    for _ in range(4):
-        make_schedule(*steps(ledger, 0.3), now=now, spec={"every": ["2s"]})
+    for overlap, every in ONE_AT_A_TIME.items():
+        make_schedule(*steps(ledger, 0.3), now=now, spec={"every": [every]}, overlap=overlap)
 
 
 def steps(ledger: Path, seconds: float, isolation: str = "thread") -> list[dict[str, object]]:

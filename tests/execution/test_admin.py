@@ -182,7 +182,7 @@ def test_workers_show_lease_seats_and_refused_outcomes(client: Client) -> None:
 @pytest.mark.parametrize(
     ("url", "most"),
     [
-        ("execution_execution_changelist", 3),
+        ("execution_execution_changelist", 4),
         ("execution_workertask_changelist", 4),
         ("execution_worker_changelist", 4),
     ],

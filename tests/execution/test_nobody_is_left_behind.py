@@ -12,7 +12,7 @@ from execution.scheduler import tick, time_out
 from schedules.generator import end_snoozes
 from schedules.models import Backfill, Schedule, Step
 from schedules.models import schedule as schedules
-from tests.base import NOW, SOMEBODY, fates, fresh, make_schedule, run_until_idle, seconds, step
+from tests.base import NOW, SOMEBODY, fates, fresh, make_schedule, seconds
 from tests.invariants import violations
 from tests.refusing import database_that_refuses
 
@@ -39,9 +39,7 @@ def test_a_backfill_whose_times_cannot_be_started(settings: Any) -> None:
     backfill = Backfill.objects.ask(
         schedule, start_at=NOW - seconds(5 * 3600), end_at=NOW, initiator=SOMEBODY, now=NOW
     )
-    with database_that_refuses(
-        "NEW.schedule_name = 'poison'", table="execution_execution", event="INSERT"
-    ):
+    with database_that_refuses("NEW.schedule_name = 'poison'", table="execution_execution", event="INSERT"):
         for _ in range(10):
             tick(NOW)
     assert fresh(backfill).status == "done"

@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 import sys
+from datetime import datetime
 
 import pytest
 from django.conf import settings
@@ -16,7 +17,7 @@ from execution.models import Execution, WorkerTask
 from execution.recorder import Said
 from execution.steps.base import Work, perform
 from jimsite import demo
-from schedules.models import Schedule
+from schedules.models import Schedule, SharedCalendar
 from tests.base import NOW, SOMEBODY, everything, make_schedule, nursery, step_statuses
 from tests.conftest import subprocess_env
 
@@ -27,7 +28,7 @@ SCRIPT = settings.BASE_DIR / "scripts" / "disk_report.sh"
 def test_it_creates_each_schedule_once_and_starts_the_nightly_one(capsys: pytest.CaptureFixture[str]) -> None:
     call_command("demo")
     assert "Nightly HR Sync" in capsys.readouterr().out
-    assert Schedule.objects.count() == len(demo.definitions()) == 7
+    assert Schedule.objects.count() == len(demo.definitions()) == 10
     nightly = Execution.objects.get()
     assert nightly.schedule_name == "Nightly HR Sync"
     groups = [(task.step_index, task.name, task.status) for task in WorkerTask.objects.order_by("line")]
@@ -50,7 +51,30 @@ def test_names_that_are_taken_are_left_alone() -> None:
     own = make_schedule(name="HEARTBEAT", description="mine")
     demo.create(now=clock.now())
     assert Schedule.objects.filter(name__iexact="heartbeat").get() == own
-    assert Schedule.objects.count() == 7
+    assert Schedule.objects.count() == 10
+
+
+@pytest.mark.django_db
+def test_a_calendar_of_that_name_is_left_alone_and_used() -> None:
+    now = clock.now()
+    own = [{"dates": "2026-12-25"}]
+    SharedCalendar.objects.define("uk HOLIDAYS", own, initiator=SOMEBODY, now=now)
+    demo.create(now=now)
+    assert SharedCalendar.objects.get().excluded == own
+    assert Schedule.objects.get(name="Opening report").calendars == {"uk HOLIDAYS": own}
+
+
+@pytest.mark.django_db
+def test_it_shows_what_schedules_can_do() -> None:
+    demo.create(now=clock.now())
+    report = Schedule.objects.get(name="Opening report")
+    assert "except UK holidays" in report.spec_in_words
+    assert "Christmas" in str(report.why(datetime(2028, 12, 25, 8, 45), now=clock.now()))
+    assert Schedule.objects.get(name="Order intake").overlap == "buffer_all"
+    assert Schedule.objects.get(name="Backup").compiled_spec.jitter == 600
+    assert {name for schedule in Schedule.objects.all() for name in schedule.tags} == {
+        *("people", "nightly", "finance")
+    }
 
 
 @pytest.mark.django_db

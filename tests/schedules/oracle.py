@@ -54,6 +54,7 @@ class Tick(NamedTuple):
 class Rule(NamedTuple):
     matches: Test
     is_starred: bool = False
+    is_one_off: bool = False
 
 
 def times(
@@ -82,14 +83,16 @@ def times(
         return any(
             rule.matches(wall) and not is_excluded(wall, tick.at)
             for rule in rules
-            for wall in walls_that_count(tick, for_every_instant=is_literal or rule.is_starred)
+            for wall in walls_that_count(
+                tick, at_every_instant=rule.is_starred or (is_literal and not rule.is_one_off)
+            )
         )
 
     return [tick.at for tick in ticks(zone, after, until, step) if is_within_bounds(tick.at) and fires(tick)]
 
 
-def walls_that_count(tick: Tick, *, for_every_instant: bool) -> list[Wall]:
-    if for_every_instant:
+def walls_that_count(tick: Tick, *, at_every_instant: bool) -> list[Wall]:
+    if at_every_instant:
         return [tick.wall]
     return tick.skipped if tick.is_second_pass else [tick.wall, *tick.skipped]
 
@@ -120,7 +123,7 @@ def rules_of(spec: Mapping[str, Any]) -> Iterator[Rule]:
     for pattern in spec.get("patterns", []):
         yield Rule(pattern_test(pattern))
     walls = {datetime.fromisoformat(text) for text in spec.get("at", []) if not has_offset(text)}
-    yield Rule(walls.__contains__)
+    yield Rule(walls.__contains__, is_one_off=True)
 
 
 def bare_cron(line: str) -> str:
@@ -150,10 +153,10 @@ def cron_rule(expression: str) -> Rule:
 
 
 def cron_day_test(day_of_month: str, day_of_week: str) -> Test:
-    """Two restricted day fields: either will do. One: that one."""
+    """If both fields restrict the day, either will do; one that begins with * does not, as in any crontab."""
     is_day_of_month = cron_day_of_month_test(day_of_month)
     is_weekday = cron_weekday_test(day_of_week)
-    if "*" in (day_of_month, day_of_week):
+    if day_of_month.startswith("*") or day_of_week.startswith("*"):
         return lambda wall: is_day_of_month(wall) and is_weekday(wall)
     return lambda wall: is_day_of_month(wall) or is_weekday(wall)
 

@@ -12,7 +12,8 @@ from activities import clock
 from activities.models import Activity
 from execution.invoker import trigger
 from execution.models import Execution
-from schedules.models import Occurrence, Schedule
+from schedules.admin.schedule import RARE
+from schedules.models import Occurrence, Schedule, SharedCalendar
 from tests.admin_pages import (
     PYTHON,
     ROLES,
@@ -25,7 +26,7 @@ from tests.admin_pages import (
     typed,
     typed_steps,
 )
-from tests.base import SOMEBODY, everything, fresh, make_schedule, start, step
+from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, start, step
 
 pytestmark = pytest.mark.django_db
 
@@ -92,6 +93,177 @@ def test_the_form_shows_what_it_would_save(client: Client) -> None:
     before = everything()
     assert save(client, data, schedule).status_code == 302
     assert everything() == before
+
+
+EVERYTHING: dict[str, Any] = {
+    "patterns": "at 09:00, 12:30 on mon-fri\r\nevery 25m from 09:00 until 17:30 on mon,wed",
+    "structured": 'hour: 9, day_of_month: 1, comment: "first"',
+    "exclude": "calendar Days off\ndates 2998-12-24/2998-12-26",
+    "start_at": "2997-01-01",
+    "end_at": "2998-12-31 12:00",
+    "jitter": "5m",
+    "time_zone": "Europe/London",
+    "dst": "literal",
+    "overlap": "buffer_all",
+    "catch_up_seconds": "1h30m",
+    "timeout_seconds": "90",
+    "deadline_seconds": "1m",
+    "pause_on_failure": "on",
+    "failures_to_pause": "2",
+    "failures_among": "5",
+    "remaining": "7",
+    "tags": "nightly, finance,, nightly ",
+    "memo": "owner: Ada\n\nlink: https://example.org/a:b\n",
+}
+
+
+def test_all_there_is_to_a_schedule_can_be_typed(client: Client) -> None:
+    days_off()
+    response = save(client, typed(**EVERYTHING))
+    assert response.status_code == 302, complaints(response)
+    schedule = Schedule.objects.get()
+    assert schedule.spec == {
+        "patterns": [
+            {"times": ["09:00", "12:30"], "weekdays": "mon-fri"},
+            {"every": "25m", "from": "09:00", "until": "17:30", "weekdays": "mon,wed"},
+        ],
+        "calendars": [{"hour": "9", "day_of_month": "1", "comment": "first"}],
+        "exclude": [{"calendar": "Days off"}, {"dates": "2998-12-24/2998-12-26"}],
+        "start_at": "2997-01-01T00:00:00Z",
+        "end_at": "2998-12-31T12:00:00Z",
+        "jitter": "5m",
+        "time_zone": "Europe/London",
+        "dst": "literal",
+    }
+    assert {name: getattr(schedule, name) for name in Schedule.EDITABLE if name not in ("spec", "name")} == {
+        "description": "",
+        "tags": ["finance", "nightly"],
+        "memo": {"owner": "Ada", "link": "https://example.org/a:b"},
+        "overlap": "buffer_all",
+        "catch_up_seconds": 5400,
+        "timeout_seconds": 90,
+        "deadline_seconds": 60,
+        "pause_on_failure": True,
+        "failures_to_pause": 2,
+        "failures_among": 5,
+        "remaining": 7,
+    }
+
+
+def test_all_there_is_to_a_schedule_is_shown_as_it_would_be_saved(client: Client) -> None:
+    days_off()
+    odd = {" odd: name": 'a "quoted" text', "two\nlines": "here\nand there", "empty": "", "{": "}"}
+    save(client, typed(**EVERYTHING))
+    schedule = Schedule.objects.get()
+    schedule.edit(token=1, initiator=SOMEBODY, now=clock.now(), changes={"memo": odd})
+    form = client.get(page("schedules_schedule_change", schedule.pk)).context["adminform"].form
+    shown = {name: form[name].value() for name in form.fields}
+    assert shown["catch_up_seconds"] == "1h30m"
+    assert shown["tags"] == "finance, nightly"
+    assert shown["start_at"] == "2997-01-01"
+    assert "calendar Days off             # 1 January 2998" in shown["exclude"]
+    data: dict[str, Any] = {name: str(value).replace("\n", "\r\n") for name, value in shown.items() if value}
+    before = everything()
+    response = save(client, typed(schedule, steps=typed_steps(schedule), **data), schedule)
+    assert response.status_code == 302, complaints(response)
+    assert everything() == before
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "words"),
+    [
+        ("patterns", "at noon", "is not a time of day"),
+        ("structured", "hour: 25", "hour 25 is out of range"),
+        ("exclude", "calendar Days of", "there is no calendar 'Days of'; did you mean Days off?"),
+        ("exclude", "when it rains", "is not understood"),
+        ("start_at", "soon", "is not a time"),
+        ("end_at", "2020-01-01", "leaves no time"),
+        ("jitter", "much", "is not a duration"),
+        ("timeout_seconds", "0", "greater than or equal to 1"),
+        ("timeout_seconds", "2y", "Enter a duration such as 90s"),
+        ("deadline_seconds", "999999999d", "less than or equal to"),
+        ("failures_to_pause", "3", "3 cannot be among the last 1 executions"),
+        ("failures_among", "", "required"),
+        ("remaining", "-1", "greater than or equal to 0"),
+        ("tags", "x" * 51, "is no tag"),
+        ("memo", "no colon here", "has no colon"),
+        ("memo", ": nameless", "a name has 1 to 50 characters"),
+        ("memo", "a: 1\na: 2", "is there twice"),
+        ("memo", "{broken", "Expecting"),
+        ("memo", "[1]", "Names and texts are expected"),
+        ("memo", "a\0b: c", "no NUL"),
+        ("note", "x" * 1001, "at most 1000"),
+    ],
+)
+def test_what_is_wrong_is_told_at_its_field(client: Client, field: str, text: str, words: str) -> None:
+    days_off()
+    before, form = everything(), typed(every="1h", paused="on")
+    response = save(client, form | {field: text})
+    assert response.status_code == 200
+    assert words in complaints(response)[field]
+    assert everything() == before
+
+
+def test_times_closer_together_than_the_house_allows_are_refused(client: Client, settings: Any) -> None:
+    settings.JIM_MINIMUM_INTERVAL_SECONDS = 60
+    assert "at least 1m between two times" in complaints(save(client, typed(every="30s")))["every"]
+
+
+def test_runs_left_are_only_changed_by_whoever_changes_them(client: Client) -> None:
+    """They were used up while somebody edited something else."""
+    schedule = make_schedule(remaining=5)
+    shown = client.get(page("schedules_schedule_change", schedule.pk)).content.decode()
+    assert 'name="initial-remaining" value="5"' in shown
+    Schedule.objects.update(remaining=3)
+    steps = typed_steps(schedule)
+    form = typed(schedule, steps=steps, description="new", remaining="5", **{"initial-remaining": "5"})
+    assert save(client, form, schedule).status_code == 302
+    assert (fresh(schedule).description, fresh(schedule).remaining) == ("new", 3)
+    form = typed(fresh(schedule), steps=steps, remaining="9", **{"initial-remaining": "3"})
+    assert save(client, form, schedule).status_code == 302
+    assert fresh(schedule).remaining == 9
+
+
+def test_a_schedule_can_start_paused_with_a_note_and_run_at_once(client: Client) -> None:
+    save(client, typed(paused="on", note="not yet", run_at_once="on"))
+    schedule = Schedule.objects.get()
+    assert (schedule.status, schedule.pause_note) == ("paused", "not yet")
+    assert [o.source for o in schedule.occurrences.all()] == ["manual"]
+
+
+def test_rare_settings_are_folded_away_unless_they_are_used(client: Client) -> None:
+    def folded(schedule: Schedule) -> list[bool]:
+        shown = client.get(page("schedules_schedule_change", schedule.pk)).context["adminform"]
+        return [each.is_collapsible for each in shown if each.name in RARE]
+
+    assert folded(make_schedule()) == [True, True]
+    assert folded(make_schedule(spec={"every": ["1h"], "jitter": "5m"})) == [False, True]
+    assert folded(make_schedule(memo={"owner": "Ada"})) == [True, False]
+
+
+def test_the_list_is_filtered_by_tag_and_memo(client: Client) -> None:
+    make_schedule(name="Both", tags=["finance", "nightly"], memo={"owner": "Ada", "a__b": "x"})
+    make_schedule(name="One", tags=["finance"], memo={"owner": "Alan"})
+    make_schedule(name="None")
+    queries = {
+        "tag=finance": ["Both", "One"],
+        "tag=nightly": ["Both"],
+        "tag=unknown": [],
+        "tag=%00": [],
+        "memo=owner%3DAda": ["Both"],
+        "memo=owner": ["Both", "One"],
+        "memo=a__b%3Dx": ["Both"],
+        "memo=owner__regex%3DA.*": [],
+        "memo=%00": [],
+        "memo=%3D": ["Both", "None", "One"],
+        "tag=finance&memo=owner%3DAlan": ["One"],
+        "overlap=skip&tag=nightly": ["Both"],
+    }
+    for query, names in queries.items():
+        rows = shown_rows(client.get(f"{page('schedules_schedule_changelist')}?{query}"))
+        assert list(rows) == names, query
+    text = client.get(f"{page('schedules_schedule_changelist')}?tag=finance&memo=owner").content.decode()
+    assert '<input type="hidden" name="tag" value="finance">' in text
 
 
 def test_an_edit_replaces_steps_and_moves_the_token(client: Client) -> None:
@@ -214,15 +386,15 @@ def test_the_list_says_state_spec_next_run_and_outcome(client: Client) -> None:
     assert list(shown_rows(client.get(page("schedules_schedule_changelist") + "?q=wait"))) == ["Waits"]
 
 
-def test_the_change_page_shows_the_next_five_times_in_both_zones(client: Client) -> None:
+def test_the_change_page_shows_the_next_ten_times_in_both_zones(client: Client) -> None:
     schedule = make_schedule(
-        spec={"at": [f"2998-0{n}-01T00:30:00Z" for n in range(1, 8)], "time_zone": "Asia/Tokyo"}
+        spec={"at": [f"2998-{n:02}-01T00:30:00Z" for n in range(1, 13)], "time_zone": "Asia/Tokyo"}
     )
     text = client.get(page("schedules_schedule_change", schedule.pk)).content.decode()
-    for n in range(1, 6):
-        assert f"2998-0{n}-01 09:30:00" in text
-        assert f"2998-0{n}-01 00:30:00" in text
-    assert "2998-06-01 09:30:00" not in text.replace("2998-06-01 09:30+09:00", "")
+    for n in range(1, 11):
+        assert f"2998-{n:02}-01 09:30:00" in text
+        assert f"2998-{n:02}-01 00:30:00" in text
+    assert "2998-11-01 09:30:00" not in text
 
 
 def test_the_change_page_explains_the_settings_of_each_step_type(client: Client) -> None:
@@ -325,7 +497,7 @@ def test_actions_of_the_list_ask_on_the_same_page(client: Client) -> None:
     ids = [schedule.pk for schedule in schedules]
     listed = client.get(page("schedules_schedule_changelist"))
     assert [name for name, _ in listed.context["action_form"].fields["action"].choices] == [
-        *("", "run", "cancel", "pause", "resume", "close")
+        *("", "run", "cancel", "skip", "unskip", "backfill", "pause", "resume", "close")
     ]
     response = client.post(
         page("schedules_schedule_changelist"),
@@ -364,7 +536,7 @@ def test_occurrences_say_what_became_of_each_time(client: Client) -> None:
         source="auto",
         key="auto/x",
         nominal_at=clock.now(),
-        due_at=clock.now(),
+        planned_at=clock.now(),
         status="skipped",
         reason="overlap",
         blocked_by=execution.pk,
@@ -374,10 +546,12 @@ def test_occurrences_say_what_became_of_each_time(client: Client) -> None:
         settled_at=clock.now(),
     )
     text = client.get(page("schedules_occurrence_changelist")).content.decode()
-    assert "overlap: " in text
     assert text.count(page("execution_execution_change", execution.pk)) == 2
     skipped = Occurrence.objects.get(status="skipped")
-    assert "auto/x" in client.get(page("schedules_occurrence_change", skipped.pk)).content.decode()
+    text = client.get(page("schedules_occurrence_change", skipped.pk)).content.decode()
+    assert "auto/x" in text
+    assert f"It was skipped: execution {execution.pk}, which had started at" in text
+    assert page("schedules_schedule_why", execution.schedule_id) in text
 
 
 @pytest.mark.parametrize("url", ["schedules_schedule_changelist", "schedules_occurrence_changelist"])
@@ -510,6 +684,10 @@ def test_names_are_text_never_markup(client: Client) -> None:
         assert "<img src=x" not in text
     response = client.post(operation("schedules_schedule", "run", execution.schedule_id), {"key": "k"})
     assert "<img src=x" not in told(client, response)
+
+
+def days_off() -> None:
+    SharedCalendar.objects.define("Days off", [{"dates": "2998-01-01"}], initiator=SOMEBODY, now=NOW)
 
 
 def shown_rows(response: Any) -> dict[str, str]:

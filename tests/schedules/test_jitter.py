@@ -17,7 +17,7 @@ from django.conf import settings
 from schedules.spec import Spec
 
 NOMINAL = datetime(2026, 11, 16, 3, 0, tzinfo=UTC)
-FIVE_MINUTES = timedelta(minutes=5)
+SIXTEEN_MINUTES = timedelta(minutes=16)
 DRAWS = 8000
 BUCKETS = 16
 # The value that evenly spread draws exceed once in a thousand series, with 15 degrees of freedom.
@@ -25,7 +25,7 @@ CHI_SQUARE_LIMIT = 37.70
 
 
 def every_hour(**others: object) -> Spec:
-    return Spec.parse({"every": ["1h"], "jitter": "5m", **others})
+    return Spec.parse({"every": ["1h"], "jitter": "16m", **others})
 
 
 def hours(count: int) -> list[datetime]:
@@ -87,10 +87,10 @@ class TestBounded:
 
     def test_the_last_time_has_all_of_the_jitter_even_beyond_the_end(self) -> None:
         """The end is asked about the nominal time."""
-        spec = Spec.parse({"every": ["1m"], "jitter": "5m", "end_at": NOMINAL.isoformat()})
+        spec = Spec.parse({"every": ["1m"], "jitter": "16m", "end_at": NOMINAL.isoformat()})
         due = [spec.due_at(NOMINAL, f"schedule {n}") for n in range(100)]
         assert spec.next(NOMINAL) is None
-        assert NOMINAL + timedelta(minutes=4) < max(due) < NOMINAL + FIVE_MINUTES
+        assert NOMINAL + timedelta(minutes=14) < max(due) < NOMINAL + SIXTEEN_MINUTES
 
 
 class TestSpread:
@@ -99,43 +99,44 @@ class TestSpread:
     def test_one_schedule_over_many_times(self) -> None:
         spec = every_hour()
         delays = [spec.due_at(at, "nightly") - at for at in hours(DRAWS)]
-        assert chi_square(delays, FIVE_MINUTES) < CHI_SQUARE_LIMIT
+        assert chi_square(delays, SIXTEEN_MINUTES) < CHI_SQUARE_LIMIT
 
     def test_many_schedules_at_one_time(self) -> None:
         spec = every_hour()
         delays = [spec.due_at(NOMINAL, f"schedule {n}") - NOMINAL for n in range(DRAWS)]
-        assert chi_square(delays, FIVE_MINUTES) < CHI_SQUARE_LIMIT
+        assert chi_square(delays, SIXTEEN_MINUTES) < CHI_SQUARE_LIMIT
 
     def test_up_to_the_next_nominal_time_when_that_comes_first(self) -> None:
         """Delays that were cut off there would gather at the end."""
-        spec = Spec.parse({"every": ["1m"], "jitter": "1h"})
-        delays = [spec.due_at(NOMINAL, f"schedule {n}") - NOMINAL for n in range(DRAWS)]
-        assert chi_square(delays, timedelta(minutes=1)) < CHI_SQUARE_LIMIT
+        spec = Spec.parse({"every": ["64s"], "jitter": "1h"})
+        [nominal] = spec.times(NOMINAL, NOMINAL + timedelta(seconds=64))
+        delays = [spec.due_at(nominal, f"schedule {n}") - nominal for n in range(DRAWS)]
+        assert chi_square(delays, timedelta(seconds=64)) < CHI_SQUARE_LIMIT
 
     def test_two_schedules_do_not_move_together(self) -> None:
         spec = every_hour()
         apart = [
-            (spec.due_at(at, "nightly") - spec.due_at(at, "weekly")) % FIVE_MINUTES for at in hours(DRAWS)
+            (spec.due_at(at, "nightly") - spec.due_at(at, "weekly")) % SIXTEEN_MINUTES for at in hours(DRAWS)
         ]
-        assert chi_square(apart, FIVE_MINUTES) < CHI_SQUARE_LIMIT
+        assert chi_square(apart, SIXTEEN_MINUTES) < CHI_SQUARE_LIMIT
 
     def test_a_time_says_nothing_about_the_following_one(self) -> None:
         spec = every_hour()
         delays = [spec.due_at(at, "nightly") - at for at in hours(DRAWS + 1)]
-        steps = [(after - before) % FIVE_MINUTES for before, after in pairwise(delays)]
-        assert chi_square(steps, FIVE_MINUTES) < CHI_SQUARE_LIMIT
+        steps = [(after - before) % SIXTEEN_MINUTES for before, after in pairwise(delays)]
+        assert chi_square(steps, SIXTEEN_MINUTES) < CHI_SQUARE_LIMIT
 
     def test_the_measure_tells_an_uneven_spread(self) -> None:
-        even = [FIVE_MINUTES * n / DRAWS for n in range(DRAWS)]
-        assert chi_square(even, FIVE_MINUTES) < 1
-        assert chi_square([delay * 0.97 for delay in even], FIVE_MINUTES) > CHI_SQUARE_LIMIT
+        even = [SIXTEEN_MINUTES * n / DRAWS for n in range(DRAWS)]
+        assert chi_square(even, SIXTEEN_MINUTES) < 1
+        assert chi_square([delay * 0.97 for delay in even], SIXTEEN_MINUTES) > CHI_SQUARE_LIMIT
 
 
 ASK = """
 import json, sys
 from datetime import datetime
 from schedules.spec import Spec
-spec = Spec.parse({"every": ["1h"], "jitter": "5m"})
+spec = Spec.parse({"every": ["1h"], "jitter": "16m"})
 times = [datetime.fromisoformat(text) for text in json.load(sys.stdin)]
 print(json.dumps([spec.due_at(at, "nightly").isoformat() for at in times]))
 """

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, ClassVar
+
+from django import forms
+from django.contrib import admin
+from django.db.models import Count, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Coalesce
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from activities import clock
+from activities.models import Initiator
+from activities.operations import Declined, Done, Operation, OperationsAdmin
+from activities.pages import RecordAdmin
+from activities.words import NOTHING, badge, exact, moment
+from schedules import permissions
+from schedules.models import Backfill, Occurrence
+
+from .filters import ScheduleFilter
+from .schedule import schedule_link
+
+
+class ReasonForm(forms.Form):
+    reason = forms.CharField(
+        required=False, max_length=500, widget=forms.TextInput(attrs={"class": "vTextField"})
+    )
+
+
+class CancelBackfill(Operation[Backfill]):
+    name, label, form, is_final = "cancel", "Cancel backfill", ReasonForm, True
+    permission = permissions.RUN
+    question = "Nothing more of it starts; what is running goes on. It cannot be taken up again. Cancel it?"
+
+    def applies(self, backfill: Backfill) -> bool:
+        return backfill.status == Backfill.Status.OPEN or backfill.occurrences.pending().exists()
+
+    def about(self, backfill: Backfill) -> str:
+        return f"of “{backfill.schedule}”"
+
+    def perform(
+        self, target: Backfill, *, answers: dict[str, Any], initiator: Initiator, now: datetime
+    ) -> Done:
+        if not target.cancel(initiator=initiator, now=now, reason=answers["reason"]):
+            raise Declined(f"The backfill {target} has ended already.")
+        return Done(f"The backfill {target} is cancelled.")
+
+
+@admin.register(Backfill)
+class BackfillAdmin(RecordAdmin[Backfill], OperationsAdmin[Backfill]):
+    operations: ClassVar = [CancelBackfill()]
+    list_display = ("__str__", "schedule_link", "state", "progress", "which", "overlap_name", "who", "asked")
+    list_filter: ClassVar = ["status", ScheduleFilter]
+    fields = (
+        "schedule_link",
+        "state",
+        "range",
+        "which",
+        "overlap",
+        "progress",
+        "became",
+        "reason",
+        "who",
+        "asked",
+        "finished",
+        "runs",
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Backfill]:
+        """What waits of each is counted on an index, and is at most half of a schedule's buffer."""
+        pending = Occurrence.objects.pending().filter(backfill=OuterRef("pk")).order_by().values("backfill")
+        waiting = Coalesce(Subquery(pending.annotate(count=Count("pk")).values("count")), 0)
+        rows = super().get_queryset(request).select_related("schedule").annotate(waiting=waiting)
+        return rows.defer("spec", "calendars", "schedule__last_result", "schedule__calendars")
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        context["is_moving"] = self.operations[0].applies(context["original"])
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    @admin.display(description="schedule")
+    def schedule_link(self, backfill: Backfill) -> SafeString:
+        return schedule_link(backfill.schedule)
+
+    @admin.display(description="status")
+    def state(self, backfill: Any) -> SafeString:
+        """One whose times are all in the ledger is not done for people while some of them wait."""
+        return badge(
+            "waiting" if backfill.status == Backfill.Status.DONE and backfill.waiting else backfill.status
+        )
+
+    @admin.display(description="policy")
+    def overlap_name(self, backfill: Backfill) -> str:
+        return backfill.get_overlap_display().partition(":")[0]
+
+    @admin.display(description="progress")
+    def progress(self, backfill: Any) -> SafeString:
+        done = backfill.passed_count - backfill.waiting
+        words = f"{done:,} of {backfill.total:,}"
+        return format_html('<progress max="{}" value="{}"></progress> {}', backfill.total, done, words)
+
+    @admin.display(description="became of them")
+    def became(self, backfill: Backfill) -> str:
+        at = backfill.progress()
+        counts = (
+            (at.started - at.running, "ended"),
+            (at.running, "running"),
+            (at.waiting, "waiting"),
+            (at.not_started, "not started"),
+            (at.passed - at.added, "not wanted"),
+        )
+        return ", ".join(f"{count:,} {name}" for count, name in counts if count) or "nothing yet"
+
+    def range(self, backfill: Backfill) -> str:
+        zone = backfill.schedule.zone
+        return f"{exact(backfill.start_at, zone)} to {exact(backfill.end_at, zone)}"
+
+    @admin.display(description="asked by")
+    def who(self, backfill: Backfill) -> str:
+        return backfill.initiator_name
+
+    def asked(self, backfill: Backfill) -> SafeString:
+        return moment(backfill.created_at, now=clock.now())
+
+    def finished(self, backfill: Backfill) -> SafeString:
+        return moment(backfill.finished_at, now=clock.now())
+
+    @admin.display(description="occurrences")
+    def runs(self, backfill: Backfill) -> SafeString | str:
+        if not backfill.added_count:
+            return NOTHING
+        url = f"{reverse('admin:schedules_occurrence_changelist')}?backfill__id__exact={backfill.pk}"
+        return format_html('<a href="{}">{} in the ledger</a>', url, f"{backfill.added_count:,}")

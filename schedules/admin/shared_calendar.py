@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django import forms
+from django.contrib import admin
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.db.models import Count, Q, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from activities import clock
+from activities.models import Initiator
+from activities.operations import Declined, Done, Operation
+from schedules.form_fields import Lines
+from schedules.forms import OneComplaint, Unsaved
+from schedules.models import Conflict, Refused, SharedCalendar
+from schedules.spec_text import exclusions_from_text, exclusions_to_text
+from schedules.wording import SpecError
+
+from .verbs import VerbsAdmin, initiator_of
+
+if TYPE_CHECKING:
+    CalendarModelForm = forms.ModelForm[SharedCalendar]
+else:
+    CalendarModelForm = forms.ModelForm
+
+DATES_SHOWN = 400
+
+
+class CalendarForm(OneComplaint, CalendarModelForm):
+    excluded = Lines(
+        rows=6,
+        label="Left out",
+        help_text="One per line: <code>holidays GB ENG</code>, <code>dates 2026-12-24/2027-01-02</code>, "
+        "<code>from 2026-12-01 22:00 until 2026-12-02 04:00</code>, <code>day_of_week: sat,sun</code>; "
+        'each may end with <code>comment: "…"</code>, which explanations show. '
+        "What follows “ #” is written anew each time, and says what the line means.",
+    )
+    version = forms.IntegerField(required=False, widget=forms.HiddenInput)
+
+    unsaved = Unsaved({})
+
+    class Meta:
+        model = SharedCalendar
+        fields = ("name", "description")
+        widgets = {"description": forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"})}
+        help_texts = {"name": "Schedules refer to it by this name, which stays: “calendar UK holidays”."}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        text = exclusions_to_text(self.instance.excluded) if self.instance.pk else ""
+        self.initial = {**self.initial, "excluded": text, "version": self.instance.token}
+        if isinstance(lines := self.fields.get("excluded"), Lines):
+            lines.grow(str(self["excluded"].value() or ""))
+
+    def clean_excluded(self) -> list[object]:
+        try:
+            return exclusions_from_text(self.cleaned_data["excluded"])
+        except SpecError as error:
+            raise ValidationError(error.message) from None
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or self.cleaned_data
+        if self.instance.pk and cleaned.get("version") is None:
+            self.add_error(None, "This form does not say which version it changes: load the page again.")
+        for name, texts in self.unsaved.fields.items():
+            self.add_error(name if name in self.fields else None, texts)
+        return cleaned
+
+    def add_error(self, field: str | None, error: Any) -> None:
+        """The one rule that is about the whole calendar is about its name."""
+        if NON_FIELD_ERRORS in getattr(error, "error_dict", {}):
+            field, error = "name", error.error_dict[NON_FIELD_ERRORS]
+        super().add_error(field if field in self.fields else None, error)
+
+
+class Delete(Operation[SharedCalendar]):
+    name, label, is_final = "delete", "Delete", True
+    permission = "schedules.delete_sharedcalendar"
+    question = "It is gone for good; the record of who made and changed it stays. Delete this?"
+
+    def perform(
+        self, target: SharedCalendar, *, answers: dict[str, Any], initiator: Initiator, now: datetime
+    ) -> Done:
+        name = str(target)
+        try:
+            target.remove(initiator=initiator, now=now)
+        except Refused as refused:
+            raise Declined(str(refused)) from refused
+        return Done(f"“{name}” is deleted.", reverse("admin:schedules_sharedcalendar_changelist"))
+
+
+@admin.register(SharedCalendar)
+class SharedCalendarAdmin(VerbsAdmin[SharedCalendar]):
+    """What schedules leave out, in one place for all of them."""
+
+    form = CalendarForm
+    operations: ClassVar = [Delete()]
+    change_form_template = "admin/schedules/sharedcalendar/change_form.html"
+    list_display = ("name", "sentence", "users", "description")
+    search_fields = ("name", "description")
+    ordering = ("name",)
+    sortable_by = ("name",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[SharedCalendar]:
+        is_open = ~Q(schedules__status="closed")
+        return super().get_queryset(request).annotate(users=Count("schedules", filter=is_open))
+
+    def get_fields(self, request: HttpRequest, obj: SharedCalendar | None = None) -> Any:
+        if obj is None:
+            return ("name", "description", "excluded", "version")
+        if self.has_change_permission(request, obj):
+            return ("description", "excluded", "version")
+        return ("name", "description", "rules")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: SharedCalendar | None = None) -> Any:
+        return () if obj is None or self.has_change_permission(request, obj) else ("rules",)
+
+    def save_model(self, request: HttpRequest, obj: SharedCalendar, form: Any, change: bool) -> None:
+        given = {name: form.cleaned_data[name] for name in SharedCalendar.EDITABLE}
+        try:
+            if change:
+                _edit(obj, given, token=form.cleaned_data["version"], by=initiator_of(request))
+            else:
+                by, now = initiator_of(request), clock.now()
+                obj.pk = SharedCalendar.objects.define(obj.name, **given, initiator=by, now=now).pk
+        except (Refused, Conflict) as refused:
+            raise Unsaved({"": [str(refused)]}) from refused
+        except ValidationError as error:
+            raise Unsaved(error.message_dict) from error
+
+    def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
+        return HttpResponseRedirect(self.operation_url(Delete.name, [object_id]))
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        if calendar := context.get("original"):
+            calendar = SharedCalendar.objects.get(pk=calendar.pk)  # a form may have changed the other one
+            year = clock.now().year
+            context["sentence"] = calendar.describe()
+            can_see = request.user.has_perm("schedules.view_schedule")
+            context["used_by"] = calendar.used_by() if can_see else None
+            context["years"] = [
+                (each, calendar.upcoming_dates(each)[:DATES_SHOWN]) for each in (year, year + 1)
+            ]
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    @admin.display(description="leaves out")
+    def sentence(self, calendar: SharedCalendar) -> str:
+        return calendar.describe()
+
+    @admin.display(description="used by")
+    def users(self, calendar: Any) -> str:
+        return f"{calendar.users:,}" if calendar.users else "no schedule"
+
+    @admin.display(description="left out")
+    def rules(self, calendar: SharedCalendar) -> SafeString:
+        return format_html("<pre>{}</pre>", exclusions_to_text(calendar.excluded))
+
+
+def _edit(calendar: SharedCalendar, given: dict[str, Any], *, token: int, by: Initiator) -> None:
+    """Whoever looked at it and saved it as it was has not edited it."""
+    current = SharedCalendar.objects.get(pk=calendar.pk)
+    checked = SharedCalendar(name=current.name, **given)
+    checked.clean()
+    changes = {name: value for name, value in checked.definition().items() if value != getattr(current, name)}
+    if changes:
+        current.edit(token=token, changes=changes, initiator=by, now=clock.now())

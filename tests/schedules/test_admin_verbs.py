@@ -1,0 +1,496 @@
+"""What is asked and done on the pages of a schedule."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from activities import clock
+from activities.models import Activity
+from execution.invoker import trigger
+from execution.models import Execution
+from schedules.generator import generate
+from schedules.models import Backfill, Occurrence, Schedule, SharedCalendar
+from tests.admin_pages import ROLES, operation, page, sign_in, told
+from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, run_until_idle, start, step
+
+pytestmark = pytest.mark.django_db
+HOURLY = {"cron": ["0 * * * *"], "time_zone": "Europe/Berlin"}
+DAYS_AGO = clock.now().replace(hour=12, minute=0, second=0, microsecond=0) - timedelta(days=3)
+
+
+@pytest.fixture
+def client() -> Client:
+    return sign_in()
+
+
+def text_of(client: Client, url: str) -> str:
+    response = client.get(url)
+    assert response.status_code == 200
+    return str(response.content.decode())
+
+
+class TestOverview:
+    def test_it_says_how_the_schedule_is_doing(self, client: Client) -> None:
+        execution = start(step("a", 0, "fail"), name="Shaky", spec=HOURLY, deadline_seconds=1, remaining=7)
+        run_until_idle()
+        schedule = execution.schedule
+        assert schedule
+        trigger(schedule, initiator=SOMEBODY, now=NOW)
+        Schedule.objects.update(skipped_count=3, skipped_reasons={"overlap": 2, "superseded": 1})
+        text = text_of(client, page("schedules_schedule_change", schedule.pk))
+        assert "2 started, 1 failed, 3 skipped (2 overlap, 1 superseded), 0 missed, 0 dropped" in text
+        assert "1 failure in a row" in text
+        assert "it broke" in text
+        assert "<dt>Runs left</dt><dd>7</dd>" in text
+        assert '<span class="badge badge-warn">late</span>' in text
+        assert '<span class="badge badge-bad">overdue</span>' in text
+        assert "is one running?" in text
+
+    def test_it_marks_what_is_left_out_jittered_and_moved_by_the_clocks(self, client: Client) -> None:
+        spec = {
+            "at": ["2998-06-01T00:00:00Z", "2998-06-02T00:00:00Z"],
+            "jitter": "1h",
+            "time_zone": "Europe/Berlin",
+        }
+        schedule = make_schedule(spec=spec)
+        schedule.skip_next(initiator=SOMEBODY, now=NOW)
+        text = text_of(client, page("schedules_schedule_change", schedule.pk))
+        assert "left out on request of ada" in text
+        unskip = f"{page('schedules_schedule_do', 'unskip')}?id={schedule.pk}&amp;at=2998-06-01T00:00:00Z"
+        assert unskip in text
+        assert "Starts, with jitter" in text
+        fold = make_schedule(
+            spec={"at": ["2026-11-01T05:30:00Z"], "time_zone": "America/New_York"},
+            now=NOW - timedelta(days=30),
+        )
+        assert "of two" in fold.describe(now=NOW - timedelta(days=30)).upcoming[0].note
+        viewed = text_of(sign_in("viewer"), page("schedules_schedule_change", schedule.pk))
+        assert "left out on request of ada" in viewed
+        assert unskip not in viewed
+
+    def test_it_shows_open_backfills(self, client: Client) -> None:
+        backfill = ask_backfill(make_schedule(spec=HOURLY, now=DAYS_AGO))
+        text = text_of(client, page("schedules_schedule_change", backfill.schedule_id))
+        assert page("schedules_backfill_change", backfill.pk) in text
+        assert f'<progress max="{backfill.total}" value="0"></progress>' in text
+        assert operation("schedules_backfill", "cancel", backfill.pk) in text
+
+    def test_it_is_read_in_a_handful_of_queries(self, client: Client) -> None:
+        schedule = make_schedule(spec=HOURLY, overlap="allow_all", remaining=9, tags=["a"])
+        for _ in range(30):
+            trigger(schedule, initiator=SOMEBODY, now=NOW)
+            run_until_idle()
+        for number in range(3):
+            ask_backfill(schedule, hours=number + 1)
+        with CaptureQueriesContext(connection) as captured:
+            text_of(client, page("schedules_schedule_change", schedule.pk))
+        assert len(captured) <= 16
+
+
+class TestSkip:
+    def test_the_next_time_is_left_out_and_taken_back(self, client: Client) -> None:
+        schedule = make_schedule(name="Skippable", spec=HOURLY, now=clock.now())
+        url = operation("schedules_schedule", "skip", schedule.pk)
+        asked = client.get(url)
+        assert "Europe/Berlin" in asked.content.decode()
+        assert fresh(schedule).skips == {}
+        said = told(client, client.post(url, {"tokens": asked.context["form"]["tokens"].value()}))
+        assert "“Skippable” leaves out" in said
+        (at,) = fresh(schedule).skips
+        url = f"{operation('schedules_schedule', 'unskip', schedule.pk)}&at={at}"
+        assert client.get(url).context["form"]["at"].value() == at
+        assert "has its time" in told(client, client.post(url, {"at": at}))
+        assert fresh(schedule).skips == {}
+        assert {"skip", "unskip"} <= set(Activity.objects.values_list("operation", flat=True))
+
+    def test_a_page_that_is_sent_twice_skips_once(self, client: Client) -> None:
+        schedule = make_schedule(spec=HOURLY, now=clock.now())
+        url = operation("schedules_schedule", "skip", schedule.pk)
+        tokens = client.get(url).context["form"]["tokens"].value()
+        client.post(url, {"tokens": tokens})
+        assert "Somebody else changed this schedule meanwhile" in told(
+            client, client.post(url, {"tokens": tokens})
+        )
+        assert len(fresh(schedule).skips) == 1
+
+    def test_several_are_skipped_together(self, client: Client) -> None:
+        schedules = [make_schedule(spec=HOURLY, now=clock.now()), make_schedule(name="Manual")]
+        url = operation("schedules_schedule", "skip", *(each.pk for each in schedules))
+        said = told(client, client.post(url, {"tokens": client.get(url).context["form"]["tokens"].value()}))
+        assert "leaves out" in said
+        assert "“Manual” has no next time that could be skipped" in said
+
+    @pytest.mark.parametrize("tokens", ["", "x", "1:2,", "1:" + "9" * 40])
+    def test_odd_tokens_are_no_tokens(self, client: Client, tokens: str) -> None:
+        schedule = make_schedule(spec=HOURLY, now=clock.now())
+        response = client.post(operation("schedules_schedule", "skip", schedule.pk), {"tokens": tokens})
+        assert response.status_code == 200
+        assert fresh(schedule).skips == {}
+
+    def test_what_is_not_left_out_cannot_be_taken_back(self, client: Client) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        response = client.post(operation("schedules_schedule", "unskip", schedule.pk), {"at": "2998-01-01"})
+        assert response.status_code == 200
+        assert "not one of the available choices" in response.content.decode()
+
+
+class TestRun:
+    def test_it_may_stand_for_another_time_on_the_schedules_clock(self, client: Client) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        client.post(
+            operation("schedules_schedule", "run", schedule.pk), {"key": "k", "at": "2026-07-01T09:00"}
+        )
+        assert Occurrence.objects.get().nominal_at == datetime(2026, 7, 1, 7, tzinfo=UTC)
+
+    def test_it_may_have_a_policy_of_its_own(self, client: Client) -> None:
+        execution = start()
+        url = operation("schedules_schedule", "run", execution.schedule_id)
+        assert "was not started" in told(client, client.post(url, {"key": "a"}))
+        response = client.post(url, {"key": "b", "overlap": "buffer_one"})
+        assert "waits for its turn" in told(client, response)
+        waiting = Occurrence.objects.get(status="pending")
+        assert response["Location"] == page("schedules_occurrence_change", waiting.pk)
+        assert "It is waiting for execution" in text_of(client, response["Location"]).replace(
+            "By hand (superuser): it is", "It is"
+        )
+        assert "is started" in told(client, client.post(url, {"key": "c", "overlap": "allow_all"}))
+        assert Execution.objects.count() == 2
+
+    @pytest.mark.parametrize(
+        ("answers", "words"),
+        [
+            ({"at": "noon"}, "valid date/time"),
+            ({"at": "3999-01-01T00:00"}, "valid date/time"),
+            ({"overlap": "sometimes"}, "not one of the available choices"),
+        ],
+    )
+    def test_bad_answers_start_nothing(self, client: Client, answers: dict[str, str], words: str) -> None:
+        schedule = make_schedule()
+        response = client.post(operation("schedules_schedule", "run", schedule.pk), {"key": "k"} | answers)
+        assert words in response.content.decode()
+        assert Occurrence.objects.count() == 0
+
+
+class TestBackfill:
+    RANGE = {
+        "start_at": f"{DAYS_AGO:%Y-%m-%dT%H:%M}",
+        "end_at": f"{DAYS_AGO + timedelta(hours=20):%Y-%m-%dT%H:%M}",
+        "which": "all",
+        "overlap": "buffer_all",
+    }
+
+    def test_a_dry_run_comes_first(self, client: Client) -> None:
+        schedule = make_schedule(name="Past", spec={"cron": ["0 * * * *"]}, now=DAYS_AGO)
+        url = operation("schedules_schedule", "backfill", schedule.pk)
+        assert "Show what it would do" in text_of(client, url)
+        shown = client.post(url, self.RANGE)
+        text = shown.content.decode()
+        assert "<b>21</b> of 21 times" in text
+        assert f"{DAYS_AGO:%a %Y-%m-%d} 12:00:00" in text
+        assert "and so on, until" in text
+        assert 'value="Backfill"' in text
+        assert Backfill.objects.count() == 0
+        response = client.post(url, self.RANGE | {"rehearsed": shown.context["answers"]})
+        backfill = Backfill.objects.get()
+        assert response["Location"] == page("schedules_backfill_change", backfill.pk)
+        assert "is on its way" in told(client, response)
+        assert (backfill.total, backfill.overlap, backfill.initiator_name) == (21, "buffer_all", "superuser")
+        assert backfill.start_at == DAYS_AGO
+
+    def test_other_answers_are_rehearsed_anew(self, client: Client) -> None:
+        schedule = make_schedule(spec={"cron": ["0 * * * *"]}, now=DAYS_AGO)
+        url = operation("schedules_schedule", "backfill", schedule.pk)
+        first = client.post(url, self.RANGE)
+        later = self.RANGE | {"end_at": self.RANGE["start_at"], "rehearsed": first.context["answers"]}
+        shown = client.post(url, later)
+        assert "<b>1</b> of 1 time " in shown.content.decode()
+        assert Backfill.objects.count() == 0
+
+    def test_it_says_what_is_left_out(self, client: Client) -> None:
+        schedule = make_schedule(spec={"cron": ["0 * * * *"]}, now=DAYS_AGO)
+        trigger(schedule, initiator=SOMEBODY, now=DAYS_AGO, at=DAYS_AGO)
+        url = operation("schedules_schedule", "backfill", schedule.pk)
+        text = client.post(url, self.RANGE | {"which": "missing"}).content.decode()
+        assert "<b>20</b> of 21 times" in text
+        assert "1 executed already" in text
+
+    def test_the_range_is_read_on_the_schedules_clock(self, client: Client) -> None:
+        schedule = make_schedule(spec=HOURLY, now=DAYS_AGO)
+        url = operation("schedules_schedule", "backfill", schedule.pk)
+        shown = client.post(url, self.RANGE)
+        client.post(url, self.RANGE | {"rehearsed": shown.context["answers"]})
+        local = Backfill.objects.get().start_at.astimezone(schedule.zone)
+        assert f"{local:%Y-%m-%dT%H:%M}" == self.RANGE["start_at"]
+
+    @pytest.mark.parametrize(
+        ("answers", "words"),
+        [
+            ({"start_at": ""}, "required"),
+            ({"start_at": "yesterday"}, "valid date/time"),
+            ({"end_at": "2998-01-01T00:00"}, "ends in the future"),
+            ({"end_at": "1980-01-01T00:00"}, "ends before it starts"),
+            ({"start_at": "1970-01-01T00:00+14:00"}, "Choose a start in 1970 or later"),
+            ({"which": "failed"}, "Nothing is left to do among 21 times: 21 never executed"),
+            ({"which": "some"}, "not one of the available choices"),
+            ({"overlap": ""}, "required"),
+        ],
+    )
+    def test_bad_answers_are_told_at_their_fields(
+        self, client: Client, answers: dict[str, str], words: str
+    ) -> None:
+        schedule = make_schedule(spec={"cron": ["0 * * * *"]}, now=DAYS_AGO)
+        response = client.post(operation("schedules_schedule", "backfill", schedule.pk), self.RANGE | answers)
+        assert response.status_code == 200
+        assert words in response.content.decode()
+        (field,) = answers
+        assert response.context["form"].errors[{"start_at": "start_at"}.get(field, field)]
+
+    def test_a_schedule_without_times_has_none_to_start(self, client: Client) -> None:
+        schedule = make_schedule(name="Manual")
+        response = client.post(operation("schedules_schedule", "backfill", schedule.pk), self.RANGE)
+        assert "“Manual” has no times of its own" in response.content.decode()
+        url = operation("schedules_schedule", "backfill", schedule.pk)
+        assert url not in text_of(client, page("schedules_schedule_change", schedule.pk))
+
+    def test_its_page_shows_how_far_it_is_and_cancels_it(self, client: Client) -> None:
+        schedule = make_schedule(name="Past", spec=HOURLY, now=DAYS_AGO)
+        backfill = ask_backfill(schedule)
+        text = text_of(client, page("schedules_backfill_change", backfill.pk))
+        assert "nothing yet" in text
+        assert 'http-equiv="refresh"' in text
+        generate(clock.now())
+        backfill.generate(clock.now())
+        text = text_of(client, page("schedules_backfill_change", backfill.pk))
+        assert f"{backfill.total} waiting" in text
+        assert f"?backfill__id__exact={backfill.pk}" in text
+        assert '<span class="badge badge-wait">waiting</span>' in text
+        url = operation("schedules_backfill", "cancel", backfill.pk)
+        assert "of “Past”" in text_of(client, url)
+        assert "is cancelled" in told(client, client.post(url, {"reason": "enough"}))
+        text = text_of(client, page("schedules_backfill_change", backfill.pk))
+        assert f"{backfill.total} not started" in text
+        assert 'http-equiv="refresh"' not in text
+        assert "has ended already" in told(client, client.post(url, {"reason": ""}))
+        ledger = page("schedules_occurrence_changelist") + f"?backfill__id__exact={backfill.pk}"
+        assert text_of(client, ledger).count("backfill cancelled") == backfill.total
+
+    def test_the_reason_of_a_cancel_is_kept(self, client: Client) -> None:
+        backfill = ask_backfill(make_schedule(spec=HOURLY, now=DAYS_AGO))
+        client.post(operation("schedules_backfill", "cancel", backfill.pk), {"reason": "wrong week"})
+        assert "wrong week" in text_of(client, page("schedules_backfill_change", backfill.pk))
+
+
+class TestAll:
+    def test_everything_is_paused_and_resumed(self, client: Client) -> None:
+        schedules = [make_schedule(), make_schedule(), make_schedule(paused=True, note="mine")]
+        url = page("schedules_schedule_pause_all")
+        before = everything()
+        assert "2 schedules are concerned" in text_of(client, url)
+        assert everything() == before
+        assert "2 schedules are paused" in told(client, client.post(url, {"note": "flood"}))
+        assert [fresh(each).pause_note for each in schedules] == ["flood", "flood", "mine"]
+        url = page("schedules_schedule_resume_all")
+        assert "2 schedules are concerned" in text_of(client, url)
+        assert "2 schedules are running again" in told(client, client.post(url, {"missed": "discard"}))
+        assert [fresh(each).status for each in schedules] == ["running", "running", "paused"]
+
+    def test_bad_answers_pause_nobody(self, client: Client) -> None:
+        make_schedule()
+        response = client.post(page("schedules_schedule_pause_all"), {"note": "x" * 1001})
+        assert "at most 1000 characters" in response.content.decode()
+        response = client.post(page("schedules_schedule_resume_all"), {"missed": "?"})
+        assert "not one of the available choices" in response.content.decode()
+        assert Schedule.objects.get().status == "running"
+
+
+class TestWhy:
+    def test_it_answers_for_any_time(self, client: Client) -> None:
+        SharedCalendar.objects.define(
+            "UK holidays", [{"holidays": "GB", "subdivision": "ENG"}], initiator=SOMEBODY, now=NOW
+        )
+        spec = {
+            "cron": ["0 9 * * *"],
+            "time_zone": "Europe/London",
+            "exclude": [{"calendar": "UK holidays"}],
+            "end_at": "2990-12-31",
+        }
+        schedule = make_schedule(name="Daily", spec=spec, now=NOW)
+        schedule.skip_next(initiator=SOMEBODY, now=NOW)
+        url = page("schedules_schedule_why", schedule.pk)
+        assert "At 09:00 every day" in text_of(client, url)
+        answers = {
+            "2027-05-03T09:00": "3 May 2027 is May Day (UK holidays)",
+            "2990-12-31T09:00": "It will run.",
+            "2991-01-01T09:00": "it is after the end",
+            "2026-11-16T09:00": "It is left out on request of ada",
+            "2026-11-17T09:01": "no rule gives this time; the nearest times are",
+            "2026-11-15T09:00Z": "did not exist yet",
+            "1970-01-01T00:00": "It has no such time",
+            "2999-12-31T23:59:59": "It has no such time",
+        }
+        before = everything()
+        for at, words in answers.items():
+            assert words in text_of(client, f"{url}?at={at}").replace("&#x27;", "'"), at
+        assert everything() == before
+
+    def test_it_links_to_what_ran(self, client: Client) -> None:
+        execution = start()
+        occurrence = Occurrence.objects.get()
+        at = f"{occurrence.nominal_at:%Y-%m-%dT%H:%M:%S}Z"
+        text = text_of(client, f"{page('schedules_schedule_why', execution.schedule_id)}?at={at}")
+        assert page("execution_execution_change", execution.pk) in text
+        assert page("schedules_occurrence_change", occurrence.pk) in text
+
+    @pytest.mark.parametrize("at", ["", "tomorrow", "9999-01-01T00:00", "2026-02-30T00:00", "%00"])
+    def test_what_is_no_time_is_told(self, client: Client, at: str) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        text = text_of(client, f"{page('schedules_schedule_why', schedule.pk)}?at={at}")
+        assert 'class="errorlist"' in text
+
+    @pytest.mark.parametrize("page_name", ["schedules_schedule_why", "schedules_schedule_revisions"])
+    @pytest.mark.parametrize("pk", [10**6, 10**30])
+    def test_nobodys_page_is_no_page(self, client: Client, page_name: str, pk: int) -> None:
+        assert client.get(page(page_name, pk)).status_code == 404
+
+
+class TestRevisions:
+    def test_it_says_who_changed_what_and_compares_any_two(self, client: Client) -> None:
+        schedule = make_schedule(name="Mine", spec=HOURLY, description="<b>one</b>")
+        edits: list[dict[str, Any]] = [{"description": "two"}, {"spec": {"every": ["2h"]}}]
+        for token, changes in enumerate(edits, 1):
+            schedule.edit(token=token, initiator=SOMEBODY, now=clock.now(), changes=changes)
+        url = page("schedules_schedule_revisions", schedule.pk)
+        text = text_of(client, url)
+        assert "From revision 2 to 3" in text
+        assert "description: &lt;b&gt;one&lt;/b&gt; → two" in text
+        assert text.count("Compare with the one before") == 2
+        paths = [change.path for change in client.get(f"{url}?from=1&to=3").context["differences"]]
+        assert "description" in paths
+        assert "spec.time_zone" in paths
+        assert [change.after for change in client.get(f"{url}?from=2&to=1").context["differences"]] == [
+            "<b>one</b>"
+        ]
+
+    @pytest.mark.parametrize(
+        "query", ["from=0&to=9", "from=x&to=", "from=99999999999999", "page=7", "page=x"]
+    )
+    def test_odd_numbers_are_read_as_none(self, client: Client, query: str) -> None:
+        schedule = make_schedule()
+        text = text_of(client, f"{page('schedules_schedule_revisions', schedule.pk)}?{query}")
+        assert "There is one revision only" in text
+
+    def test_many_of_them_are_read_in_pages(self, client: Client) -> None:
+        schedule = make_schedule()
+        for token in range(1, 41):
+            schedule.edit(
+                token=token, initiator=SOMEBODY, now=clock.now(), changes={"description": str(token)}
+            )
+        url = page("schedules_schedule_revisions", schedule.pk)
+        with CaptureQueriesContext(connection) as captured:
+            assert len(client.get(url).context["page"].object_list) == 25
+        assert len(captured) <= 10
+        assert "Newer" in text_of(client, f"{url}?page=2")
+
+
+class TestLedger:
+    def test_it_is_searched_and_filtered(self, client: Client) -> None:
+        mine = start(name="Mine")
+        start(name="Other", paused=True)
+        url = page("schedules_occurrence_changelist")
+
+        def names(query: str) -> list[str]:
+            shown = client.get(f"{url}?{query}").context["cl"].result_list
+            return [occurrence.schedule.name for occurrence in shown]
+
+        assert names("") == ["Other", "Mine"]
+        assert names("q=min") == ["Mine"]
+        assert names("q=%25") == []
+        assert names(f"schedule__id__exact={mine.schedule_id}") == ["Mine"]
+        assert names("schedule__id__exact=x") == []
+        assert names("schedule__id__exact=" + "9" * 40) == []
+        assert names("source__exact=auto") == []
+        assert names("status__exact=started") == ["Other", "Mine"]
+
+    def test_it_says_why_each_of_them_waits_or_did_not_run(self, client: Client) -> None:
+        now = clock.now()
+        waits = make_schedule(
+            name="Paused", spec={"every": ["1h"]}, now=now - timedelta(hours=2), paused=True
+        )
+        busy = make_schedule(name="Busy", overlap="buffer_all")
+        for _ in range(2):
+            trigger(busy, initiator=SOMEBODY, now=now)
+        generate(now)
+        text = text_of(client, page("schedules_occurrence_changelist"))
+        assert text.count("waits: the schedule is paused") == waits.occurrences.count() > 0
+        assert "waits for <a href" in text
+
+    def test_the_jittered_time_is_shown_beside_the_nominal_one(self, client: Client) -> None:
+        spec = {"every": ["1h"], "jitter": "30m"}
+        schedule = make_schedule(spec=spec, now=clock.now() - timedelta(hours=5))
+        generate(clock.now())
+        text = text_of(client, page("schedules_occurrence_changelist"))
+        for occurrence in schedule.occurrences.all():
+            if occurrence.planned_at != occurrence.nominal_at:
+                assert f"{occurrence.planned_at:%Y-%m-%d %H:%M:%S}" in text
+
+
+PAGES: list[tuple[str, str, dict[str, Any] | None, set[str]]] = [
+    # what, the page, what is posted (None: GET), who may
+    ("ask to skip", "do/skip", None, {"operator"}),
+    ("skip", "do/skip", {}, {"operator"}),
+    ("take back", "do/unskip", {"at": "2998-01-01T00:00:00Z"}, {"operator"}),
+    ("backfill", "do/backfill", TestBackfill.RANGE, {"operator"}),
+    ("ask to pause all", "pause_all", None, {"operator"}),
+    ("pause all", "pause_all", {"note": ""}, {"operator"}),
+    ("resume all", "resume_all", {"missed": "discard"}, {"operator"}),
+    ("why", "why", None, {"viewer", "operator", "author", "coder", "closer"}),
+    ("revisions", "revisions", None, {"viewer", "operator", "author", "coder", "closer"}),
+    ("backfills", "backfills", None, {"viewer", "operator", "author", "coder", "closer"}),
+    ("cancel a backfill", "cancel_backfill", {}, {"operator"}),
+]
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize(("what", "where", "posted", "allowed"), PAGES, ids=[row[0] for row in PAGES])
+def test_who_may_do_what(
+    what: str, where: str, posted: dict[str, Any] | None, allowed: set[str], role: str
+) -> None:
+    schedule = make_schedule(spec={"at": ["2998-01-01T00:00:00Z"], "cron": ["0 * * * *"]}, now=DAYS_AGO)
+    schedule.skips = {"2998-01-01T00:00:00Z": "ada"}
+    schedule.save()
+    backfill = ask_backfill(schedule)
+    client = sign_in(role)
+    if where.startswith("do/"):
+        url = operation("schedules_schedule", where.removeprefix("do/"), schedule.pk)
+    elif where == "backfills":
+        url = page("schedules_backfill_change", backfill.pk)
+    elif where == "cancel_backfill":
+        url = operation("schedules_backfill", "cancel", backfill.pk)
+    else:
+        url = page(f"schedules_schedule_{where}", *([schedule.pk] if where in ("why", "revisions") else []))
+    before = everything(), list(Backfill.objects.values())
+    if what == "skip":
+        posted = {"tokens": f"{schedule.pk}:{schedule.token}"}
+    response = client.get(url) if posted is None else client.post(url, posted)
+    if role in allowed:
+        assert response.status_code == (302 if posted is not None and what != "backfill" else 200)
+    else:
+        assert response.status_code == 403
+    if role not in allowed or posted is None:
+        assert (everything(), list(Backfill.objects.values())) == before
+
+
+def ask_backfill(schedule: Schedule, *, hours: int = 6) -> Backfill:
+    return Backfill.objects.ask(
+        schedule,
+        start_at=DAYS_AGO,
+        end_at=DAYS_AGO + timedelta(hours=hours),
+        initiator=SOMEBODY,
+        now=clock.now(),
+    )
