@@ -147,7 +147,7 @@ def definitions() -> list[dict[str, Any]]:
         },
         {
             "name": "Order intake",
-            "description": "Takes longer than a minute now and then: the times in between wait for their turn.",
+            "description": "Takes longer than a minute now and then: the times in between wait their turn.",
             "tags": ["finance"],
             "spec": {"every": [{"every": "1m", "offset": "10s"}]},
             "overlap": "buffer_all",

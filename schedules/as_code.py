@@ -16,14 +16,14 @@ from django.db import models
 
 from activities.yaml_lines import write
 
-from .exclusions import calendar_items
 from .models import Refused, Schedule, ScheduleQuerySet, SharedCalendar, Step
 from .models.shared_calendar import names_in
 from .placeholders import hint
 from .registry import ConfigError, StepKind, step_types
 from .revisions import compare
 from .spec import Spec
-from .wording import SpecError, listed
+from .spec.exclusions import calendar_items
+from .spec.wording import SpecError, listed
 
 VERSION = 1
 CHUNK = 500

@@ -15,7 +15,7 @@ from activities.yaml_lines import Node, Unreadable, read
 from .as_code import CALENDAR, SCHEDULE, STEP, VERSION, Shape, shape_of
 from .models import Schedule
 from .placeholders import hint
-from .wording import shown
+from .spec.wording import shown
 
 MOST_BYTES = 5 * 1024 * 1024
 MOST_ENTRIES = 5_000

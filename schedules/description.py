@@ -9,11 +9,11 @@ from typing import Any
 
 from django.db.models import Count, Q
 
-from .explanation import Upcoming
 from .fates import pausing
 from .models import Backfill, Schedule
 from .models.occurrence import named_time
-from .wording import SpecError
+from .spec.explanation import Upcoming
+from .spec.wording import SpecError
 
 RESULTS = 10
 TIMES = 10

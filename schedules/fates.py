@@ -15,7 +15,7 @@ from .local_time import LocalTime
 from .models import Occurrence, Schedule
 from .overlap import ON_TIME_SECONDS
 from .revisions import Revisions, records_of
-from .wording import counted
+from .spec.wording import counted
 
 LONGEST_ERROR = 200
 LEADS = {"manual": "By hand ({by})", "backfill": "In a backfill ({by})", "event": "For an event ({by})"}

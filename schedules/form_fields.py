@@ -14,10 +14,10 @@ from django.utils.text import capfirst
 
 from activities import strict_json
 
-from .moments import clock_reading
-from .spec import seconds_of
-from .wall_calendar import FIRST, LAST
-from .wording import SpecError, duration
+from .spec.intervals import seconds_of
+from .spec.moments import clock_reading
+from .spec.wall_calendar import FIRST, LAST
+from .spec.wording import SpecError, duration
 
 _MEMO = re.compile(r'(?P<name>"(?:[^"\\]|\\.)*"|[^:]*):(?P<text>.*)')
 
@@ -66,7 +66,9 @@ class WallTime(forms.Field):
             return clock_reading("", str(value).strip())
         except SpecError:
             allowed = "such as 2026-12-01T09:00, or with an offset of its own: 2026-12-01T09:00:00Z"
-            raise ValidationError(f"Enter a valid date/time from {FIRST.year} to {LAST.year}, {allowed}.") from None
+            raise ValidationError(
+                f"Enter a valid date/time from {FIRST.year} to {LAST.year}, {allowed}."
+            ) from None
 
 
 class Tags(forms.Field):

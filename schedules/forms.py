@@ -13,8 +13,8 @@ from . import registry
 from .form_fields import JSONText, Lines, Memo, Seconds, Tags
 from .models import Schedule, SharedCalendar, Step
 from .spec import DST_MODES, Spec
+from .spec.wording import SpecError
 from .spec_text import FIELDS, from_text, to_text
-from .wording import SpecError
 
 if TYPE_CHECKING:
     ScheduleModelForm = forms.ModelForm[Schedule]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from zoneinfo import ZoneInfo
 
-from .wording import clock_words, date_words
-from .zones import passes_of, wall_time
+from .spec.wording import clock_words, date_words
+from .spec.zones import passes_of, wall_time
 
 
 @dataclass(frozen=True)

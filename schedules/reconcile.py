@@ -22,7 +22,7 @@ from .as_code import CALENDAR, CHUNK, SCHEDULE, Shape, canonical_spec, spec_in_w
 from .code_files import Entry, Library, Problem
 from .models import Conflict, Refused, Schedule, SharedCalendar, Step
 from .models.shared_calendar import names_in
-from .wording import counted
+from .spec.wording import counted
 
 SYSTEM = Initiator.system("importschedules")
 AGAIN = "somebody else changed it meanwhile: run the import again"

@@ -9,10 +9,10 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from .exclusions import calendar_in_words, calendar_items
 from .spec import NO_CALENDARS, Spec
-from .structured import KEYS
-from .wording import SpecError, shown
+from .spec.exclusions import calendar_in_words, calendar_items
+from .spec.structured import KEYS
+from .spec.wording import SpecError, shown
 
 LISTS = ("cron", "every", "calendars", "patterns", "at", "exclude")
 FIELDS = (*LISTS, "start_at", "end_at", "jitter", "time_zone", "dst")

@@ -18,9 +18,9 @@ from .models import Occurrence, Schedule
 from .models.occurrence import named_time
 from .revisions import Revisions, calendars_at
 from .spec import Spec
-from .wall_calendar import FIRST, LAST
-from .wording import SpecError, clock_words, counted, date_words, moment_words
-from .zones import gap_end, passes_of
+from .spec.wall_calendar import FIRST, LAST
+from .spec.wording import SpecError, clock_words, counted, date_words, moment_words
+from .spec.zones import gap_end, passes_of
 
 SECOND = timedelta(seconds=1)
 MOST_TOLD = 10

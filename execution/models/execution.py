@@ -20,7 +20,7 @@ from execution.binding import note
 from schedules.models import Occurrence, Schedule, Step
 from schedules.models.occurrence import Waiting
 from schedules.registry import step_types
-from schedules.wording import duration
+from schedules.spec.wording import duration
 
 from .planned import Planned, add
 

@@ -11,9 +11,10 @@ from activities.words import exact, span
 from execution.steps.base import Context, Later, StepFailed, StepType
 from execution.steps.fields import Field
 from schedules.placeholders import has_placeholders
-from schedules.spec import moment_of, seconds_of
-from schedules.wording import SpecError
-from schedules.zones import once, wall_time, zone_of
+from schedules.spec.intervals import seconds_of
+from schedules.spec.moments import moment_of
+from schedules.spec.wording import SpecError
+from schedules.spec.zones import once, wall_time, zone_of
 
 LONGEST = timedelta(days=366)
 TIME_OF_DAY = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?")

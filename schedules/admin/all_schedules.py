@@ -17,7 +17,7 @@ from activities import clock
 from activities.models import Initiator
 from schedules import permissions
 from schedules.models import Schedule, ScheduleQuerySet
-from schedules.wording import counted
+from schedules.spec.wording import counted
 
 from .operations import NoteForm, ResumeForm
 from .verbs import initiator_of

@@ -20,7 +20,7 @@ from activities.words import on_the_clock
 from schedules import permissions
 from schedules.form_fields import WallTime
 from schedules.models import Backfill, Conflict, Overlap, Refused, Schedule
-from schedules.wording import listed
+from schedules.spec.wording import listed
 
 TIMES_SHOWN = 10
 

@@ -18,8 +18,8 @@ from schedules import permissions, registry
 from schedules.description import state_of
 from schedules.forms import ScheduleForm, Unsaved
 from schedules.models import Conflict, Refused, Schedule
+from schedules.spec.zones import time_zones
 from schedules.spec_text import to_text
-from schedules.zones import time_zones
 
 from .all_schedules import VERBS, all_view
 from .filters import MemoFilter, OutcomeFilter, OverlapFilter, StateFilter, TagFilter

@@ -18,8 +18,8 @@ from activities.operations import Declined, Done, Operation
 from schedules.form_fields import Lines
 from schedules.forms import OneComplaint, Unsaved
 from schedules.models import Conflict, Refused, SharedCalendar
+from schedules.spec.wording import SpecError
 from schedules.spec_text import exclusions_from_text, exclusions_to_text
-from schedules.wording import SpecError
 
 from .verbs import VerbsAdmin, initiator_of
 

@@ -17,7 +17,7 @@ from activities.statements import among, write
 from activities.text import clean_text
 from activities.wake import wake
 from schedules.spec import Spec
-from schedules.wording import SpecError, counted, listed
+from schedules.spec.wording import SpecError, counted, listed
 
 from .occurrence import Occurrence, Overlap, named_time
 from .refusals import Refused

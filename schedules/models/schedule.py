@@ -19,8 +19,8 @@ from activities.text import clean_text
 from activities.wake import wake
 from schedules.overlap import latest_missed
 from schedules.spec import Spec
-from schedules.wording import SpecError
-from schedules.zones import zone_of
+from schedules.spec.wording import SpecError
+from schedules.spec.zones import zone_of
 
 from .labels import Tag, clean_tags, wrong_with_memo, wrong_with_tags
 from .occurrence import Automatic, Occurrence, Overlap, named_time

@@ -14,7 +14,8 @@ from activities.models import Activity, Initiator
 from activities.statements import update_each
 from activities.text import clean_text
 from activities.wake import wake
-from schedules.exclusions import (
+from schedules.placeholders import hint
+from schedules.spec.exclusions import (
     MOST_EXCLUSIONS,
     Dates,
     Exclusion,
@@ -22,8 +23,7 @@ from schedules.exclusions import (
     calendar_in_words,
     calendar_items,
 )
-from schedules.placeholders import hint
-from schedules.wording import SpecError, shown
+from schedules.spec.wording import SpecError, shown
 
 from .refusals import Conflict, Refused, named
 from .step import check_plain_text

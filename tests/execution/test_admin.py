@@ -96,6 +96,21 @@ def test_output_is_for_those_who_may_read_activities() -> None:
     assert "line 2" not in text
 
 
+def test_a_late_one_is_marked_with_its_limits_and_what_it_is_for(client: Client) -> None:
+    now = clock.now()
+    late = start(name="Late", deadline_seconds=1, timeout_seconds=3600, now=now - seconds(60))
+    start(name="In time", deadline_seconds=3600, now=now)
+    listed = client.get(page("execution_execution_changelist") + "?state=late")
+    assert list(shown_rows(listed)) == [late.pk]
+    assert shown_rows(listed)[late.pk]["state_badge"] == "in progress late"
+    text = client.get(page("execution_execution_change", late.pk)).content.decode()
+    assert "late from" in text
+    assert "stopped at" in text
+    assert page("schedules_occurrence_change", late.occurrence_id) in text
+    text = client.get(page("execution_execution_changelist") + "?source__exact=auto").content.decode()
+    assert "Nothing here." in text
+
+
 def test_cancel_and_terminate_ask_first(client: Client) -> None:
     execution = start(step("slow"), step("after", 1))
     claim(make_worker())

@@ -4,7 +4,7 @@ import os
 import random
 import subprocess
 import sys
-from datetime import datetime
+from datetime import UTC, datetime
 
 import pytest
 from django.conf import settings
@@ -69,7 +69,7 @@ def test_it_shows_what_schedules_can_do() -> None:
     demo.create(now=clock.now())
     report = Schedule.objects.get(name="Opening report")
     assert "except UK holidays" in report.spec_in_words
-    assert "Christmas" in str(report.why(datetime(2028, 12, 25, 8, 45), now=clock.now()))
+    assert "Christmas" in str(report.why(datetime(2028, 12, 25, 8, 45, tzinfo=UTC), now=clock.now()))
     assert Schedule.objects.get(name="Order intake").overlap == "buffer_all"
     assert Schedule.objects.get(name="Backup").compiled_spec.jitter == 600
     assert {name for schedule in Schedule.objects.all() for name in schedule.tags} == {

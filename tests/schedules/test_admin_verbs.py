@@ -486,6 +486,50 @@ def test_who_may_do_what(
         assert (everything(), list(Backfill.objects.values())) == before
 
 
+def test_names_are_text_never_markup(client: Client) -> None:
+    evil = "<img src=x onerror=alert(1)>"
+    calendar = SharedCalendar.objects.define(
+        evil, [{"dates": f"{clock.now().year}-12-25", "comment": evil}], initiator=SOMEBODY, now=NOW
+    )
+    spec = {"cron": ["0 * * * *"], "exclude": [{"calendar": evil}]}
+    schedule = make_schedule(
+        name=evil, spec=spec, tags=[evil], memo={evil: evil}, now=DAYS_AGO, pause_on_failure=True
+    )
+    Schedule.objects.update(skips={"2998-01-01T00:00:00Z": evil}, last_failure=evil, failures_in_a_row=1)
+    fresh(schedule).edit(token=1, initiator=SOMEBODY, now=clock.now(), changes={"description": evil})
+    backfill = ask_backfill(schedule)
+    urls = [
+        page("schedules_schedule_changelist") + "?tag=%3Cimg+src%3Dx&memo=%3Cimg+src%3Dx",
+        *(page(f"schedules_schedule_{name}", schedule.pk) for name in ("change", "why", "revisions")),
+        page("schedules_schedule_why", schedule.pk) + "?at=2026-12-25T09:00",
+        *(operation("schedules_schedule", name, schedule.pk) for name in ("skip", "unskip", "backfill")),
+        page("schedules_backfill_changelist"),
+        page("schedules_backfill_change", backfill.pk),
+        page("schedules_sharedcalendar_changelist"),
+        page("schedules_sharedcalendar_change", calendar.pk),
+        page("schedules_schedule_pause_all"),
+    ]
+    for viewer in (client, sign_in("viewer")):
+        for url in urls:
+            assert "<img src=x" not in viewer.get(url).content.decode(), url
+    shown = client.post(operation("schedules_schedule", "backfill", schedule.pk), TestBackfill.RANGE)
+    assert "<img src=x" not in shown.content.decode()
+
+
+def test_the_list_of_backfills_needs_as_many_queries_for_many_as_for_few(client: Client) -> None:
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            assert client.get(page("schedules_backfill_changelist")).status_code == 200
+        return len(captured)
+
+    schedule = make_schedule(spec=HOURLY, now=DAYS_AGO)
+    ask_backfill(schedule)
+    few = queries()
+    for hours in range(1, 10):
+        ask_backfill(schedule, hours=hours)
+    assert queries() == few <= 5
+
+
 def ask_backfill(schedule: Schedule, *, hours: int = 6) -> Backfill:
     return Backfill.objects.ask(
         schedule,

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from schedules.exclusions import calendar_items
 from schedules.spec import Spec
-from schedules.wording import SpecError
+from schedules.spec.exclusions import calendar_items
+from schedules.spec.wording import SpecError
 
 NOW = datetime(2026, 11, 16, 2, 17, 33, tzinfo=UTC)
 KEYS = "cron, every, calendars, patterns, at, exclude, start_at, end_at, jitter, time_zone and dst"

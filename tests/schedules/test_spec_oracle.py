@@ -16,7 +16,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from schedules.spec import Spec
-from schedules.wording import SpecError
+from schedules.spec.wording import SpecError
 from tests.schedules import oracle
 from tests.schedules.oracle import DAY, HOUR, MINUTE, MONTHS, SECOND, WEEKDAYS
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedules.exclusions import calendar_items
 from schedules.spec import Spec
+from schedules.spec.exclusions import calendar_items
+from schedules.spec.wording import SpecError
 from schedules.spec_text import exclusions_from_text, exclusions_to_text, from_text, to_text
-from schedules.wording import SpecError
 
 CALENDARS = {"UK holidays": [{"holidays": "GB"}], 'a # "b" comment: c': []}
 

@@ -15,7 +15,7 @@ from schedules.as_code import difference
 from schedules.code_files import MOST_BYTES, Library, Problem
 from schedules.management.usable_database import usable_database
 from schedules.reconcile import Author, Change, Outcome, ScheduleChange, reconcile
-from schedules.wording import counted
+from schedules.spec.wording import counted
 
 STANDARD_INPUT = "-"
 MANY = 50

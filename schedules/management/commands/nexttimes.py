@@ -22,15 +22,15 @@ from activities import clock, strict_json, yaml_lines
 from activities.text import REPLACEMENT, clean_text
 from activities.words import distance
 from schedules.code_files import MOST_BYTES
-from schedules.explanation import Upcoming
 from schedules.management.usable_database import usable_database
 from schedules.models import Schedule
 from schedules.models.occurrence import named_time
 from schedules.models.refusals import named
 from schedules.models.shared_calendar import names_in
-from schedules.moments import bound_of
 from schedules.spec import Spec
-from schedules.wording import SpecError, listed, shown
+from schedules.spec.explanation import Upcoming
+from schedules.spec.moments import bound_of
+from schedules.spec.wording import SpecError, listed, shown
 
 MOST = 1_000
 LONGEST_HEADER = 20

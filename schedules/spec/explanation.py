@@ -14,7 +14,7 @@ from .wording import SpecError, clock_words, date_words, listed, moment_words
 from .zones import Stretch, stretch_at, zone_of
 
 if TYPE_CHECKING:
-    from .spec import Spec
+    from . import Spec
 
 SECOND = timedelta(seconds=1)
 

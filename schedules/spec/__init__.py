@@ -18,10 +18,8 @@ from .cron import CronString, calendar_of, notes_on
 from .exclusions import Exclusion, Exclusions, Shared, exclusion_words, exclusions_of
 from .explanation import Upcoming, Verdict, explain, note_on, previous
 from .intervals import LONGEST_INTERVAL, Interval, seconds_from
-from .intervals import seconds_of as seconds_of
 from .jitter import delay
-from .moments import bound_of, whole_second
-from .moments import moment_of as moment_of
+from .moments import bound_of, moment_of, whole_second
 from .patterns import Pattern
 from .sentences import calendar_words
 from .shapes import each_of, list_of, object_of, text_of
