@@ -11,7 +11,10 @@ TONES = {
     "good": ("complete", "completed", "running", "alive", "started", "ok", "done"),
     "busy": ("in_progress", "processing", "open"),
     "wait": ("pending", "queued", "waiting"),
-    "warn": ("complete_with_warning", "paused", "cancelling", "skipped", "missed", "dropped", "warning", "late"),
+    "warn": (
+        *("complete_with_warning", "paused", "cancelling", "skipped", "missed", "dropped"),
+        *("warning", "late"),
+    ),
     "bad": ("failed", "failed_with_error", "complete_with_error", "broken", "dead", "overdue"),
 }
 TONE_OF = {state: tone for tone, states in TONES.items() for state in states}

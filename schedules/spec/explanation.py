@@ -14,7 +14,7 @@ from .wording import SpecError, clock_words, date_words, listed, moment_words
 from .zones import Stretch, stretch_at, zone_of
 
 if TYPE_CHECKING:
-    from . import Spec
+    from .spec import Spec
 
 SECOND = timedelta(seconds=1)
 
