@@ -21,7 +21,7 @@ from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, run_unti
 
 pytestmark = pytest.mark.django_db
 HOURLY = {"cron": ["0 * * * *"], "time_zone": "Europe/Berlin"}
-DAYS_AGO = clock.now().replace(hour=12, minute=0, second=0, microsecond=0) - timedelta(days=3)
+DAYS_AGO = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) - timedelta(days=3)
 
 
 @pytest.fixture
