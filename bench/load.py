@@ -84,19 +84,22 @@ def create_live(count: int) -> list[Schedule]:
     return [_define(f"Live {number}", {"every": ["2s"]}, overlap="allow_all") for number in range(count)]
 
 
-def create_backfilled(live_at: datetime) -> Schedule:
-    """Every minute, and at this time."""
-    return _define("Backfilled", {"every": ["1m"], "at": [live_at.isoformat()]})
+def create_backfilled(live_seconds: float) -> Schedule:
+    """Every minute, and every two seconds for so long from now on; each waits for what runs, and goes next."""
+    began = clock.now().replace(microsecond=0)
+    live = [began + timedelta(seconds=seconds) for seconds in range(2, int(live_seconds) + 1, 2)]
+    spec = {"every": ["1m"], "at": [at.isoformat() for at in live]}
+    return _define("Backfilled", spec, overlap="buffer_all")
 
 
-def _define(name: str, spec: dict[str, Any], **fields: Any) -> Schedule:
+def _define(name: str, spec: dict[str, Any], *, overlap: str) -> Schedule:
     return Schedule.objects.define(
-        name=name, spec=spec, steps=[step()], initiator=BY, now=clock.now(), **fields
+        name=name, spec=spec, overlap=overlap, steps=[step()], initiator=BY, now=clock.now()
     )
 
 
 def ask_for_backfill(schedule: Schedule, *, times: int) -> Backfill:
-    """Its last times, in minutes."""
+    """The last so many minutes of a schedule that is due in each."""
     now = clock.now()
     end_at = now.replace(second=0, microsecond=0)
     start_at = end_at - timedelta(minutes=times - 1)

@@ -85,12 +85,11 @@ def settle_missed(sizes: Sizes) -> list[Reading]:
 
 
 def backfill_live(sizes: Sizes) -> list[Reading]:
-    """Others' times, and one of the schedule that is backfilled, while its backfill goes on."""
+    """The times of others, and of the schedule that is backfilled, while its backfill goes on."""
     with Crew() as crew:
         crew.scheduler()
         crew.worker()
-        live_at = clock.now().replace(microsecond=0) + timedelta(seconds=sizes.live_seconds)
-        schedules = [*create_live(LIVE), create_backfilled(live_at)]
+        schedules = [*create_live(LIVE), create_backfilled(sizes.live_seconds)]
         since = clock.now()
         backfill = ask_for_backfill(schedules[-1], times=sizes.backfill)
         crew.wait(lambda: backfill.progress().started)

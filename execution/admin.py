@@ -264,9 +264,20 @@ class ExecutionAdmin(RecordAdmin[Execution], OperationsAdmin[Execution]):
 
     @admin.display(description="limits")
     def limits(self, execution: Execution) -> str:
-        limits = (("late from", execution.deadline_at), ("stopped at", execution.timeout_at))
-        told = [f"{words} {exact(at)}" for words, at in limits if at]
-        return " · ".join([*told, "it timed out"] if execution.is_timed_out else told) or NOTHING
+        """Those that it has reached, and while it runs those that it may reach."""
+        is_late, is_running = execution.is_late(clock.now()), execution.finished_at is None
+        limits = (
+            ("late since" if is_late else "late from", execution.deadline_at, is_late),
+            (
+                "timed out" if execution.is_timed_out else "times out",
+                execution.timeout_at,
+                execution.is_timed_out,
+            ),
+        )
+        told = [
+            f"{words} {exact(at)}" for words, at, is_reached in limits if at and (is_reached or is_running)
+        ]
+        return " · ".join(told) or NOTHING
 
     @admin.display(description="record")
     def root(self, execution: Execution) -> SafeString:

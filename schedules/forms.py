@@ -235,9 +235,6 @@ class StepForm(OneComplaint, StepModelForm):
     def validate_unique(self) -> None:
         """The steps in the database are the ones that these replace."""
 
-    def validate_constraints(self) -> None:
-        """Likewise."""
-
 
 class StepFormSet(StepInlineFormSet):
     """The steps as a list that replaces the old one as a whole: its rows are no rows of the database."""

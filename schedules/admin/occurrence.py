@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 
 from activities import clock
 from activities.pages import RecordAdmin
-from activities.words import NOTHING, badge, exact, moment, on_the_clock, span
+from activities.words import NOTHING, badge, moment, on_the_clock, span
 from schedules.fates import fate_in_words
 from schedules.local_time import LocalTime
 from schedules.models import Occurrence, Schedule
@@ -32,16 +32,7 @@ REASONS = {
 
 @admin.register(Occurrence)
 class OccurrenceAdmin(RecordAdmin[Occurrence]):
-    list_display = (
-        "nominal",
-        "schedule_link",
-        "planned",
-        "source",
-        "state",
-        "execution_link",
-        "why",
-        "settled",
-    )
+    list_display = ("nominal", "schedule_link", "source", "state", "execution_link", "why", "lag")
     list_filter: ClassVar = ["status", "source", ScheduleFilter]
     search_fields = ("schedule__name",)
     search_help_text = "The name of a schedule, or a part of it."
@@ -74,11 +65,13 @@ class OccurrenceAdmin(RecordAdmin[Occurrence]):
 
     @admin.display(description="time")
     def nominal(self, occurrence: Occurrence) -> SafeString:
-        zone = occurrence.schedule.zone
+        at, zone, planned = occurrence.nominal_at, occurrence.schedule.zone, self.planned(occurrence)
         return format_html(
-            '{}<br><span class="quiet">{}</span>',
-            exact(occurrence.nominal_at, zone),
-            moment(occurrence.nominal_at, now=clock.now()),
+            '{}<br><span class="quiet">{} · {}{}</span>',
+            on_the_clock(at, zone),
+            zone,
+            moment(at, now=clock.now()),
+            format_html("<br>planned {}", planned) if planned != NOTHING else "",
         )
 
     @admin.display(description="schedule")
@@ -125,6 +118,9 @@ class OccurrenceAdmin(RecordAdmin[Occurrence]):
         schedule, at = occurrence.schedule, occurrence.nominal_at
         local = LocalTime(schedule.zone, at.astimezone(schedule.zone).date())
         return fate_in_words(occurrence, local=local, now=clock.now())
+
+    def lag(self, occurrence: Occurrence) -> str:
+        return span(occurrence.lag)
 
     @admin.display(description="settled")
     def settled(self, occurrence: Occurrence) -> str:

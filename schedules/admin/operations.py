@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,7 +21,7 @@ from activities.words import on_the_clock
 from schedules import permissions
 from schedules.form_fields import WallTime
 from schedules.models import Backfill, Conflict, Overlap, Refused, Schedule
-from schedules.spec.wording import listed
+from schedules.spec.wording import SpecError, listed
 
 TIMES_SHOWN = 10
 
@@ -120,10 +121,11 @@ class SkipNext(ScheduleOperation):
         return self.form(given, initial={"tokens": tokens})
 
     def about(self, schedule: Schedule) -> str:
-        try:
-            coming = schedule.next_times(1, now=clock.now())
-        except Refused:
-            coming = []
+        now = clock.now()
+        held_back = schedule.occurrences.pending().automatic().filter(planned_at__gt=now)
+        coming = list(held_back.order_by("planned_at").values_list("nominal_at", flat=True)[:1])
+        with suppress(Refused, SpecError):
+            coming = coming or schedule.next_times(1, now=now)
         words = f"{on_the_clock(coming[0], schedule.zone)} {schedule.zone}" if coming else "none"
         return f"next time: {words}"
 

@@ -11,6 +11,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
+from django.utils.text import Truncator
 
 from activities import clock
 from activities.words import NOTHING, badge, exact, moment
@@ -18,6 +19,7 @@ from schedules import permissions, registry
 from schedules.description import state_of
 from schedules.forms import ScheduleForm, Unsaved
 from schedules.models import Conflict, Refused, Schedule
+from schedules.spec.wording import duration
 from schedules.spec.zones import time_zones
 from schedules.spec_text import to_text
 
@@ -29,6 +31,7 @@ from .overview import overview
 from .step import StepInline, can_change
 from .verbs import VerbsAdmin, initiator_of
 
+LONGEST_SPEC = 150
 # What is rarely used is folded away, unless it is used.
 RARE = {
     "Calendars, jitter and changing clocks": ("calendars", "jitter", "dst"),
@@ -43,7 +46,7 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
     operations: ClassVar = [SkipNext(), Unskip(), AskBackfill(), Pause(), Resume(), Close()]
     change_form_template = "admin/schedules/schedule/change_form.html"
     change_list_template = "admin/schedules/schedule/change_list.html"
-    list_display = ("name", "state", "spec_in_words", "next_run", "last", "counts", "tag_links")
+    list_display = ("name", "state", "spec_in_words", "next_run", "last", "counts")
     list_filter: ClassVar = [StateFilter, TagFilter, OverlapFilter, OutcomeFilter, MemoFilter]
     search_fields = ("name", "description")
     ordering = ("name",)
@@ -68,17 +71,7 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
             },
         ),
     )
-    viewed = (
-        *("name", "description", "tag_links", "rules", "overlap", "catch_up_seconds", "timeout_seconds"),
-        *(
-            "deadline_seconds",
-            "pause_on_failure",
-            "failures_to_pause",
-            "failures_among",
-            "remaining",
-            "memos",
-        ),
-    )
+    viewed = ("name", "description", "tag_links", "rules", "policies", "remaining", "memos")
 
     def get_urls(self) -> list[URLPattern]:
         def page(route: str, view: Any, what: str, **given: Any) -> URLPattern:
@@ -156,6 +149,19 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
         texts = schedule.memo.items() if isinstance(schedule.memo, dict) else ()
         return format_html_join(SafeString("<br>"), "{}: {}", texts)
 
+    @admin.display(description="policies")
+    def policies(self, schedule: Schedule) -> str:
+        lengths = {
+            "catch-up window": schedule.catch_up_seconds,
+            "timeout": schedule.timeout_seconds,
+            "deadline": schedule.deadline_seconds,
+        }
+        told = [f"{name} {duration(seconds)}" for name, seconds in lengths.items() if seconds is not None]
+        if schedule.pause_on_failure:
+            failures, among = schedule.failures_to_pause, schedule.failures_among
+            told.append(f"pauses itself when {failures} of the last {among} executions failed")
+        return " · ".join([schedule.get_overlap_display(), *told])
+
     @admin.display(description="when")
     def rules(self, schedule: Schedule) -> SafeString:
         """As the form has them, without what nobody set."""
@@ -164,8 +170,9 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
         return format_html_join("", "<b>{}</b><pre>{}</pre>", given)
 
     @admin.display(description="spec")
-    def spec_in_words(self, schedule: Schedule) -> str:
-        return schedule.spec_in_words
+    def spec_in_words(self, schedule: Schedule) -> SafeString:
+        words = Truncator(schedule.spec_in_words).chars(LONGEST_SPEC)
+        return format_html("{} {}", words, self.tag_links(schedule))
 
     @admin.display(description="next run", ordering="next_run_at")
     def next_run(self, schedule: Schedule) -> SafeString | str:
@@ -190,9 +197,9 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
             (schedule.skipped_count, "skipped"),
             (schedule.missed_count, "missed"),
         )
-        trouble = ", ".join(f"{count:,} {name}" for count, name in counted if count)
+        trouble = "".join(f", {count:,} {name}" for count, name in counted if count)
         url = f"{reverse('admin:execution_execution_changelist')}?schedule__id__exact={schedule.pk}"
-        return format_html('<a href="{}">{}</a> {}', url, f"{schedule.started_count:,}", trouble)
+        return format_html('<a href="{}">{}</a>{}', url, f"{schedule.started_count:,}", trouble)
 
 
 def schedule_link(schedule: Schedule) -> SafeString:

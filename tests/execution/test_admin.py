@@ -104,8 +104,8 @@ def test_a_late_one_is_marked_with_its_limits_and_what_it_is_for(client: Client)
     assert list(shown_rows(listed)) == [late.pk]
     assert shown_rows(listed)[late.pk]["state_badge"] == "in progress late"
     text = client.get(page("execution_execution_change", late.pk)).content.decode()
-    assert "late from" in text
-    assert "stopped at" in text
+    assert "late since" in text
+    assert "times out" in text
     assert page("schedules_occurrence_change", late.occurrence_id) in text
     text = client.get(page("execution_execution_changelist") + "?source__exact=auto").content.decode()
     assert "Nothing here." in text

@@ -160,6 +160,9 @@ def test_all_there_is_to_a_schedule_is_shown_as_it_would_be_saved(client: Client
     shown = {name: form[name].value() for name in form.fields}
     assert shown["catch_up_seconds"] == "1h30m"
     assert shown["tags"] == "finance, nightly"
+    never = make_schedule(catch_up_seconds=0)
+    form = client.get(page("schedules_schedule_change", never.pk)).context["adminform"].form
+    assert form["catch_up_seconds"].value() == "0s"
     assert shown["start_at"] == "2997-01-01"
     assert "calendar Days off             # 1 January 2998" in shown["exclude"]
     data: dict[str, Any] = {name: str(value).replace("\n", "\r\n") for name, value in shown.items() if value}
@@ -637,9 +640,18 @@ def test_buttons_are_for_those_who_may_press_them(role: str, shown: list[str]) -
 
 
 def test_a_viewer_sees_the_definition_but_no_form() -> None:
-    schedule = make_schedule(step("look at me", timeout_seconds=77), spec={"cron": ["0 3 * * *"]})
+    schedule = make_schedule(
+        step("look at me", timeout_seconds=77),
+        spec={"cron": ["0 3 * * *"], "jitter": "9m"},
+        timeout_seconds=5400,
+        pause_on_failure=True,
+        tags=["finance"],
+        memo={"owner": "Ada"},
+    )
     text = sign_in("viewer").get(page("schedules_schedule_change", schedule.pk)).content.decode()
-    for shown in ("At 03:00 every day", "look at me", "tests.work.noop", "77"):
+    for shown in ("At 03:00 every day", "look at me", "tests.work.noop", "77", "<pre>9m</pre>"):
+        assert shown in text
+    for shown in ("timeout 1h30m", "pauses itself when 1 of the last 1", "finance", "owner: Ada"):
         assert shown in text
     assert "<textarea" not in text
     assert 'name="_save"' not in text

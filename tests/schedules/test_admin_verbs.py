@@ -52,7 +52,7 @@ class TestOverview:
         assert '<span class="badge badge-bad">overdue</span>' in text
         assert "is one running?" in text
 
-    def test_it_marks_what_is_left_out_jittered_and_moved_by_the_clocks(self, client: Client) -> None:
+    def test_it_marks_what_is_left_out_and_what_jitter_moves(self, client: Client) -> None:
         spec = {
             "at": ["2998-06-01T00:00:00Z", "2998-06-02T00:00:00Z"],
             "jitter": "1h",
@@ -65,14 +65,18 @@ class TestOverview:
         unskip = f"{page('schedules_schedule_do', 'unskip')}?id={schedule.pk}&amp;at=2998-06-01T00:00:00Z"
         assert unskip in text
         assert "Starts, with jitter" in text
-        fold = make_schedule(
-            spec={"at": ["2026-11-01T05:30:00Z"], "time_zone": "America/New_York"},
-            now=NOW - timedelta(days=30),
-        )
-        assert "of two" in fold.describe(now=NOW - timedelta(days=30)).upcoming[0].note
         viewed = text_of(sign_in("viewer"), page("schedules_schedule_change", schedule.pk))
         assert "left out on request of ada" in viewed
         assert unskip not in viewed
+
+    @pytest.mark.parametrize(
+        ("month", "note"), [("mar", "moved: 02:30 does not exist on"), ("oct", "first of two 02:30s")]
+    )
+    def test_it_notes_what_the_clocks_do_to_a_time(self, client: Client, month: str, note: str) -> None:
+        last_sunday = {"hour": "2", "minute": "30", "month": month, "day_of_week": "L0"}
+        schedule = make_schedule(spec={"calendars": [last_sunday], "time_zone": "Europe/Berlin"})
+        text = text_of(client, page("schedules_schedule_change", schedule.pk))
+        assert text.count(note) == 10
 
     def test_it_shows_open_backfills(self, client: Client) -> None:
         backfill = ask_backfill(make_schedule(spec=HOURLY, now=DAYS_AGO))
@@ -138,6 +142,24 @@ class TestSkip:
         response = client.post(operation("schedules_schedule", "unskip", schedule.pk), {"at": "2998-01-01"})
         assert response.status_code == 200
         assert "not one of the available choices" in response.content.decode()
+
+
+class TestPause:
+    def test_the_end_is_read_on_the_clock_of_each_schedule(self, client: Client) -> None:
+        schedules = [make_schedule(spec=HOURLY), make_schedule(spec=HOURLY | {"time_zone": "Asia/Tokyo"})]
+        url = operation("schedules_schedule", "pause", *(each.pk for each in schedules))
+        assert "On the clock of each of them." in text_of(client, url)
+        client.post(url, {"note": "", "until": "2998-07-01T09:00"})
+        assert [fresh(each).paused_until for each in schedules] == [
+            datetime(2998, 7, 1, 7, tzinfo=UTC),
+            datetime(2998, 7, 1, 0, tzinfo=UTC),
+        ]
+
+    def test_it_does_not_end_in_the_past(self, client: Client) -> None:
+        schedule = make_schedule()
+        url = operation("schedules_schedule", "pause", schedule.pk)
+        response = client.post(url, {"note": "", "until": "2020-01-01T00:00"})
+        assert response.context["form"].errors["until"] == ["The pause must end in the future."]
 
 
 class TestRun:
@@ -416,6 +438,14 @@ class TestLedger:
         assert names("schedule__id__exact=" + "9" * 40) == []
         assert names("source__exact=auto") == []
         assert names("status__exact=started") == ["Other", "Mine"]
+
+    def test_a_list_of_schedules_that_nobody_could_read_is_not_offered(self, client: Client) -> None:
+        schedules = [make_schedule() for _ in range(51)]
+        url, listed = page("schedules_occurrence_changelist"), "?schedule__id__exact="
+        assert "By schedule" not in " ".join(text_of(client, url).split())
+        text = text_of(client, f"{url}{listed}{schedules[0].pk}")
+        assert "By schedule" in " ".join(text.split())
+        assert f'{listed}{schedules[1].pk}"' not in text
 
     def test_it_says_why_each_of_them_waits_or_did_not_run(self, client: Client) -> None:
         now = clock.now()
