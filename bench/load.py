@@ -85,7 +85,7 @@ def create_live(count: int) -> list[Schedule]:
 
 
 def create_backfilled(live_seconds: float) -> Schedule:
-    """Every minute, and every two seconds for so long from now on; each waits for what runs, and goes next."""
+    """Every minute, and for so long every two seconds; each waits for what runs, and goes next."""
     began = clock.now().replace(microsecond=0)
     live = [began + timedelta(seconds=seconds) for seconds in range(2, int(live_seconds) + 1, 2)]
     spec = {"every": ["1m"], "at": [at.isoformat() for at in live]}

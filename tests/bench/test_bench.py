@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +20,26 @@ from bench.machine import Noise
 from bench.marks import Marks
 from bench.peers import by_turns
 from bench.results import Key, Results
-from tests.base import run_until_idle
+from schedules.models import Schedule
+from tests.base import NOW, make_schedule, run_until_idle, seconds
 from tests.conftest import server
 from tests.settings import TEST_DB
 
 QUIET = Noise(busy=0, spin=20)
 
 
+@pytest.fixture
+def marks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where functions of bench/jobs.py count, which is known when that is imported."""
+    monkeypatch.setenv("BENCH_MARKS", str(tmp_path / "marks"))
+
+
 @pytest.mark.serial
-def test_a_drain_by_real_processes_is_counted_and_written(tmp_path: Path) -> None:
+def test_what_real_processes_did_is_counted_and_written(tmp_path: Path) -> None:
     """A count that is off by one would have no value, and end with another code."""
     path = tmp_path / "deep" / "jim.json"
     env = os.environ | ({"BENCH_DATABASE_URL": server.url("postgres")} if TEST_DB == "postgres" else {})
-    options = ["--only=drain", f"--database={TEST_DB}", "--n=200", "--repetitions=1", f"--json={path}"]
+    options = ["--quick", "--only=drain,settle_missed", f"--database={TEST_DB}", "--n=200", f"--json={path}"]
     done = subprocess.run(
         [sys.executable, "-m", "bench", *options],
         cwd=settings.BASE_DIR,
@@ -41,13 +49,14 @@ def test_a_drain_by_real_processes_is_counted_and_written(tmp_path: Path) -> Non
     )
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads(path.read_text())
-    assert [row.pop("value") > 0 for row in rows] == [True]
-    assert rows == [{"metric": "drain", "database": TEST_DB, "unit": "tasks/s"}]
+    assert [row.pop("value") > 0 for row in rows] == [True, True, True]
+    units = {"drain": "tasks/s", "settle_missed": "s", "settle_missed_memory": "MB"}
+    assert rows == [{"metric": metric, "database": TEST_DB, "unit": unit} for metric, unit in units.items()]
 
 
 @pytest.mark.django_db
-def test_a_task_too_few_or_too_many_is_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("BENCH_MARKS", str(tmp_path / "marks"))
+@pytest.mark.usefixtures("marks")
+def test_a_task_too_few_or_too_many_is_a_failure() -> None:
     from activities import clock
     from bench.load import enqueue_many, expect_complete
 
@@ -62,6 +71,63 @@ def test_a_task_too_few_or_too_many_is_a_failure(monkeypatch: pytest.MonkeyPatch
     for counted in (2, 4):
         with pytest.raises(RuntimeError, match=f"functions called: {counted} expected, found 3"):
             expect_complete(3, counted=counted)
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("marks")
+def test_a_missed_time_that_is_not_settled_is_a_failure() -> None:
+    from bench.load import create_schedules, expect_settled, make_missed, step
+    from execution.scheduler import tick
+
+    create_schedules(2, steps=[step()])
+    make_missed(3, now=NOW)
+    with pytest.raises(RuntimeError, match="occurrences by status"):
+        expect_settled(2, times=3)
+    tick(NOW)
+    expect_settled(2, times=3)
+    for times in (2, 4):
+        with pytest.raises(RuntimeError, match="occurrences by status"):
+            expect_settled(2, times=times)
+    Schedule.objects.update(skipped_count=1)
+    with pytest.raises(RuntimeError, match="counted on the schedules"):
+        expect_settled(2, times=3)
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("marks")
+def test_a_live_time_is_over_when_its_step_has_run_and_its_lag_is_until_the_step_began() -> None:
+    from bench.load import expect_all_started, is_over, lags, live_occurrences
+    from execution.scheduler import tick
+
+    make_schedule(spec={"every": ["2s"]}, overlap="allow_all")
+    live = live_occurrences(NOW, NOW + seconds(4))
+    planned = 2
+    assert not is_over(live, planned)
+    tick(NOW + seconds(2))
+    run_until_idle(now=NOW + seconds(2.5))
+    assert not is_over(live, planned)
+    tick(NOW + seconds(4))
+    assert not is_over(live, planned)
+    run_until_idle(now=NOW + seconds(5))
+    assert is_over(live, planned)
+    expect_all_started(live, planned)
+    assert sorted(lags(live)) == [0.5, 1.0]
+    live.filter(planned_at=NOW + seconds(4)).update(status="skipped")
+    with pytest.raises(RuntimeError, match="live occurrences by status"):
+        expect_all_started(live, planned)
+
+
+@pytest.mark.usefixtures("marks")
+def test_the_next_time_that_counts_is_that_of_the_slowest_pattern() -> None:
+    from bench.schedule_measures import next_time
+
+    sizes = replace(QUICK, next_times=20)
+    (measure,) = chosen(measures(sizes), ["next_time"], quick=True)
+    found = {reading.metric: reading.value for reading in next_time(sizes)}
+    assert tuple(found) == measure.metrics
+    del found["next_time_memory"]
+    assert found.pop("next_time") == max(found.values())
+    assert min(found.values()) > 0
 
 
 def test_threads_count_side_by_side(tmp_path: Path) -> None:

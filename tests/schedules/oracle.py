@@ -81,7 +81,7 @@ def times(
         if (is_interval(tick.at) or tick.at in instants) and not is_excluded(tick.wall, tick.at):
             return True
         return any(
-            rule.matches(wall) and not is_excluded(wall, tick.at)
+            rule.matches(wall) and not is_excluded(tick.wall if rule.is_one_off else wall, tick.at)
             for rule in rules
             for wall in walls_that_count(
                 tick, at_every_instant=rule.is_starred or (is_literal and not rule.is_one_off)

@@ -346,7 +346,7 @@ class TestOneOffTimesInAGap:
         assert Spec.parse(data).next(instant("2026-03-01")) == instant("2026-03-08T07:00")
 
     @pytest.mark.parametrize(
-        ("hour", "expected"), [("2", None), ("3", "2026-03-08T07:00")], ids=["before it moves", "not after"]
+        ("hour", "expected"), [("2", "2026-03-08T07:00"), ("3", None)], ids=["not before it moves", "after"]
     )
     def test_an_exclusion_tests_the_time(self, hour: str, expected: str | None) -> None:
         data = {
