@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 
+from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 
 from activities.models import Activity, Initiator
@@ -111,7 +112,19 @@ def _trigger(wanted: Occurrence, *, is_keyed: bool, now: datetime) -> Occurrence
             raise Overlapping(wanted.blocked_by)
         if wanted.status not in (Occurrence.Status.STARTED, Occurrence.Status.PENDING):
             raise Refused(f"“{schedule}” was not started: {wanted.reason}.")
+        if wanted.status == Occurrence.Status.PENDING:
+            _refuse_one_too_many(schedule)
     return wanted
+
+
+def _refuse_one_too_many(schedule: Schedule) -> None:
+    """Runs by hand are never dropped, so no more of them are taken than may wait."""
+    waiting = schedule.occurrences.pending().filter(source=Occurrence.Source.MANUAL).count()
+    if waiting > settings.JIM_BUFFER_LIMIT:
+        raise Refused(
+            f"{waiting - 1:,} runs of “{schedule}” wait already, as many as may: "
+            "try again when one of them has started."
+        )
 
 
 def _same(known: Occurrence, wanted: Occurrence) -> Occurrence:

@@ -16,7 +16,7 @@ from django.db.models import QuerySet
 
 from activities import clock
 from activities.statements import AWAY, fetch, instant
-from activities.wake import Watch
+from activities.wake import Watch, wake
 from schedules.generator import backfill, end_snoozes, fill, generate
 from schedules.models import Backfill, Occurrence, Schedule
 
@@ -34,13 +34,19 @@ _SOME_TIME = datetime(1, 1, 2, tzinfo=UTC)
 
 
 def time_out(now: datetime) -> None:
-    for execution in Execution.objects.overtime(now).order_by("timeout_at")[:TIMEOUTS_PER_TICK]:
-        try:
-            execution.time_out(now=now)
-        except AWAY:
-            raise
-        except Exception:
-            logger.exception("execution %s cannot be stopped; the next tick tries again", execution.pk)
+    overtime = Execution.objects.overtime(now).order_by("timeout_at")[:TIMEOUTS_PER_TICK]
+    if sum(_time_out(execution, now) for execution in overtime) == TIMEOUTS_PER_TICK:
+        wake("jim_schedules")  # there may be more, which no time that is still to come would tell of
+
+
+def _time_out(execution: Execution, now: datetime) -> bool:
+    try:
+        return execution.time_out(now=now)
+    except AWAY:
+        raise
+    except Exception:
+        logger.exception("execution %s cannot be stopped; the next tick tries again", execution.pk)
+        return False
 
 
 SETTLING: tuple[Callable[[datetime], object], ...] = (

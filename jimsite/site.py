@@ -1,17 +1,21 @@
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from django.contrib.admin import AdminSite
+from django.db.models import Model
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
+from django.urls import reverse
 
+from activities import clock
 from execution.models import Execution, Worker
 from schedules.models import Schedule
 
 ROWS = 10
 ORDER = {
-    "schedules": ("Schedule", "Occurrence"),
+    "schedules": ("Schedule", "Occurrence", "Backfill", "SharedCalendar", "Secret"),
     "execution": ("Execution", "WorkerTask", "Worker"),
     "activities": ("Activity",),
 }
@@ -42,14 +46,33 @@ def _place(order: tuple[str, ...], name: str) -> int:
 
 
 def _now(request: HttpRequest) -> dict[str, Any]:
-    can = request.user.has_perm
-    shown: dict[str, Any] = {}
+    can, now = request.user.has_perm, clock.now()
+    shown: dict[str, Any] = {"troubled": []}
     if can("execution.view_execution"):
         shown["running"] = Execution.objects.in_progress().defer("plan").order_by("-pk")[:ROWS]
+        late = Execution.objects.late(now).defer("plan").order_by("deadline_at")[:ROWS]
+        shown["troubled"] += [("late", execution, _page(execution)) for execution in late]
     if can("execution.view_worker"):
         shown["workers"] = Worker.objects.alive().count()
     if can("schedules.view_schedule"):
-        troubled = Schedule.objects.open().exclude(spec_error="")
-        failed = Schedule.objects.open().filter(spec_error="", last_outcome="failed")
-        shown["troubled"] = [*troubled.order_by("name")[:ROWS], *failed.order_by("name")[:ROWS]][:ROWS]
+        shown["troubled"] += _troubled_schedules(now)
     return shown
+
+
+def _troubled_schedules(now: datetime) -> list[tuple[str, Schedule, str]]:
+    """Each once, with the worst that can be said of it."""
+    schedules = Schedule.objects.open()
+    troubles = {
+        "broken": schedules.exclude(spec_error=""),
+        "overdue": schedules.overdue(now),
+        "failed": schedules.filter(last_outcome="failed"),
+    }
+    found: dict[int, tuple[str, Schedule, str]] = {}
+    for trouble, rows in troubles.items():
+        for schedule in rows.order_by("name")[:ROWS]:
+            found.setdefault(schedule.pk, (trouble, schedule, _page(schedule)))
+    return list(found.values())[:ROWS]
+
+
+def _page(row: Model) -> str:
+    return reverse(f"admin:{row._meta.app_label}_{row._meta.model_name}_change", args=[row.pk])

@@ -17,7 +17,7 @@ from django.db.models.functions import Lower
 from activities.models import Activity, Initiator
 from activities.text import clean_text
 from activities.wake import wake
-from schedules.overlap import latest_missed
+from schedules.overlap import MISSED, latest_missed
 from schedules.spec import Spec
 from schedules.spec.wording import SpecError
 from schedules.spec.zones import zone_of
@@ -345,7 +345,10 @@ class Schedule(models.Model):
             self._set_paused(now, note=note, until=until, together=together)
             self.occurrences.hold()
             self._save_moved()
-            Activity.objects.record("pause", self, initiator=initiator, now=now, message=note)
+            details = {"until": named_time(until)} if until else None
+            Activity.objects.record(
+                "pause", self, initiator=initiator, now=now, message=note, details=details
+            )
 
     def resume(
         self, *, initiator: Initiator, now: datetime, discard: bool = False, token: int | None = None
@@ -365,7 +368,9 @@ class Schedule(models.Model):
             self.pause_note, self.is_paused_together = "", False
             self.occurrences.release()
             self._save_moved()
-            Activity.objects.record("resume", self, initiator=initiator, now=now)
+            Activity.objects.record(
+                "resume", self, initiator=initiator, now=now, details={"discard": discard}
+            )
 
     def count_settled(self, status: str, count: int, *, source: str, reason: str, now: datetime) -> None:
         if status == Occurrence.Status.STARTED:
@@ -413,7 +418,7 @@ class Schedule(models.Model):
         limit = latest_missed(self.catch_up_seconds, now)
         if limit is not None:
             late = fresh.filter(planned_at__lt=limit)
-            self.missed_count += late.settle("missed", reason="later than the catch-up window", now=now)
+            self.missed_count += late.settle("missed", reason=MISSED, now=now)
         fresh.update(kept_at=now)
 
     def skip_next(self, *, initiator: Initiator, now: datetime, token: int | None = None) -> datetime:
@@ -469,7 +474,7 @@ class Schedule(models.Model):
                 self.generate_until(now)
             self.occurrences.pending().settle("cancelled", reason="closed", now=now)
             for backfill in self.backfills.open():
-                backfill.cancel(initiator=initiator, now=now)
+                backfill.cancel(initiator=initiator, now=now, reason="The schedule was closed.")
             self.status, self.next_run_at, self.paused_until = self.Status.CLOSED, None, None
             self._save_moved()
             Activity.objects.record("close", self, initiator=initiator, now=now)

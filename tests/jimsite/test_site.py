@@ -11,11 +11,12 @@ from django.urls import reverse
 
 from activities.models import Activity
 from execution.models import Worker, WorkerTask
-from schedules.models import Occurrence, Schedule, Secret
+from schedules.models import Backfill, Occurrence, Schedule, Secret, SharedCalendar
 from tests.admin_pages import page, sign_in
-from tests.base import NOW, SOMEBODY, claim, everything, make_schedule, make_worker, start, step
+from tests.base import NOW, SOMEBODY, claim, everything, make_schedule, make_worker, seconds, start, step
 
 pytestmark = pytest.mark.django_db
+OF_ALL = ("changelist", "add", "pause_all", "resume_all")
 # What a viewer gets; what is not named here is a page that nobody thought about.
 VIEWER = {
     "schedules_schedule_changelist": 200,
@@ -24,6 +25,22 @@ VIEWER = {
     "schedules_schedule_history": 302,
     "schedules_schedule_delete": 302,
     "schedules_schedule_do": 403,
+    "schedules_schedule_pause_all": 403,
+    "schedules_schedule_resume_all": 403,
+    "schedules_schedule_why": 200,
+    "schedules_schedule_revisions": 200,
+    "schedules_backfill_changelist": 200,
+    "schedules_backfill_add": 403,
+    "schedules_backfill_change": 200,
+    "schedules_backfill_history": 404,
+    "schedules_backfill_delete": 403,
+    "schedules_backfill_do": 403,
+    "schedules_sharedcalendar_changelist": 200,
+    "schedules_sharedcalendar_add": 403,
+    "schedules_sharedcalendar_change": 200,
+    "schedules_sharedcalendar_history": 302,
+    "schedules_sharedcalendar_delete": 302,
+    "schedules_sharedcalendar_do": 404,
     "schedules_occurrence_changelist": 200,
     "schedules_occurrence_add": 403,
     "schedules_occurrence_change": 200,
@@ -66,6 +83,14 @@ def rows() -> dict[str, object]:
     execution = start(step("a"), step("b", 1))
     claim(make_worker())
     make_schedule()
+    calendar = SharedCalendar.objects.define("Closed", [{"dates": "2026-12-25"}], initiator=SOMEBODY, now=NOW)
+    backfill = Backfill.objects.ask(
+        make_schedule(spec={"every": ["1h"]}),
+        start_at=NOW - seconds(7_200),
+        end_at=NOW,
+        initiator=SOMEBODY,
+        now=NOW,
+    )
     secret = Secret.objects.put("token", "a value", initiator=SOMEBODY, now=NOW)
     return {
         "schedule": execution.schedule_id,
@@ -74,6 +99,8 @@ def rows() -> dict[str, object]:
         "workertask": WorkerTask.objects.order_by("pk")[0].pk,
         "worker": Worker.objects.get().pk,
         "secret": secret.pk,
+        "sharedcalendar": calendar.pk,
+        "backfill": backfill.pk,
         "activity": Activity.objects.order_by("pk")[0].pk,
     }
 
@@ -85,10 +112,10 @@ def routes() -> Iterator[str]:
 
 
 def url_of(route: str, rows: dict[str, object]) -> str:
-    _, model, what = route.split("_")
+    _, model, what = route.split("_", 2)
     if what == "do":
         return f"{page(route, 'cancel')}?id={rows[model]}"
-    return page(route, *([] if what in ("changelist", "add") else [rows[model]]))
+    return page(route, *([] if what in OF_ALL else [rows[model]]))
 
 
 def test_every_page_is_in_the_table() -> None:

@@ -655,6 +655,7 @@ class TestCancel:
         backfill(NOW)
         schedule.close(initiator=SOMEBODY, now=minutes(1))
         assert (fresh(asked).status, fresh(done).status) == ("cancelled", "done")
+        assert fresh(asked).reason == "The schedule was closed."
         assert (statuses(asked), statuses(done)) == ({"cancelled": 100}, {"cancelled": 1})
         tick(minutes(2))
         assert asked.occurrences.count() == 100

@@ -219,6 +219,7 @@ class TestPause:
         assert (schedule.paused_at, schedule.paused_until) == (minutes(1), minutes(90))
         assert schedule.next_run_at == minutes(60)
         assert (record("pause").message, record("pause").initiator_name) == ("audit", "ada")
+        assert details("pause") == {"until": "2026-11-16T04:30:00Z"}
 
     def test_a_pause_that_ends_in_the_past_is_refused(self) -> None:
         schedule = make_schedule()

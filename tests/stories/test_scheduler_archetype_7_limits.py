@@ -25,6 +25,7 @@ from tests.base import (
     make_schedule,
     make_worker,
     run_until_idle,
+    start,
 )
 from tests.timeline import Timeline, counters, ledger, minute, minutes
 
@@ -267,6 +268,17 @@ class TestTimeout:
         timeline.pass_to(14)
         assert ledger(schedule)[5] == "started 5"
 
+    def test_of_many_the_next_tick_stops_the_rest(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        woken: list[str] = []
+        monkeypatch.setattr("execution.scheduler.TIMEOUTS_PER_TICK", 2)
+        monkeypatch.setattr("execution.scheduler.wake", woken.append)
+        for _ in range(3):
+            start(timeout_seconds=60)
+        tick(minutes(2))
+        assert (Execution.objects.overtime(minutes(2)).count(), woken) == (1, ["jim_schedules"])
+        tick(minutes(2))
+        assert (Execution.objects.overtime(minutes(2)).count(), woken) == (0, ["jim_schedules"])
+
     def test_it_counts_for_pause_on_failure(self) -> None:
         schedule = make_schedule(spec=EVERY_FIVE, timeout_seconds=60, pause_on_failure=True)
         Timeline([60]).pass_to(10)
@@ -396,7 +408,7 @@ class TestBuffer:
         assert told == ["dropped: buffer full"] * 4 + ["started 41"] * 4
 
     def test_manual_ones_are_never_dropped(self, settings: Any) -> None:
-        settings.JIM_BUFFER_LIMIT = 2
+        settings.JIM_BUFFER_LIMIT = 3
         schedule = make_schedule(spec=EVERY_FIVE, overlap="buffer_all")
         timeline = Timeline([60])
         timeline.pass_to(6)
@@ -405,6 +417,18 @@ class TestBuffer:
         timeline.pass_to(16)
         assert ledger(schedule, source="manual") == dict.fromkeys((6, 7, 8), "pending: overlap")
         assert ledger(schedule) == {5: "started 5", 10: "dropped: buffer full", 15: "dropped: buffer full"}
+
+    def test_no_more_manual_ones_are_taken_than_may_wait(self, settings: Any) -> None:
+        settings.JIM_BUFFER_LIMIT = 2
+        schedule = make_schedule(overlap="buffer_all")
+        for at in range(3):
+            trigger(schedule, initiator=SOMEBODY, now=minutes(at))
+        with pytest.raises(Refused, match=r"2 runs of .* wait already, as many as may"):
+            trigger(schedule, initiator=SOMEBODY, now=minutes(3))
+        assert ledger(schedule, source="manual") == {0: "started 0"} | dict.fromkeys(
+            (1, 2), "pending: overlap"
+        )
+        trigger(schedule, initiator=SOMEBODY, now=minutes(4), overlap="allow_all")
 
     def test_each_schedule_has_its_own(self, settings: Any) -> None:
         settings.JIM_BUFFER_LIMIT = 3
