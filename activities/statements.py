@@ -44,7 +44,7 @@ def insert_each(
     where: str = "1 = 1",
     params: Sequence[Any] = (),
     unless_known: bool = False,
-    returning: str,
+    returning: str = "",
 ) -> list[tuple[Any, ...]]:
     """Inserts the rows (values on alias `v`) for which `where` holds; returns columns of them, in order.
 
@@ -107,7 +107,8 @@ def planned_once() -> Iterator[None]:
 
 def instant(at: datetime | str) -> datetime:
     """As `fetch` found it: SQLite stores UTC without a zone."""
-    at = datetime.fromisoformat(at) if isinstance(at, str) else at
+    if isinstance(at, str):
+        return datetime.fromisoformat(at if at[-3] in "+-" else f"{at}+00:00")
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
@@ -163,10 +164,8 @@ def _insert(
 ) -> str:
     columns = ", ".join(f'"{name}"' for name in names + shared)
     values = ", ".join([f'v."{name}"' for name in names] + ["%s"] * len(shared))
-    return (
-        f'INSERT INTO "{model._meta.db_table}" ({columns}) '
-        f"SELECT {values} FROM v WHERE {where} RETURNING {returning}"
-    )
+    ending = f" RETURNING {returning}" if returning else ""
+    return f'INSERT INTO "{model._meta.db_table}" ({columns}) SELECT {values} FROM v WHERE {where}{ending}'
 
 
 def _write(
@@ -178,7 +177,8 @@ def _write(
         for part in _slices(list(rows), columns=len(given.names)):
             listing, values = listed(given, part)
             cursor.execute(f"WITH {listing} {statement}", [*values, *params])
-            written += cursor.fetchall()
+            if cursor.description:
+                written += cursor.fetchall()
     return written
 
 
@@ -209,8 +209,9 @@ def _slices(rows: Sequence[Sequence[Any]], *, columns: int) -> Iterator[Sequence
         yield rows[start : start + size]
 
 
+@lru_cache(maxsize=4096)
 def _naive(at: datetime) -> str:
-    return at.astimezone(UTC).replace(tzinfo=None).isoformat(" ")
+    return (at if at.tzinfo is UTC else at.astimezone(UTC)).isoformat(" ")[:-6]
 
 
 def _hex(key: UUID | str) -> str:
@@ -218,7 +219,7 @@ def _hex(key: UUID | str) -> str:
 
 
 _POSTGRESQL_FITS: dict[str, Callable[[Any], Any]] = {
-    "DateTimeField": datetime.isoformat,
+    "DateTimeField": lru_cache(maxsize=4096)(datetime.isoformat),
     "UUIDField": str,
 }
 _SQLITE_FITS: dict[str, Callable[[Any], Any]] = {

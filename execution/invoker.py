@@ -148,8 +148,13 @@ def _waiting_schedules(now: datetime, after: int) -> list[int]:
 
 def _invoke_all(ids: Sequence[int], *, now: datetime, wait: bool = False) -> None:
     """In passes of bounded size, however much is pending."""
+    size = len(ids)
     while ids:
-        ids = _invoke_some(ids, now=now, wait=wait)
+        some, others = ids[:size], ids[size:]
+        left = _invoke_some(some, now=now, wait=wait)
+        # No more are locked and read than a pass gets done with.
+        size = 2 * (len(some) - len(left))
+        ids = [*left, *others]
 
 
 def _invoke_some(ids: Sequence[int], *, now: datetime, wait: bool) -> Sequence[int]:
@@ -186,10 +191,10 @@ def _account_and_settle(schedules: Sequence[Schedule], now: datetime) -> Sequenc
     """The schedules are locked. Those whose occurrences would be too many at once are left, and returned."""
     paused = [schedule.pk for schedule in schedules if schedule.is_paused]
     waiting = Occurrence.objects.waiting(
-        [schedule.pk for schedule in schedules], paused=paused, now=now, limit=OCCURRENCES_PER_PASS
+        [schedule.pk for schedule in schedules], paused=paused, now=now, limit=OCCURRENCES_PER_PASS + 1
     )
     left: list[int] = []
-    if len(waiting) == OCCURRENCES_PER_PASS:
+    if len(waiting) > OCCURRENCES_PER_PASS:
         first, last = waiting[0].schedule_id, waiting[-1].schedule_id
         done = last if first == last else last - 1
         left = [schedule.pk for schedule in schedules if schedule.pk > done]
@@ -242,7 +247,7 @@ def _settle(schedules: Sequence[Schedule], waiting: Sequence[Waiting], now: date
     ]
     Occurrence.objects.settle_each(settled, now=now)
     waits = [fate for fate in fates if fate.verdict == "keep" and fate.id not in impossible]
-    kept = [fate for fate in waits if by_pk[fate.id].due_at is not None]
+    kept = [fate for fate in waits if by_pk[fate.id].is_due]
     if kept:
         blockers = [(by_pk[fate.id], fate.blocked_by or started.get(fate.behind or 0)) for fate in kept]
         Occurrence.objects.keep(blockers, now=now)

@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 LIFELINE_SECONDS = 1.0
 PROBE_SECONDS = 0.05
+HELD_SECONDS = 0.1
 TIMEOUTS_PER_TICK = 100
 _SOME_TIME = datetime(1, 1, 2, tzinfo=UTC)
 
@@ -179,6 +180,9 @@ class SchedulerLoop:
         due, now = next_due(self.ticked_at), clock.now()
         tick_at = self.recovered + settings.JIM_LEASE_SECONDS / 2
         due_at = time.monotonic() + (due - now).total_seconds() if due else tick_at
+        if is_due(self.ticked_at):
+            # Somebody else held it: a worker that ends executions of this schedule does so most of the time.
+            due_at = min(due_at, time.monotonic() + HELD_SECONDS)
         while not self.stopping.is_set():
             left = min(due_at, tick_at) - time.monotonic()
             if left <= 0:

@@ -44,9 +44,13 @@ def fill(now: datetime) -> None:
 
 def generate(now: datetime) -> None:
     """Every nominal time up to `now` of every schedule, in passes: none holds up the others."""
+    size = SCHEDULES_PER_PASS
     while Schedule.objects.due(now).exists():
-        if not _generate_some(now, SCHEDULES_PER_PASS):
+        done = _generate_some(now, size)
+        if not done:
             return
+        # No more than a pass gets done with, which may be few if each has missed many.
+        size = min(2 * done, SCHEDULES_PER_PASS)
 
 
 def backfill(now: datetime) -> None:

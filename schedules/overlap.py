@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Literal, NamedTuple
 
 ON_TIME_SECONDS = 10
 BACKFILLS_AT_ONCE = 10
@@ -15,8 +15,7 @@ REPLACEABLE = ("event", "auto", "backfill")
 MISSED = "later than the catch-up window"
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(NamedTuple):
     """`is_kept`: it waited for an execution before, or its catch-up window was measured at a resume."""
 
     id: int
@@ -27,15 +26,13 @@ class Pending:
     is_kept: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(NamedTuple):
     id: int
     source: str
     is_cancelling: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Fate:
+class Fate(NamedTuple):
     """`blocked_by` is a running execution; `behind` is an occurrence that starts in the same pass."""
 
     id: int
@@ -138,10 +135,10 @@ class _Room:
 
     def _policy(self, occurrence: Pending) -> str:
         """A backfill never costs a live time: that waits for the execution in its way, and goes next."""
+        if occurrence.policy != "skip" or occurrence.source != "auto" or not self._is_occupied:
+            return occurrence.policy
         others: list[Running | Pending] = [*self.running, *self.started]
-        if occurrence.policy == "skip" and occurrence.source == "auto" and others:
-            return "buffer_one" if all(other.source == "backfill" for other in others) else "skip"
-        return occurrence.policy
+        return "buffer_one" if all(other.source == "backfill" for other in others) else "skip"
 
     def _backfills_are_full(self, occurrence: Pending) -> bool:
         sources = [*(run.source for run in self.running), *(start.source for start in self.started)]

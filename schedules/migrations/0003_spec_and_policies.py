@@ -133,6 +133,10 @@ class Migration(migrations.Migration):
             model_name="occurrence",
             name="occurrence_pending",
         ),
+        migrations.RemoveIndex(
+            model_name="occurrence",
+            name="occurrence_due",
+        ),
         migrations.AddField(
             model_name="occurrence",
             name="kept_at",
@@ -350,6 +354,14 @@ class Migration(migrations.Migration):
                 condition=models.Q(("status", "pending")),
                 fields=["schedule", "planned_at"],
                 name="occurrence_pending",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="occurrence",
+            index=models.Index(
+                condition=models.Q(("due_at__isnull", False), ("status", "pending")),
+                fields=["due_at"],
+                name="occurrence_due",
             ),
         ),
         migrations.AddIndex(

@@ -4,6 +4,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from django.db import connection, models
@@ -39,7 +40,7 @@ class Waiting(NamedTuple):
     nominal_at: datetime
     planned_at: datetime
     kept_at: datetime | str | None
-    due_at: datetime | str | None
+    is_due: bool
     initiator_type: str
     initiator_id: str
     initiator_name: str
@@ -47,6 +48,17 @@ class Waiting(NamedTuple):
     @property
     def initiator(self) -> Initiator:
         return Initiator(self.initiator_type, self.initiator_id, self.initiator_name)
+
+
+# As text: what the drivers make of a time takes longer than all the rest of a row.
+_WAITING = ", ".join(
+    {
+        "nominal_at": "CAST(nominal_at AS text)",
+        "planned_at": "CAST(planned_at AS text)",
+        "is_due": "due_at IS NOT NULL",
+    }.get(name, name)
+    for name in Waiting._fields
+)
 
 
 class Automatic(NamedTuple):
@@ -76,7 +88,7 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
             "initiator_type": "schedule",
             "created_at": now,
         }
-        insert_each(Occurrence, Automatic._fields, occurrences, same=same, unless_known=True, returning="id")
+        insert_each(Occurrence, Automatic._fields, occurrences, same=same, unless_known=True)
 
     def pending(self) -> OccurrenceQuerySet:
         return self.filter(status=Occurrence.Status.PENDING)
@@ -115,7 +127,7 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
         theirs, params = among("schedule_id", schedule_ids)
         held, held_params = among("schedule_id", paused) if paused else ("1 = 0", [])
         rows = fetch(
-            f"SELECT {', '.join(Waiting._fields)} FROM schedules_occurrence "
+            f"SELECT {_WAITING} FROM schedules_occurrence "
             f"WHERE status = 'pending' AND planned_at <= %s AND {theirs} "
             f"AND (source <> 'auto' OR NOT {held}) "
             "ORDER BY schedule_id, source <> 'manual', planned_at LIMIT %s",
@@ -137,18 +149,18 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
             given = [status, reason, blocked_by, connection.ops.adapt_datetimefield_value(now)]
             write(
                 "UPDATE schedules_occurrence SET status = %s, reason = %s, blocked_by = %s, settled_at = %s "
-                f"WHERE status = 'pending' AND {theirs}",
+                f"WHERE settled_at IS NULL AND {theirs}",
                 [*given, *params],
             )
         if few:
             fields = ("status", "reason", "blocked_by", "settled_at")
-            update_each(Occurrence, fields, few, where="t.status = 'pending'")
+            update_each(Occurrence, fields, few, where="t.settled_at IS NULL")
 
     def keep(self, blocked: Sequence[tuple[Waiting, int | None]], *, now: datetime) -> None:
         """Those that wait for an execution, and which: looked at again when one has ended."""
         rows = [(o.id, None, instant(o.kept_at or now), "overlap", blocked_by) for o, blocked_by in blocked]
         fields = ("due_at", "kept_at", "reason", "blocked_by")
-        update_each(Occurrence, fields, rows, where="t.status = 'pending'")
+        update_each(Occurrence, fields, rows, where="t.settled_at IS NULL")
 
     def prune(self, *, before: datetime, limit: int) -> int:
         """Settled ones whose execution, if there was one, is gone already."""
@@ -209,7 +221,9 @@ class Occurrence(models.Model):
     class Meta:
         constraints = [models.UniqueConstraint(fields=["schedule", "key"], name="occurrence_once")]
         indexes = [
-            models.Index(fields=["due_at"], name="occurrence_due", condition=Q(status="pending")),
+            models.Index(
+                fields=["due_at"], name="occurrence_due", condition=Q(status="pending", due_at__isnull=False)
+            ),
             models.Index(
                 fields=["schedule", "planned_at"], name="occurrence_pending", condition=Q(status="pending")
             ),
@@ -282,5 +296,6 @@ class Occurrence(models.Model):
         return self.settled_at - self.planned_at if self.settled_at else None
 
 
+@lru_cache(maxsize=4096)
 def named_time(at: datetime) -> str:
     return f"{at.astimezone(UTC).isoformat()[:19]}Z"

@@ -489,20 +489,24 @@ class Schedule(models.Model):
             self.next_run_at = spec.next(self.processed_until)
         except SpecError as error:
             self.mark_broken(error)  # from here on; these times were found
-        occurrences = [self._occurrence(at, spec.due_at(at, self.name), now) for at in times]
+        occurrences = self._occurrences(times, spec, now)
         if self.skips:
             passed = named_time(self.processed_until)
             self.skips = {at: by for at, by in self.skips.items() if at > passed}
         return occurrences
 
-    def _occurrence(self, at: datetime, planned_at: datetime, now: datetime) -> Automatic:
-        name = named_time(at)
-        due_at = None if self.is_paused else planned_at
-        occurrence = Automatic(self.pk, f"auto/{name}", at, planned_at, due_at, str(self.pk), self.name)
-        if self.skips and (by := self.skips.pop(name, "")):
-            self._count_skips("on request", 1)
-            return occurrence.skipped(_asked_by(by), now)
-        return occurrence
+    def _occurrences(self, times: Sequence[datetime], spec: Spec, now: datetime) -> list[Automatic]:
+        pk, pk_text, name, is_paused = self.pk, str(self.pk), self.name, self.is_paused
+        occurrences = []
+        for at in times:
+            planned_at, key = spec.due_at(at, name), named_time(at)
+            due_at = None if is_paused else planned_at
+            occurrence = Automatic(pk, f"auto/{key}", at, planned_at, due_at, pk_text, name)
+            if self.skips and (by := self.skips.pop(key, "")):
+                self._count_skips("on request", 1)
+                occurrence = occurrence.skipped(_asked_by(by), now)
+            occurrences.append(occurrence)
+        return occurrences
 
     def drop_oldest(self, now: datetime) -> None:
         """A full buffer drops its oldest automatic ones: their times are long past and many more wait."""

@@ -420,7 +420,7 @@ class TestWhateverIsPending:
     @given(cases())
     def test_nothing_waits_for_ever(self, case: Case) -> None:
         for _ in range(len(case.pending) + 1):
-            kept = [replace(occurrence, is_kept=True) for occurrence in case.told("keep")]
+            kept = [occurrence._replace(is_kept=True) for occurrence in case.told("keep")]
             used = sum(occurrence.source == "auto" for occurrence in case.told("start"))
             left = None if case.remaining is None else case.remaining - used
             case = Case(kept, [], case.window, left)  # all that ran has ended
