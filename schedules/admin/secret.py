@@ -1,43 +1,28 @@
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.db import IntegrityError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import reverse
 from django.utils.decorators import method_decorator
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from activities import clock
-from activities.models import Initiator
-from activities.operations import Declined, Done, Operation
 from activities.words import moment
 from schedules.forms import Unsaved
 from schedules.models import Refused, Secret
 from schedules.secret_form import SecretForm
 from schedules.vault import VaultError
 
-from .verbs import VerbsAdmin, initiator_of
+from .verbs import Removal, VerbsAdmin, initiator_of
 
 
-class Delete(Operation[Secret]):
-    name, label, is_final = "delete", "Delete", True
+class Delete(Removal):
     permission = "schedules.delete_secret"
     question = "Its value is gone for good; the record of who set and changed it stays. Delete this?"
-
-    def perform(
-        self, target: Secret, *, answers: dict[str, Any], initiator: Initiator, now: datetime
-    ) -> Done:
-        name = str(target)
-        try:
-            target.remove(initiator=initiator, now=now)
-        except Refused as refused:
-            raise Declined(str(refused)) from refused
-        return Done(f"“{name}” is deleted.", reverse("admin:schedules_secret_changelist"))
 
 
 @admin.register(Secret)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django import forms
@@ -8,20 +7,18 @@ from django.contrib import admin
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from activities import clock
 from activities.models import Initiator
-from activities.operations import Declined, Done, Operation
 from schedules.form_fields import Lines
 from schedules.forms import OneComplaint, Unsaved
 from schedules.models import Conflict, Refused, SharedCalendar
 from schedules.spec.wording import SpecError
 from schedules.spec_text import exclusions_from_text, exclusions_to_text
 
-from .verbs import VerbsAdmin, initiator_of
+from .verbs import Removal, VerbsAdmin, initiator_of
 
 if TYPE_CHECKING:
     CalendarModelForm = forms.ModelForm[SharedCalendar]
@@ -78,20 +75,9 @@ class CalendarForm(OneComplaint, CalendarModelForm):
         super().add_error(field if field in self.fields else None, error)
 
 
-class Delete(Operation[SharedCalendar]):
-    name, label, is_final = "delete", "Delete", True
+class Delete(Removal):
     permission = "schedules.delete_sharedcalendar"
     question = "It is gone for good; the record of who made and changed it stays. Delete this?"
-
-    def perform(
-        self, target: SharedCalendar, *, answers: dict[str, Any], initiator: Initiator, now: datetime
-    ) -> Done:
-        name = str(target)
-        try:
-            target.remove(initiator=initiator, now=now)
-        except Refused as refused:
-            raise Declined(str(refused)) from refused
-        return Done(f"“{name}” is deleted.", reverse("admin:schedules_sharedcalendar_changelist"))
 
 
 @admin.register(SharedCalendar)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, TypeVar
 
 from django.core.exceptions import PermissionDenied
@@ -11,8 +12,9 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from activities.models import Initiator
-from activities.operations import OperationsAdmin
+from activities.operations import Declined, Done, Operation, OperationsAdmin
 from schedules.forms import Unsaved
+from schedules.models import Refused
 
 M = TypeVar("M", bound=Model)
 
@@ -50,6 +52,20 @@ class VerbsAdmin(OperationsAdmin[M]):
             raise PermissionDenied
         query = urlencode({"target_type": str(self.opts.model_name), "target_id": object_id})
         return HttpResponseRedirect(f"{reverse('admin:activities_activity_changelist')}?{query}")
+
+
+class Removal(Operation[Any]):
+    """The verb `remove` of a model, which may refuse."""
+
+    name, label, is_final = "delete", "Delete", True
+
+    def perform(self, target: Any, *, answers: dict[str, Any], initiator: Initiator, now: datetime) -> Done:
+        name = str(target)
+        try:
+            target.remove(initiator=initiator, now=now)
+        except Refused as refused:
+            raise Declined(str(refused)) from refused
+        return Done(f"“{name}” is deleted.", reverse(f"admin:schedules_{target._meta.model_name}_changelist"))
 
 
 def unsaved_of(request: HttpRequest) -> Unsaved:
