@@ -11,6 +11,8 @@ from tests.postgres import PostgresServer
 from tests.settings import TEST_DB, TEST_DIR
 
 SERIAL_FOLDERS = {"races", "chaos", "browser"}
+# Those whose tests start no process that finds a database by itself.
+PURE_FOLDERS = {"activities", "execution", "schedules", "steps"}
 server = PostgresServer(TEST_DIR / "pg")
 
 
@@ -24,10 +26,24 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         server.stop()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if SERIAL_FOLDERS & set(item.path.relative_to(settings.BASE_DIR).parts):
+        if SERIAL_FOLDERS & folders(item):
             item.add_marker(pytest.mark.serial)
+    if TEST_DB == "postgres":
+        known = {item for item in items if PURE_FOLDERS & folders(item) and not may_use_database(item)}
+        config.hook.pytest_deselected(items=list(known))
+        items[:] = [item for item in items if item not in known]
+
+
+def folders(item: pytest.Item) -> set[str]:
+    return set(item.path.relative_to(settings.BASE_DIR).parts)
+
+
+def may_use_database(item: pytest.Item) -> bool:
+    """A test that may not would say the same again on a second database: it runs on the first one only."""
+    fixtures = set(getattr(item, "fixturenames", ()))
+    return item.get_closest_marker("django_db") is not None or bool({"db", "transactional_db"} & fixtures)
 
 
 def subprocess_env(**overrides: str) -> dict[str, str]:
