@@ -58,7 +58,7 @@ QUICK = Sizes(
     missed_schedules=50,
     missed_times=100,
     backfill=20_000,
-    live_seconds=4.0,
+    live_seconds=3.0,
 )
 
 

@@ -75,7 +75,13 @@ class Crew:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        bad = [member for member in self.members if end(member.process) != 0]
+        try:
+            if kind is None:
+                # All may be done before the last one is up, and nobody ends well while it starts.
+                for member in self.members:
+                    self._ready(member)
+        finally:
+            bad = [member for member in self.members if end(member.process) != 0]
         if bad and kind is None:
             said = "\n".join(f"{member.name}:\n{member.said[-TAIL:]}" for member in bad)
             raise RuntimeError(f"did not end well:\n{said}")
