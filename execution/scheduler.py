@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 LIFELINE_SECONDS = 1.0
 PROBE_SECONDS = 0.05
-HELD_SECONDS = 0.1
+HELD_SECONDS, LONGEST_HELD_SECONDS = 0.1, 0.5
 TIMEOUTS_PER_TICK = 100
 _SOME_TIME = datetime(1, 1, 2, tzinfo=UTC)
 
@@ -139,6 +139,7 @@ class SchedulerLoop:
         self.woken = threading.Event()
         self.watch = Watch("jim_schedules", self.woken.set)
         self.recovered = float("-inf")
+        self.patience = 0.0
 
     def run(self) -> None:
         wait_for_database(self.stopping)
@@ -180,9 +181,12 @@ class SchedulerLoop:
         due, now = next_due(self.ticked_at), clock.now()
         tick_at = self.recovered + settings.JIM_LEASE_SECONDS / 2
         due_at = time.monotonic() + (due - now).total_seconds() if due else tick_at
+        self.patience = min(max(2 * self.patience, HELD_SECONDS), LONGEST_HELD_SECONDS)
         if is_due(self.ticked_at):
             # Somebody else held it: a worker that ends executions of this schedule does so most of the time.
-            due_at = min(due_at, time.monotonic() + HELD_SECONDS)
+            due_at = min(due_at, time.monotonic() + self.patience)
+        else:
+            self.patience = 0.0
         while not self.stopping.is_set():
             left = min(due_at, tick_at) - time.monotonic()
             if left <= 0:
