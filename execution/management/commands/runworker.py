@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
+import threading
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
 from execution.loops import require_migrated, run_until_signal
 from execution.worker import WorkerLoop
+
+logger = logging.getLogger(__name__)
 
 
 class Command(BaseCommand):
@@ -35,6 +39,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         require_migrated("execution_worker")
+        log_asides()
         loop = WorkerLoop(
             processes=options["processes"],
             threads=options["threads"],
@@ -43,6 +48,23 @@ class Command(BaseCommand):
         )
         if run_until_signal(loop):
             os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 itself, anew
+
+
+def log_asides() -> None:
+    """What Python says about functions in threads goes into the log: that hides secrets, stderr does not."""
+    logging.captureWarnings(True)
+    threading.excepthook = log_end_of_thread
+    sys.unraisablehook = log_unraisable
+
+
+def log_end_of_thread(args: threading.ExceptHookArgs) -> None:
+    if args.exc_type is not SystemExit:
+        name = args.thread.name if args.thread else "unknown"
+        logger.error("thread %s ended with an exception", name, exc_info=args.exc_value)
+
+
+def log_unraisable(args: sys.UnraisableHookArgs) -> None:
+    logger.error("%s %r", args.err_msg or "exception ignored in", args.object, exc_info=args.exc_value)
 
 
 def seats(text: str) -> int:
