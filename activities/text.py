@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
+# Far more than people nest, and far less than Python's own limit, which depends on who calls.
+MAX_LEVELS = 200
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
@@ -16,14 +19,19 @@ def clean_text(text: str) -> str:
 
 def clean_json(value: object) -> object:
     """The same value with clean text at every depth, keys included."""
+    return map_json(value, lambda leaf: clean_text(leaf) if isinstance(leaf, str) else leaf)
+
+
+def map_json(value: object, change: Callable[[object], object], levels: int = MAX_LEVELS) -> object:
+    """The same value with everything changed that holds nothing else: keys, text, numbers.
+
+    ValueError if it is nested too deeply, or for ever.
+    """
     match value:
-        case str():
-            return clean_text(value)
+        case dict() | list() | tuple() if not levels:
+            raise ValueError(f"nested too deeply; at most {MAX_LEVELS} levels")
         case dict():
-            return {
-                clean_text(key) if isinstance(key, str) else key: clean_json(item)
-                for key, item in value.items()
-            }
+            return {change(key): map_json(item, change, levels - 1) for key, item in value.items()}
         case list() | tuple():
-            return [clean_json(item) for item in value]
-    return value
+            return [map_json(item, change, levels - 1) for item in value]
+    return change(value)

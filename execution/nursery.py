@@ -308,7 +308,7 @@ class Child:
             data = os.read(fd, CHUNK)
         except BlockingIOError:
             return False
-        said = lines.feed(data) if data else lines.finish()
+        said = lines.feed(data, ctx.mask) if data else lines.finish(ctx.mask)
         if not data:
             self._poll.unregister(fd)
             del self._streams[fd]
@@ -324,7 +324,7 @@ class Child:
                 if not self._read_stream(ctx, fd):
                     break
         for name, lines in self._streams.values():
-            if said := lines.finish():
+            if said := lines.finish(ctx.mask):
                 ctx.output(name, said)
 
 

@@ -13,7 +13,7 @@ from django.db import close_old_connections, connections
 from activities import clock
 from execution.binding import Binding
 from execution.nursery import Nursery
-from execution.steps.base import Context, Outcome, perform
+from execution.steps.base import Context, Outcome, perform, unspeakable
 
 from .models.attempt import Finish, Held
 from .recorder import Said
@@ -83,14 +83,21 @@ class Seats:
         while work := self._queue.get():
             run, nursery = work
             if run.take():
-                run.outcome = perform(
-                    run.task.work, run.said, nursery=nursery, context=run.context, clock=clock.estimate
-                )
-                close_old_connections()
-                self._done(run)
+                self._perform(run, nursery)
             else:
                 with self._lock:
                     self._passed_over -= 1
             with self._lock:
                 self._submitted -= 1
         connections.close_all()
+
+    def _perform(self, run: Run, nursery: Nursery) -> None:
+        """Whatever happens: a task without an outcome would be in process for ever."""
+        try:
+            run.outcome = perform(
+                run.task.work, run.said, nursery=nursery, context=run.context, clock=clock.estimate
+            )
+            close_old_connections()
+        except BaseException as error:
+            run.outcome = run.outcome or unspeakable(run.context, error)
+        self._done(run)

@@ -106,21 +106,40 @@ def perform(
     """Runs the attempt in this thread. Never raises: whatever happens is an outcome."""
     ctx = context or Context(work, sink, binding)
     ctx.nursery, ctx.clock = nursery, clock
-    alarm = None
-    if work.timeout_seconds is not None:
-        alarm = alarms.after(work.timeout_seconds, lambda: ctx.interrupt("timeout"))
     try:
-        outcome = conclude(ctx, lambda: _run(ctx)) if ctx.mask is None else _conclude_masked(ctx, ctx.mask)
-    finally:
-        if alarm is not None:
-            alarms.cancel(alarm)
+        with _alarm(ctx):
+            outcome = conclude(ctx, lambda: _run(ctx)) if ctx.mask is None else _masked(ctx, ctx.mask)
+    except BaseException as error:
+        return unspeakable(ctx, error)
     return _cut(outcome) if outcome.error or outcome.message else outcome
 
 
-def _conclude_masked(ctx: Context, mask: Mask) -> Outcome:
+@contextmanager
+def _alarm(ctx: Context) -> Iterator[None]:
+    if ctx.work.timeout_seconds is None:
+        yield
+        return
+    alarm = alarms.after(ctx.work.timeout_seconds, lambda: ctx.interrupt("timeout"))
+    try:
+        yield
+    finally:
+        alarms.cancel(alarm)
+
+
+def unspeakable(ctx: Context, error: BaseException) -> Outcome:
+    """For what went wrong beside the step itself. Its words are not shown: nobody has masked them."""
+    kind = type(error).__name__
+    logger.error("step %s of task %s has no outcome of its own: %s", ctx.work.name, ctx.work.key, kind)
+    if "executed_at" not in vars(ctx):
+        ctx.started()
+    if ctx.saw_interrupt:
+        return _interrupted(ctx, None)
+    return _outcome(ctx, "failed_with_error", error=f"its outcome cannot be told ({kind})", can_retry=True)
+
+
+def _masked(ctx: Context, mask: Mask) -> Outcome:
     with active(mask):
         outcome = conclude(ctx, lambda: _run(ctx))
-    ctx.finish_output()
     return replace(
         outcome,
         message=mask.text(outcome.message),
@@ -368,9 +387,9 @@ class Context:
         """For a step type that shows only a part of a text: half a secret would not be known for one."""
         return text if self.mask is None else self.mask.text(text)
 
-    def finish_output(self) -> None:
-        if isinstance(self._sink, MaskedSink):
-            self._sink.finish()
+    def masked_fragments(self, text: str) -> str:
+        """For words of others, who may have cut what they quote: hides parts of secrets as well."""
+        return text if self.mask is None else self.mask.fragments(text)
 
     def skip(self, reason: object) -> NoReturn:
         raise Skipped(str(reason))

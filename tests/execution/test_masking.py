@@ -13,8 +13,13 @@ import os
 import shlex
 import subprocess
 import sys
+import textwrap
+import threading
+import time
+import warnings
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import quote, quote_plus, urlencode
@@ -24,9 +29,11 @@ from django.test import override_settings
 from hypothesis import given
 from hypothesis import strategies as st
 
+from activities.text import MAX_LEVELS
 from execution.binding import Binding
 from execution.lines import LONGEST, Lines
-from execution.masking import MASK, Mask, MaskedSink, active, conceal
+from execution.management.commands.runworker import log_asides
+from execution.masking import FRAGMENT, MASK, SHORTEST, Mask, MaskedSink, active, conceal
 from execution.nursery import Nursery
 from execution.steps.base import ERROR_CHARS, TRACEBACK_CHARS, Context, Outcome, StepFailed, Work, perform
 from execution.steps.fields import Field
@@ -63,7 +70,24 @@ FORMS: list[Callable[[str], str]] = [
     lambda text: json.dumps(html.escape(text, quote=False)),
     lambda text: repr(json.dumps(text)),
     lambda text: json.dumps(shlex.quote(text)),
+    # Go and Ruby, PowerShell, PHP, Django, .NET.
+    lambda text: unicode_escaped(json.dumps(text, ensure_ascii=False), "&<>"),
+    lambda text: unicode_escaped(json.dumps(text, ensure_ascii=False), "&<>'"),
+    lambda text: unicode_escaped(json.dumps(text).replace("/", "\\/"), "&<>'"),
+    lambda text: unicode_escaped(json.dumps(text), "&<>", "X"),
+    lambda text: dotnet_json(text),
+    lambda text: json.dumps(unicode_escaped(json.dumps(text), "&<>")),
+    # Go, PHP, XML, JavaScript, and whoever writes ASCII only.
+    lambda text: html.escape(text).replace("&#x27;", "&#39;").replace("&quot;", "&#34;"),
+    lambda text: html.escape(text).replace("&#x27;", "&#039;"),
+    lambda text: html.escape(text).replace("&#x27;", "&apos;"),
+    lambda text: html.escape(text).replace("/", "&#x2F;"),
+    lambda text: html.escape(text).encode("ascii", "xmlcharrefreplace").decode(),
+    lambda text: text.encode().hex(),
+    lambda text: f"\\x{text.encode().hex()}",
+    lambda text: text.encode().hex().upper(),
 ]
+LONG = "".join(f"{number:03}&" for number in range(100, 160))
 secrets = st.text(st.characters(exclude_characters="•", exclude_categories=["Cs"]), min_size=4, max_size=20)
 
 
@@ -96,6 +120,52 @@ class TestMask:
             left = masked.removeprefix("Basic ").replace(MASK, "").rstrip("=.")
             assert MASK in masked
             assert len(left) <= len(b64encode((before + after).encode()).rstrip(b"=")) + 4
+
+    @pytest.mark.parametrize("width", [64, 76])
+    @pytest.mark.parametrize("end", ["\n", "\r\n", "\\n", "↵"])
+    @pytest.mark.parametrize("before", ["", "a", "user:", "somebody@example.com:"])
+    @pytest.mark.parametrize("encode", [b64encode, urlsafe_b64encode])
+    def test_base64_is_hidden_line_by_line(
+        self, encode: Callable[[bytes], bytes], before: str, end: str, width: int
+    ) -> None:
+        for length in range(100, 200):
+            encoded = encode(f"{before}{LONG[:length]}\n".encode()).decode()
+            wrapped = end.join(textwrap.wrap(encoded, width))
+            masked = Mask([LONG[:length]]).text(wrapped)
+            left = masked.replace(MASK, "").replace(end, "").rstrip("=")
+            allowed = len(b64encode(before.encode()).rstrip(b"=")) + SHORTEST
+            assert len(left) <= allowed + (FRAGMENT if before else 0), masked
+
+    def test_words_that_are_no_base64_of_it_stay(self) -> None:
+        text = "INSERT 0 1 into /Users/Ada/people_2026.csv by ada-lovelace (3f786850e387550fdab836ed7e6dc881)"
+        assert Mask([LONG, SECRET]).text(text) == text
+
+    @pytest.mark.parametrize(
+        ("quoted", "masked"),
+        [
+            (LONG, MASK),
+            (f"{LONG[:64]}...", f"{MASK}..."),
+            (f"...{LONG[7:40]} and {LONG[100:]}", f"...{MASK} and {MASK}"),
+            (LONG[8:16], MASK),
+            (LONG[8:15], LONG[8:15]),
+            (f"x{LONG[:20]}{LONG[80:90]}y", f"x{MASK}y"),
+        ],
+    )
+    def test_parts_of_it_are_hidden_where_others_cut_what_they_quote(self, quoted: str, masked: str) -> None:
+        assert Mask([LONG]).fragments(f'value "{quoted}" is wrong') == f'value "{masked}" is wrong'
+
+    def test_ordinary_words_that_it_has_too_stay_where_only_long_parts_are_hidden(self) -> None:
+        mask = Mask(["password-of-the-database-in-Berlin"])
+        text = "no password for the database: password-of-the-data…"
+        assert mask.text(text) == f"no password for the database: {MASK}…"
+
+    def test_thousands_of_lines_cost_little(self) -> None:
+        lines = [f"line{number}'" for number in range(4_000)]
+        mask = Mask(["\n".join(lines)])
+        started = time.process_time()
+        for line in lines[:500]:
+            assert mask.text(f"it says {line!r} " * 3) == f'it says "{MASK}" ' * 3
+        assert time.process_time() - started < 2
 
     @given(secrets, st.sampled_from(FORMS), st.text(max_size=10), st.text(max_size=10))
     def test_no_form_of_any_secret_is_left(
@@ -166,29 +236,29 @@ class TestSink:
         encoded = text.encode()
         size = data.draw(st.sampled_from([1_000, 4_096, 65_536]))
         sink, lines = Recorder(), Lines()
-        masked = MaskedSink(sink, Mask([secret]))
+        mask = Mask([secret])
+        masked = MaskedSink(sink, mask)
         for start in range(0, len(encoded), size):
-            masked.output("stdout", lines.feed(encoded[start : start + size]))
-        masked.output("stdout", lines.finish())
-        masked.finish()
+            masked.output("stdout", lines.feed(encoded[start : start + size], mask))
+        masked.output("stdout", lines.finish(mask))
         said = "".join(sink.lines("stdout"))
         assert said == text.strip().replace(secret, MASK)
         assert all(len(line) <= LONGEST for line in sink.lines("stdout"))
 
-    def test_an_endless_line_is_passed_on_as_it_comes(self, sink: Recorder) -> None:
-        masked = MaskedSink(sink, Mask(["hunter2"]))
-        for _ in range(5):
-            masked.output("stdout", ["x" * LONGEST])
-        assert len("".join(sink.lines("stdout"))) > 4 * LONGEST
+    def test_an_endless_line_is_passed_on_as_it_comes(self) -> None:
+        lines, mask = Lines(), Mask(["hunter2"])
+        said = [piece for _ in range(5) for piece in lines.feed(b"x" * LONGEST, mask)]
+        assert len("".join(said)) == 4 * LONGEST
 
-    def test_streams_are_apart(self, sink: Recorder) -> None:
-        masked = MaskedSink(sink, Mask(["hunter2"]))
-        masked.output("stdout", ["x" * (LONGEST - 3) + "hun"])
-        masked.output("stderr", ["ter2 is not said here"])
-        masked.output("stdout", ["ter2 is said"])
-        masked.finish()
-        assert sink.lines("stderr") == ["ter2 is not said here"]
-        assert "".join(sink.lines("stdout")) == "x" * (LONGEST - 3) + f"{MASK} is said"
+    @pytest.mark.parametrize("length", [LONGEST - 1, LONGEST, LONGEST + 1, 2 * LONGEST])
+    def test_a_long_line_ends_where_it_ends(self, sink: Recorder, length: int) -> None:
+        lines, mask = Lines(), Mask(["hunter2"])
+        masked = MaskedSink(sink, mask)
+        masked.output("stdout", lines.feed(b"x" * length + b"\nnext hunter2\n", mask))
+        masked.output("log", ["x" * length, "next"])
+        *long, following = sink.lines("stdout")
+        assert (following, "".join(long)) == (f"next {MASK}", "x" * length)
+        assert sink.lines("log") == ["x" * length, "next"]
 
 
 class TestWordsOfOthers:
@@ -207,6 +277,29 @@ class TestWordsOfOthers:
         logger.removeHandler(handler)
         assert written.getvalue().count(MASK) >= 2
         assert "hunter2" not in written.getvalue()
+
+    def test_warnings_and_ends_of_threads_are_logged(self, caplog: pytest.LogCaptureFixture) -> None:
+        with asides_logged():
+            warnings.warn(f"a warning about {SECRET}", stacklevel=1)
+            for target in (fail_at_once, sys.exit):
+                thread = threading.Thread(target=target, name="background")
+                thread.start()
+                thread.join()
+        warning, end = caplog.records
+        assert f"a warning about {SECRET}" in warning.getMessage()
+        assert end.getMessage() == "thread background ended with an exception"
+        assert end.exc_info is not None
+
+    def test_an_exception_that_nobody_can_catch_is_logged(self, caplog: pytest.LogCaptureFixture) -> None:
+        class Clumsy:
+            def __del__(self) -> None:
+                fail_at_once()
+
+        with asides_logged():
+            Clumsy()
+        (record,) = caplog.records
+        assert "__del__" in record.getMessage()
+        assert record.exc_info is not None
 
     def test_only_while_it_runs(self) -> None:
         mask = Mask(["hunter2"])
@@ -235,6 +328,27 @@ class TestSteps:
         assert MASK in everything(outcome, sink)
         assert (sink.lines("log"), len(sink.items)) == ([f"written {MASK}"], 1)
 
+    @pytest.mark.parametrize("isolated", ["thread", "process"])
+    def test_a_deep_result(self, nursery: Nursery, isolated: str) -> None:
+        for levels, status in ((MAX_LEVELS, "complete"), (500, "failed_with_error")):
+            args = [levels, "{{ secrets.x }}"]
+            config = {"function": f"{HERE}.nest", "args": args, "isolation": isolated}
+            outcome, _ = run(config, nursery=nursery)
+            assert outcome.status == status, outcome.error
+            assert (MASK in str(outcome.result)) is (status == "complete")
+
+    def test_a_mask_that_fails_shows_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(*_: object) -> NoReturn:
+            raise MemoryError(SECRET)
+
+        monkeypatch.setattr(Mask, "json", fail)
+        outcome, sink = run(
+            {"function": f"{HERE}.tell", "args": ["raise", "{{ secrets.x }}"], "isolation": "thread"}
+        )
+        assert (outcome.status, outcome.result, outcome.traceback) == ("failed_with_error", None, "")
+        assert outcome.error == "its outcome cannot be told (MemoryError)"
+        assert everything(outcome, sink)
+
     def test_words_that_are_cut_are_masked_before(self) -> None:
         for spare in range(0, len(SECRET) + 2, 3):
             args = [ERROR_CHARS - spare - len("ValueError: "), "{{ secrets.x }}"]
@@ -242,6 +356,16 @@ class TestSteps:
             assert len(outcome.error) == ERROR_CHARS
             assert len(outcome.traceback) <= TRACEBACK_CHARS
             assert "hunter" not in outcome.error + outcome.traceback
+
+    def test_words_that_python_has_cut(self) -> None:
+        config = {
+            "function": "builtins.int",
+            "args": [f"{'x' * 170}{{{{ secrets.x }}}}"],
+            "isolation": "thread",
+        }
+        outcome, sink = run(config, secret=f"hunter2{LONG}")
+        assert outcome.error.startswith("ValueError: invalid literal")
+        assert everything(outcome, sink)
 
     def test_a_setting_that_is_wrong_once_filled(self) -> None:
         config = {"argv": [sys.executable], "cwd": "{{ secrets.x }}"}
@@ -313,10 +437,14 @@ class TestProcesses:
 
 
 def run(
-    config: dict[str, Any], *, step_type: str = "python", nursery: Nursery | None = None
+    config: dict[str, Any],
+    *,
+    step_type: str = "python",
+    nursery: Nursery | None = None,
+    secret: str = SECRET,
 ) -> tuple[Outcome, Recorder]:
     work = Work("k", 1, "a step", step_type, config, refs=["secrets.x"])
-    binding, sink = Binding({"secrets.x": SECRET}, (SECRET,)), Recorder()
+    binding, sink = Binding({"secrets.x": secret}, (secret,)), Recorder()
     outcome = perform(work, sink, nursery=nursery or Nursery(), binding=binding)
     assert work.config == config
     return outcome, sink
@@ -327,6 +455,39 @@ def everything(outcome: Outcome, sink: Recorder) -> str:
     told = f"{outcome!r} {outcome.error} {outcome.traceback} {sink.said} {sink.items} {sink.progressed}"
     assert "hunter2" not in told
     return told
+
+
+@contextmanager
+def asides_logged() -> Iterator[None]:
+    """As in a worker."""
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("always")
+        patch.setattr(threading, "excepthook", threading.excepthook)
+        patch.setattr(sys, "unraisablehook", sys.unraisablehook)
+        log_asides()
+        try:
+            yield
+        finally:
+            logging.captureWarnings(False)
+
+
+def fail_at_once() -> NoReturn:
+    raise ValueError(SECRET)
+
+
+def unicode_escaped(dumped: str, chars: str, digits: str = "x") -> str:
+    return dumped.translate({ord(char): f"\\u{ord(char):04{digits}}" for char in chars})
+
+
+def dotnet_json(text: str) -> str:
+    units = memoryview(text.encode("utf-16-le")).cast("H")
+    return f'"{"".join(map(dotnet_escaped, units))}"'
+
+
+def dotnet_escaped(unit: int) -> str:
+    short = json.dumps(chr(unit))[1:-1]
+    needs_number = unit > 126 or chr(unit) in "&<>'\"+`" or short.startswith("\\u")
+    return f"\\u{unit:04X}" if needs_number else short
 
 
 def tell(kind: str, secret: str, ctx: Context) -> object:
@@ -343,6 +504,13 @@ def tell(kind: str, secret: str, ctx: Context) -> object:
     if kind == "chain":
         raise ValueError("nothing to see") from KeyError(secret)
     return {f"told {secret}": [secret]}
+
+
+def nest(levels: int, secret: str) -> object:
+    value: object = secret
+    for _ in range(levels):
+        value = [value]
+    return value
 
 
 def fail_at_length(length: int, secret: str) -> NoReturn:

@@ -11,6 +11,7 @@ import pytest
 
 from activities import clock
 from activities.models import Activity
+from execution import seats
 from execution.invoker import trigger
 from execution.models import Execution, Worker, WorkerTask
 from execution.recorder import CUT_OFF
@@ -397,3 +398,21 @@ class TestTheDatabaseIsAway:
             assert running.terminate() == 0
         (activity,) = attempts(execution)
         assert activity.result == "the file is there"
+
+
+@pytest.mark.parametrize("culprit", ["perform", "close_old_connections"])
+def test_a_seat_that_meets_the_unforeseen_reports_it_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, culprit: str
+) -> None:
+    real, failures = getattr(seats, culprit), [MemoryError()]
+
+    def fail_once(*args: Any, **kwargs: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(seats, culprit, fail_once)
+    execution = begin(step("first", 0, continue_on_failure=True), step("second", 1))
+    work_until_idle(threads=1)
+    first = "failed_with_error" if culprit == "perform" else "complete"
+    assert step_statuses(execution) == {"first": [first], "second": ["complete"]}

@@ -114,7 +114,7 @@ def test_a_function_may_leave_like_a_program(nursery: Nursery, code: int | None)
         ("give_unstorable", ["nan"], "the result cannot be stored as JSON: Out of range float values"),
         ("give_unstorable", ["digits"], "the result cannot be stored as JSON: Exceeds the limit"),
         ("give_unstorable", ["huge"], "the result is 300,002 bytes of JSON, more than the 262,144"),
-        ("give_nested", [100_000], "the result cannot be stored as JSON: maximum recursion depth"),
+        ("give_nested", [100_000], "the result cannot be stored as JSON: nested too deeply"),
     ],
 )
 def test_a_result_that_cannot_be_kept_fails_and_is_not_repeated(
