@@ -12,7 +12,15 @@ from typing import Any, Protocol
 from django.conf import settings
 
 from execution.sql_connections import SqlConnection
-from execution.steps.base import CannotRun, Context, StepFailed, StepType, as_result
+from execution.steps.base import (
+    ERROR_CHARS,
+    SPARE_CHARS,
+    CannotRun,
+    Context,
+    StepFailed,
+    StepType,
+    as_result,
+)
 from execution.steps.fields import Field, shown
 from execution.steps.sql_answers import Answer, SqlFailed
 from execution.steps.sql_text import SqlTextError, Statement, split
@@ -101,7 +109,8 @@ class SqlStep(StepType):
                 ctx.check()
                 session.finish()
         except SqlFailed as error:
-            raise StepFailed(f"{config['connection']}: {error}", can_retry=error.can_retry) from None
+            words = f"{config['connection']}: {_words(ctx, error)}"
+            raise StepFailed(words, can_retry=error.can_retry) from None
         return result
 
 
@@ -136,9 +145,13 @@ def _execute(ctx: Context, session: Session, statement: Statement, number: int) 
         answer = session.execute(statement, config["parameters"], keep=int(config["max_rows"]))
     except SqlFailed as error:
         place = f"statement {number}, line {error.line or statement.line}"
-        raise StepFailed(f"{place}: {error}", can_retry=error.can_retry) from None
+        raise StepFailed(f"{place}: {_words(ctx, error)}", can_retry=error.can_retry) from None
     ctx.output("stdout", answer.lines(seconds=time.monotonic() - started))
     return answer
+
+
+def _words(ctx: Context, error: SqlFailed) -> str:
+    return ctx.masked_fragments(str(error)[: ERROR_CHARS + SPARE_CHARS])
 
 
 def _result(answers: Sequence[Answer]) -> dict[str, object]:

@@ -12,7 +12,7 @@ import re
 import select
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from decimal import Decimal
@@ -67,6 +67,12 @@ HINTS = {
     "42P18": "write its type, as in CAST(:name AS text)",
     "25001": "with transaction set to false, the step would run it outside of one",
 }
+EXPLANATIONS = {
+    "DETAIL": DiagnosticField.MESSAGE_DETAIL,
+    "HINT": DiagnosticField.MESSAGE_HINT,
+    "CONTEXT": DiagnosticField.CONTEXT,
+}
+QUOTING = ("DETAIL", "CONTEXT")
 
 
 class ConnectionLost(SqlFailed):
@@ -214,7 +220,7 @@ class PostgresSession:
             self._send(command, values)
             while result := self._next():
                 if result.status == ExecStatus.FATAL_ERROR:
-                    failure = failure or _failure(result, statement)
+                    failure = failure or self._failure(result, statement)
                 elif result.status in COPYING:
                     raise SqlFailed("COPY cannot reach the client here", can_retry=False)
                 else:
@@ -261,7 +267,24 @@ class PostgresSession:
             self._cancel_at = time.monotonic() + CANCEL_SECONDS
 
     def _tell(self, notice: psycopg.errors.Diagnostic) -> None:
-        self._ctx.write(f"{notice.severity}: {notice.message_primary}")
+        words = self._ctx.masked_fragments(str(notice.message_primary))
+        self._ctx.write(f"{notice.severity}: {words}")
+
+    def _failure(self, result: PGresult, statement: Statement | None) -> SqlFailed:
+        code = _diagnosis(result, DiagnosticField.SQLSTATE)
+        message = _diagnosis(result, DiagnosticField.MESSAGE_PRIMARY) or _one_line(
+            result.error_message.decode()
+        )
+        if not code or LOST.fullmatch(code):
+            return ConnectionLost(message)
+        if statement and code.startswith("42"):
+            message = re.sub(r"\$(\d+)\b", lambda found: _name_of(found, statement), message)
+        more = _explained(result) if self._ctx.mask is None else _explained_discreetly(result)
+        if code in HINTS and statement and statement.verb != "SET":
+            more.append(f"HINT: {HINTS[code]}")
+        position = _diagnosis(result, DiagnosticField.STATEMENT_POSITION)
+        line = statement.line_at(int(position) - 1) if statement and position else None
+        return SqlFailed("\n".join([message, *more]), can_retry=bool(TEMPORARY.fullmatch(code)), line=line)
 
 
 def _connected(ctx: Context, connection: SqlConnection) -> psycopg.Connection[Any]:
@@ -357,27 +380,20 @@ def _number(text: str) -> int | float | str:
     return number if math.isfinite(number) and Decimal(repr(number)) == Decimal(text) else text
 
 
-def _failure(result: PGresult, statement: Statement | None) -> SqlFailed:
-    code = _diagnosis(result, DiagnosticField.SQLSTATE)
-    message = _diagnosis(result, DiagnosticField.MESSAGE_PRIMARY) or _one_line(result.error_message.decode())
-    if not code or LOST.fullmatch(code):
-        return ConnectionLost(message)
-    if statement and code.startswith("42"):
-        message = re.sub(r"\$(\d+)\b", lambda found: _name_of(found, statement), message)
-    more = [
+def _explained(result: PGresult, left_out: Container[str] = ()) -> list[str]:
+    return [
         f"{label}: {words}"
-        for label, field in (
-            ("DETAIL", DiagnosticField.MESSAGE_DETAIL),
-            ("HINT", DiagnosticField.MESSAGE_HINT),
-            ("CONTEXT", DiagnosticField.CONTEXT),
-        )
-        if (words := _diagnosis(result, field))
+        for label, field in EXPLANATIONS.items()
+        if label not in left_out and (words := _diagnosis(result, field))
     ]
-    if code in HINTS and statement and statement.verb != "SET":
-        more.append(f"HINT: {HINTS[code]}")
-    position = _diagnosis(result, DiagnosticField.STATEMENT_POSITION)
-    line = statement.line_at(int(position) - 1) if statement and position else None
-    return SqlFailed("\n".join([message, *more]), can_retry=bool(TEMPORARY.fullmatch(code)), line=line)
+
+
+def _explained_discreetly(result: PGresult) -> list[str]:
+    """Without those that show values, of which the server cuts the long ones: parts of secrets."""
+    more = _explained(result, QUOTING)
+    if len(more) < len(_explained(result)):
+        more.append(f"({' and '.join(QUOTING)} are left out, as the step uses secrets)")
+    return more
 
 
 def _name_of(number: re.Match[str], statement: Statement) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 
 from execution.alarms import alarms
 from execution.sql_connections import SqlConnection
-from execution.steps.base import Context
+from execution.steps.base import SPARE_CHARS, Context
 from execution.steps.sql_answers import VALUE_CHARS, Answer, SqlFailed
 from execution.steps.sql_text import Statement
 
@@ -228,7 +228,7 @@ def _shown(value: Any) -> str | None:
 
 
 def _hex(value: bytes) -> str:
-    return value[:VALUE_CHARS].hex()
+    return value[: VALUE_CHARS + SPARE_CHARS].hex()
 
 
 def _code(error: Exception) -> int:

@@ -20,6 +20,7 @@ from django.conf import settings
 from django.test import override_settings
 
 from execution.binding import Binding
+from execution.masking import MASK
 from execution.models import WorkerTask
 from execution.nursery import Nursery
 from execution.sql_connections import SqlConnection
@@ -441,6 +442,60 @@ def test_half_a_secret_is_never_shown(nursery: Nursery, engine: str) -> None:
     outcome = perform(given, sink, nursery=nursery, binding=binding)
     assert outcome.status == "complete"
     assert "correct" not in str(outcome) + str(sink.said)
+
+
+EXECUTED = "DO $$ BEGIN EXECUTE current_setting('a.b'); END $$"
+LONG_SECRET = "-".join(f"{number:04}abcdefgh" for number in range(20))
+
+
+@pytest.mark.parametrize(
+    ("engine", "script", "parameter"),
+    [
+        ("pg", "INSERT INTO staff (name, id) VALUES (:secret, NULL)", LONG_SECRET),
+        ("pg", "SELECT CAST(:secret AS json)", f'{{"a": {LONG_SECRET}}}'),
+        ("pg", "SELECT CAST(:secret AS integer)", LONG_SECRET),
+        ("pg", "SELECT CAST(:secret AS regclass)", LONG_SECRET),
+        ("pg", "SELECT set_config(:secret, '', true)", LONG_SECRET),
+        ("pg", "SELECT set_config('a.b', :secret, true); " + EXECUTED, f'SELECT "{LONG_SECRET}"'),
+        ("pg", "SELECT set_config('a.b', :secret, true); " + EXECUTED, f"SELECT {LONG_SECRET}"),
+        ("lite", "SELECT json_extract('{}', :secret)", LONG_SECRET),
+    ],
+)
+def test_no_part_of_a_secret_is_shown_that_the_database_cut(
+    nursery: Nursery, engine: str, script: str, parameter: str
+) -> None:
+    parameters = {"secret": parameter.replace(LONG_SECRET, "{{ secrets.login }}")}
+    given = work("sql", config(engine, script, parameters=parameters), refs=["secrets.login"])
+    binding = Binding(values={"secrets.login": LONG_SECRET}, secrets=(LONG_SECRET,))
+    sink = Recorder()
+    outcome = perform(given, sink, nursery=nursery, binding=binding)
+    assert outcome.status == "failed_with_error"
+    told = f"{outcome} {sink.said}"
+    assert not [part for part in LONG_SECRET.split("-") if part in told], outcome.error
+
+
+def test_what_is_left_out_beside_secrets_is_said(nursery: Nursery) -> None:
+    parameters = {"name": "{{ secrets.login }}"}
+    script = "INSERT INTO staff VALUES (7, 'Ada'), (8, :name)"
+    given = work("sql", config("pg", script, parameters=parameters), refs=["secrets.login"])
+    binding = Binding(values={"secrets.login": LONG_SECRET}, secrets=(LONG_SECRET,))
+    error = perform(given, Recorder(), nursery=nursery, binding=binding).error
+    assert error.endswith("\n(DETAIL and CONTEXT are left out, as the step uses secrets)")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_secret_in_bytes_is_not_shown(nursery: Nursery, engine: str) -> None:
+    script = {"pg": "SELECT convert_to(:secret, 'UTF8') AS it", "lite": "SELECT CAST(:secret AS blob) AS it"}
+    given = work(
+        "sql",
+        config(engine, script[engine], parameters={"secret": "{{ secrets.login }}"}),
+        refs=["secrets.login"],
+    )
+    binding = Binding(values={"secrets.login": LONG_SECRET}, secrets=(LONG_SECRET,))
+    sink = Recorder()
+    outcome = perform(given, sink, nursery=nursery, binding=binding)
+    assert MASK in str(first(outcome)["it"])
+    assert LONG_SECRET.encode().hex()[:16] not in str(outcome) + str(sink.said)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
