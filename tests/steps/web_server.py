@@ -8,7 +8,7 @@ import json
 import socket
 import ssl
 import threading
-from base64 import b64encode
+from base64 import b64encode, encodebytes
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -127,7 +127,10 @@ class Handler(BaseHTTPRequestHandler):
     def on_reflect(self) -> None:
         """Says what it was told wherever and however it can, as careless servers do."""
         told = self.body.decode()
-        forms = [told, html.escape(told), json.dumps(told), quote(told), b64encode(self.body).decode()]
+        as_go_does = {ord(char): f"\\u{ord(char):04x}" for char in "&<>"}
+        forms = [told, html.escape(told), json.dumps(told), quote(told), self.body.hex()]
+        forms += [json.dumps(told, ensure_ascii=False).translate(as_go_does)]
+        forms += [b64encode(self.body).decode(), encodebytes(self.body).decode()]
         self.answer(
             f"<p>{'</p><p>'.join(forms)}</p>".encode(),
             status=int(self.query["is"]),

@@ -8,9 +8,12 @@ import logging
 import shlex
 import subprocess
 import sys
-from base64 import b64encode, urlsafe_b64encode
+import threading
+import warnings
+from base64 import b64encode, encodebytes, urlsafe_b64encode
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NoReturn
 from urllib.parse import quote, quote_plus
 
 from execution.steps.base import Context
@@ -26,6 +29,7 @@ def tell(ctx: Context, told: dict[str, str], ending: str, meeting: str = "", pri
         ctx.write(json.dumps(json.dumps(text)))
         if prints:
             _print(text)
+        _let_python_tell(text)
     if meeting:
         meet(ctx, Path(meeting))
     return _end(ctx, told, ending)
@@ -47,11 +51,28 @@ def dresses(text: str) -> Iterator[str]:
     for before in ("", "user:", "ab"):
         yield b64encode(f"{before}{text} and more".encode()).decode()
         yield urlsafe_b64encode(f"{before}{text}".encode()).decode()
+        yield encodebytes(f"{before}{text}".encode()).decode()
+    escaped = {ord(char): f"\\u{ord(char):04x}" for char in "&<>'"}
+    yield json.dumps(text, ensure_ascii=False).translate(escaped)
+    yield html.escape(text).replace("&#x27;", "&apos;")
+    yield from (text.encode().hex(), text.encode().hex().upper())
 
 
 def _log(text: str) -> None:
     logger.debug("debugging %s", text)
     logger.error("an error with %s", text, extra={"more": text})
+
+
+def _let_python_tell(text: str) -> None:
+    """What neither the function nor its logger says, but Python about them."""
+    warnings.warn(f"a warning about {text}", stacklevel=1)
+    thread = threading.Thread(target=_fail, args=(text,))
+    thread.start()
+    thread.join()
+
+
+def _fail(text: str) -> NoReturn:
+    raise ValueError(text)
 
 
 def _print(text: str) -> None:

@@ -11,7 +11,7 @@ import re
 import secrets
 import string
 import threading
-from base64 import b64encode
+from base64 import b64encode, encodebytes
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -41,12 +41,13 @@ FORMS = {
     "canary": "k\"{}'<&>/+ %\\é={}",
     "canary-lines": "-----BEGIN KEY-----\n{}+/\n{}==\n-----END KEY-----",
     "canary-url": "w-{}",
+    "canary-long": "&".join(["{}"] * 8),
 }
-CANARY, LINES, IN_URL = (f"{{{{ secrets.{name} }}}}" for name in FORMS)
+CANARY, LINES, IN_URL, LONG = (f"{{{{ secrets.{name} }}}}" for name in FORMS)
 
 
 class Canary:
-    """Random parts of texts that outlive every way of writing them, but base64."""
+    """Random parts of texts that outlive every way of writing them, but base64 and hex."""
 
     def __init__(self) -> None:
         self.values: dict[str, str] = {}
@@ -65,21 +66,23 @@ def random_part() -> str:
 
 
 def needles_of(part: str) -> Iterator[bytes]:
-    """Halves, as what was cut short must not be there either; and in base64, wherever that begins."""
+    """Halves, as what was cut short must not be there either; in hex; and in base64, wherever that begins."""
     for half in (part[:8].encode(), part[8:].encode()):
-        yield half
+        yield from (half, half.hex().encode(), half.hex().upper().encode())
         for before in range(3):
             encoded = b64encode(b"\0" * before + half)
             yield encoded[-(-before * 4 // 3) : (before + len(half)) * 4 // 3]
 
 
 @pytest.mark.parametrize("before", ["", "u", "us", "user:"])
-def test_a_canary_is_recognised_also_by_a_half_of_it_and_in_base64(before: str) -> None:
+def test_a_canary_is_recognised_also_by_a_half_of_it_in_base64_and_hex(before: str) -> None:
     canary = Canary()
     for text in canary.values.values():
         assert canary.is_in(f"{before}{text}".encode())
         assert canary.is_in(b64encode(f"{before}{text}".encode()))
         assert canary.is_in(html.escape(text).encode())
+        assert canary.is_in(f"{before}{text}".encode().hex().encode())
+        assert canary.is_in(encodebytes(f"{before}{text}".encode()))
     assert canary.is_in(canary.values["canary-url"][:12].encode())
     assert not canary.is_in(Canary().values["canary"].encode())
 
@@ -166,7 +169,7 @@ class Company:
         ):
             meets = ending in ("result", "raise")
             kwargs = {
-                "told": {"secret": CANARY, "lines": LINES, "plain": self.marker},
+                "told": {"secret": CANARY, "lines": LINES, "long": LONG, "plain": self.marker},
                 "ending": ending,
                 "meeting": str(self.outside.meeting) if meets else "",
                 "prints": isolation == "process",
@@ -176,7 +179,8 @@ class Company:
 
     def programs(self) -> Iterator[Deed]:
         for code, status in (("0", "complete"), ("3", "failed_with_error")):
-            env = {"TOKEN": CANARY, "PLAIN": self.marker, "MEETING": str(self.outside.meeting), "CODE": code}
+            env = {"TOKEN": CANARY, "LONG": LONG, "PLAIN": self.marker, "CODE": code}
+            env["MEETING"] = str(self.outside.meeting)
             tattle = self.outside.script("tattle", PROGRAM)
             config = {"argv": [tattle, self.marker], "env": env}
             yield self.deed("executable", f"exit {code}", config, status=status, meets=True)
@@ -188,7 +192,7 @@ class Company:
 
     def statements(self) -> Iterator[Deed]:
         for connection_name, name, script, status in STATEMENTS:
-            known = {"secret": CANARY, "lines": LINES, "plain": self.marker}
+            known = {"secret": CANARY, "lines": LINES, "long": LONG, "plain": self.marker}
             parameters = {key: value for key, value in known.items() if f":{key}" in script}
             config = {"connection": connection_name, "script": script, "parameters": parameters}
             yield self.deed("sql", f"{connection_name}, {name}", config, status=status)
@@ -198,7 +202,7 @@ class Company:
         told: dict[str, Any] = {
             "method": "POST",
             "headers": {"X-Token": CANARY, "X-Plain": plain},
-            "body": f"{CANARY} {LINES} {plain}",
+            "body": f"{CANARY} {LINES} {LONG} {plain}",
         }
         bearer: dict[str, Any] = {"authentication": "bearer", "credential": CANARY}
         basic: dict[str, Any] = {"authentication": "basic", "username": "user", "credential": CANARY}
@@ -255,6 +259,8 @@ printf '%s\\n' "$TOKEN" "It is $TOKEN, you know" "$PLAIN" "$1"
 printf '%s\\n' "$TOKEN" >&2
 printf '%s' "$TOKEN" | base64
 printf '%s' "user:$TOKEN" | base64
+printf '%s' "$LONG" | base64
+printf '%s\\n' "user:$LONG" | base64 -w 64
 printf '%s' "$TOKEN"
 touch "$MEETING/$JIM_IDEMPOTENCY_KEY"
 while [ ! -e "$MEETING/go" ]; do sleep 0.05; done
@@ -275,6 +281,8 @@ STATEMENTS = (
         SELECT CAST(:secret AS text) AS secret, CAST(:plain AS text) AS plain, CAST(:lines AS text) AS lines,
             to_json(CAST(:secret AS text)) AS json, quote_literal(CAST(:secret AS text)) AS quoted,
             encode(convert_to(CAST(:secret AS text), 'UTF8'), 'base64') AS base64;
+        SELECT convert_to(CAST(:long AS text), 'UTF8') AS bytes;
+        SELECT encode(convert_to(CAST(:long AS text), 'UTF8'), 'base64') AS base64;
         SELECT set_config('my.secret', :secret, true);
         DO $$ BEGIN RAISE NOTICE 'it is %', current_setting('my.secret'); END $$;
         SELECT CAST(:secret AS text) AS secret, CAST(:plain AS text) AS plain
@@ -297,6 +305,33 @@ STATEMENTS = (
         BEGIN RAISE EXCEPTION 'it is %', it USING DETAIL = it, HINT = quote_literal(it); END $$
         """,
         "failed_with_error",
+    ),
+    (
+        POSTGRESQL,
+        "failing row",
+        """
+        CREATE TEMPORARY TABLE it (plain text, long text, needed text NOT NULL);
+        DO $$ BEGIN RAISE NOTICE 'table %', 'it'; END $$;
+        SELECT CAST(:plain AS text) AS plain, CAST(:long AS text) AS long;
+        INSERT INTO it VALUES (:plain, :long, NULL)
+        """,
+        "failed_with_error",
+    ),
+    (
+        POSTGRESQL,
+        "long name",
+        """
+        SELECT CAST(:plain AS text) AS plain, set_config('my.long', :long, true);
+        DO $$ BEGIN EXECUTE format('SELECT 1 AS %I', current_setting('my.long')); END $$;
+        DO $$ BEGIN EXECUTE format('SELECT %I', current_setting('my.long')); END $$
+        """,
+        "failed_with_error",
+    ),
+    (
+        SQLITE,
+        "bytes",
+        "SELECT CAST(:secret AS blob) AS secret, CAST(:long AS blob) AS long, :plain AS plain",
+        "complete",
     ),
     (
         SQLITE,
