@@ -31,6 +31,8 @@ class Server:
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
         self.home = Path.cwd()
+        self.environment = dict(os.environ)
+        self.threads = threads()
         self.streams = [
             os.fdopen(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
             for fd in (1, 2)
@@ -53,7 +55,7 @@ class Server:
         close_old_connections()
         # Without its times: one clock, the worker's, measures all steps.
         told = {name: value for name, value in vars(outcome).items() if not name.endswith("_at")}
-        self.channel.send({"outcome": told, "reusable": is_clean()})
+        self.channel.send({"outcome": told, "reusable": self.is_clean()})
 
     def tidy(self) -> None:
         """Undoes what an earlier function may have changed for itself."""
@@ -61,6 +63,19 @@ class Server:
         os.chdir(self.home)
         signal.signal(signal.SIGTERM, self.interrupted)
         close_old_connections()
+
+    def is_clean(self) -> bool:
+        """Whether another function may run here: nothing that this one has begun or set reaches into it.
+
+        The environment is not set back instead: a module that set it when it was loaded is not loaded again.
+        """
+        return (
+            threads() <= self.threads
+            and dict(os.environ) == self.environment
+            and signal.getitimer(signal.ITIMER_REAL)[0] == 0
+            and not has_children()
+            and not any(connection.in_atomic_block for connection in connections.all(initialized_only=True))
+        )
 
     def run(self, ctx: Context) -> object:
         self.running = ctx
@@ -119,10 +134,14 @@ class Server:
             self.running.check()
 
 
-def is_clean() -> bool:
-    """Whether another function may run here: no process and no transaction has been left behind."""
+def threads() -> set[int]:
+    """All that can run Python, however they were started; those of libraries that only compute cannot."""
+    return set(sys._current_frames())
+
+
+def has_children() -> bool:
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
-        return not any(connection.in_atomic_block for connection in connections.all(initialized_only=True))
-    return False
+        return False
+    return True

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import ctypes
 import logging
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
 from django.contrib.contenttypes.models import ContentType
@@ -197,6 +199,41 @@ def have_offspring(ctx: Context) -> None:
 
 def leave_process_behind() -> int:
     return subprocess.Popen(["/bin/sleep", "60"]).pid
+
+
+def leave_behind(what: str) -> int:
+    begun = threading.Event()
+    match what:
+        case "a thread":
+            threading.Thread(target=mutter, args=(begun,), daemon=True).start()
+        case "a thread that threading does not know":
+            _thread.start_new_thread(mutter, (begun,))
+            begun.wait()
+        case "a variable":
+            os.environ["LEFT_BEHIND"] = "hunter2"
+        case "a changed variable":
+            os.environ["PATH"] = "/hunter2"
+        case "an alarm":
+            signal.alarm(1)
+    return os.getpid()
+
+
+def mutter(begun: threading.Event) -> None:
+    begun.set()
+    while True:
+        print("hunter2")
+        time.sleep(0.001)
+
+
+def work_in_threads() -> int:
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(time.sleep, [0.001] * 8))
+    return os.getpid()
+
+
+def look_around(seconds: float = 0.05) -> dict[str, Any]:
+    time.sleep(seconds)
+    return {"pid": os.getpid(), "environment": dict(os.environ)}
 
 
 def die(how: str) -> None:

@@ -207,6 +207,32 @@ def test_a_child_is_tidied_up_between_functions(nursery: Nursery) -> None:
     assert (running.outcome.status, running.sink.lines("stdout")) == ("cancelled", ["cleaned up"])
 
 
+@pytest.mark.parametrize(
+    "what",
+    [
+        "a thread",
+        "a thread that threading does not know",
+        "a variable",
+        "a changed variable",
+        "an alarm",
+    ],
+)
+def test_what_a_function_leaves_behind_does_not_reach_the_next_one(nursery: Nursery, what: str) -> None:
+    before = run(nursery, "leave_behind", what).result
+    sink = Recorder()
+    result = perform(function("look_around"), sink, nursery=nursery).result
+    assert isinstance(before, int)
+    assert isinstance(result, dict)
+    assert result["pid"] != before
+    assert "hunter2" not in str((result, sink.said))
+    wait_until(lambda: not is_alive(before))
+
+
+def test_threads_that_have_ended_do_no_harm(nursery: Nursery) -> None:
+    before = run(nursery, "work_in_threads").result
+    assert [run(nursery, "work_in_threads").result for _ in range(20)] == [before] * 20
+
+
 def test_a_process_left_behind_ends_with_the_step(nursery: Nursery) -> None:
     left = run(nursery, "leave_process_behind").result
     assert isinstance(left, int)
