@@ -30,7 +30,8 @@ class Field:
 
     `fixed`: it decides which code runs, so it is taken as it is written and has no placeholders. `secrets` is
     False where others could read the value, as in a process list. `text_only`: what fills a placeholder among
-    its entries is written as text.
+    its entries is written as text. `fixed_names`: the names of its entries are taken as they are written, so
+    no placeholder may stand for all of them.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Field:
     fixed: bool = False
     secrets: bool = True
     text_only: bool = False
+    fixed_names: bool = False
 
     def clean(self, value: object) -> Any:
         if not value and not isinstance(value, (bool, int, float)):
@@ -57,7 +59,7 @@ class Field:
 
     def fill(self, value: object, values: Mapping[str, Any]) -> Any:
         """The value with its placeholders filled, in the form that `clean` wants."""
-        if not self._is_open:
+        if not self._is_open or self._hides_names(value):
             return value
         filled = fill(value, values)
         if self.kind in ("text", "textarea"):
@@ -84,12 +86,17 @@ class Field:
         if self._is_open:
             if any(each.kind == "secret" for each in references(value)) and not self.secrets:
                 raise ValueError("may not hold a secret: it would show in the process list; pass it in env")
+            if self._hides_names(value):
+                raise ValueError('takes placeholders as values only: write the names, such as {"name": …}')
             return value
         for each in found(value):
             raise ValueError(
                 f"takes no placeholders, as it decides what runs: write a value for {{{{ {each.text} }}}}"
             )
         return as_filled(value)
+
+    def _hides_names(self, value: object) -> bool:
+        return self.fixed_names and isinstance(value, str)
 
     @property
     def _is_open(self) -> bool:

@@ -19,12 +19,27 @@ from schedules.placeholders import has_placeholders
 
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Variables that make a program load other code than its own, and the names that JIM gives itself.
+# Variables that make a program load or start other code than its own, and the names that JIM gives itself.
 FORBIDDEN_ENV = re.compile(
-    r"(LD|DYLD|GCONV|BASH|JIM)_.*|PYTHON.*|PERL5?(LIB|OPT|DB)|RUBY(OPT|LIB)|NODE_(OPTIONS|PATH)|ENV|IFS|PS4"
-    r"|SHELLOPTS|BASHOPTS|CLASSPATH|_?JAVA_(TOOL_)?OPTIONS|JDK_JAVA_OPTIONS"
-    r"|DOTNET_(STARTUP_HOOKS|ADDITIONAL_DEPS|SHARED_STORE|ROOT.*)|(CORECLR|COMPlus)_.*|PSModulePath"
+    r"""
+      JIM_.* | PATH | HOME | XDG_(CONFIG|DATA|CACHE)_(HOME|DIRS)
+    | (LD|DYLD|GCONV|OPENSSL)_.* | KRB5_CONFIG | ODBC(INI|INSTINI|SYSINI)  # libraries
+    | BASH_.* | ENV | IFS | PS4 | SHELLOPTS | BASHOPTS | CDPATH | FPATH | ZDOTDIR | SHELL  # shells
+    | PYTHON.* | PERL5?(LIB|OPT|DB) | RUBY(OPT|LIB) | GEM_(HOME|PATH) | BUNDLE_.* | PHPRC | PHP_INI_SCAN_DIR
+    | NODE_(OPTIONS|PATH) | (npm_config|NPM_CONFIG)_.* | LUA_.* | TCLLIBPATH | AWK(LIB)?PATH | JULIA_.*
+    | R_(HOME|ENVIRON|PROFILE|LIBS).* | ERL_.*
+    | CLASSPATH | JAVA_HOME | _?JAVA_(TOOL_)?OPTIONS | JDK_JAVA_OPTIONS
+    | (DOTNET|CORECLR|COMPlus)_.* | PSModule.*
+    | GIT_(?!(AUTHOR|COMMITTER)_|TERMINAL_PROMPT).* | (CVS|RSYNC)_RSH | SVN_SSH | RSYNC_CONNECT_PROG
+    | (SSH|SUDO)_ASKPASS | EDITOR | VISUAL | (MAN)?PAGER | LESS(OPEN|CLOSE) | BROWSER
+    | (GNU)?MAKEFLAGS | MAKEFILES | PSQLRC | WGETRC
+    """,
+    re.VERBOSE,
 )
+INSTEAD = {
+    "PATH": "; write the whole paths of programs",
+    "HOME": "; it is the working folder, so set cwd",
+}
 
 CWD = Field("cwd", "Working folder", help="an absolute path; the system's temporary folder if empty")
 ENV = Field(
@@ -32,6 +47,7 @@ ENV = Field(
     "Environment",
     kind="mapping",
     text_only=True,
+    fixed_names=True,
     help="added to PATH, LANG, HOME and the JIM_… variables; nothing else is passed on",
 )
 
@@ -91,14 +107,13 @@ def _cwd_complaint(cwd: str) -> str:
     return "" if Path(cwd).is_dir() else f"{cwd} is not an existing folder"
 
 
-def _env_complaint(env: dict[str, Any] | str) -> str:
-    if isinstance(env, str):
-        return ""
+def _env_complaint(env: dict[str, Any]) -> str:
     for name, value in env.items():
         if not ENV_NAME.fullmatch(name):
             return f"{name!r} is not the name of a variable; use letters, digits and _"
         if FORBIDDEN_ENV.fullmatch(name):
-            return f"{name} may not be set: it is JIM's own or changes which code is loaded"
+            instead = INSTEAD.get(name, "")
+            return f"{name} may not be set: it is JIM's own or changes which code is loaded{instead}"
         if not isinstance(value, str):
             return f"the value of {name} must be text: put it in quotes"
         if "\n" in value or "\r" in value:
@@ -111,6 +126,7 @@ def _environment(ctx: Context, *, home: str) -> dict[str, str]:
         "PATH": SEARCH_PATH,
         "LANG": "C.UTF-8",
         "HOME": home,
+        "PYTHONNOUSERSITE": "1",  # the working folder is no place to load modules from, though it is HOME
         "PYTHONUNBUFFERED": "1",  # lines of Python programs appear when they are printed, not at the end
         "JIM_IDEMPOTENCY_KEY": ctx.idempotency_key,
         "JIM_ATTEMPT": str(ctx.attempt),

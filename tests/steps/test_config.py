@@ -80,7 +80,8 @@ def test_executable_is_canonical_after_cleaning(script: Callable[..., str], tmp_
         "cwd": "",
         "env": {},
     }
-    whole = {"argv": [program], "cwd": str(tmp_path), "env": {"_A9": "", "NODE_ENV": "x=y"}}
+    env = {"_A9": "", "NODE_ENV": "x=y", "GIT_AUTHOR_NAME": "JIM", "TZ": "UTC", "MY_PATH": "{{ attempt }}"}
+    whole = {"argv": [program], "cwd": str(tmp_path), "env": env}
     assert get("executable").clean(whole) == whole
 
 
@@ -155,19 +156,37 @@ def test_without_folders_nothing_may_run(script: Callable[..., str]) -> None:
         ({"env": {"1A": "x"}}, "env", "is not the name of a variable"),
         ({"env": {"Ä": "x"}}, "env", "is not the name of a variable"),
         ({"env": {"A\n": "x"}}, "env", "is not the name of a variable"),
-        ({"env": {"LD_PRELOAD": "x"}}, "env", "LD_PRELOAD may not be set"),
-        ({"env": {"DYLD_INSERT_LIBRARIES": "x"}}, "env", "may not be set"),
-        ({"env": {"PYTHONPATH": "x"}}, "env", "may not be set"),
-        ({"env": {"BASH_ENV": "x"}}, "env", "may not be set"),
-        ({"env": {"ENV": "x"}}, "env", "may not be set"),
-        ({"env": {"IFS": "x"}}, "env", "may not be set"),
-        ({"env": {"PERL5LIB": "x"}}, "env", "may not be set"),
-        ({"env": {"PERL5OPT": "x"}}, "env", "may not be set"),
-        ({"env": {"RUBYOPT": "x"}}, "env", "may not be set"),
-        ({"env": {"NODE_OPTIONS": "x"}}, "env", "may not be set"),
-        ({"env": {"JAVA_TOOL_OPTIONS": "x"}}, "env", "may not be set"),
-        ({"env": {"_JAVA_OPTIONS": "x"}}, "env", "may not be set"),
-        ({"env": {"JIM_ATTEMPT": "x"}}, "env", "may not be set"),
+        ({"env": {"PATH": "/tmp"}}, "env", "PATH may not be set: it is JIM's own or changes which code is"),
+        ({"env": {"PATH": "/tmp"}}, "env", "; write the whole paths of programs"),
+        ({"env": {"HOME": "/tmp"}}, "env", "; it is the working folder, so set cwd"),
+        *(
+            ({"env": {name: "x"}}, "env", f"{name} may not be set")
+            for name in (
+                *("LD_PRELOAD", "DYLD_INSERT_LIBRARIES", "OPENSSL_CONF", "OPENSSL_MODULES", "KRB5_CONFIG"),
+                *("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CONFIG_DIRS", "XDG_CACHE_HOME", "JIM_ATTEMPT"),
+                *("BASH_ENV", "ENV", "IFS", "SHELL", "ZDOTDIR", "CDPATH", "EDITOR", "PAGER", "SSH_ASKPASS"),
+                *(
+                    "PYTHONPATH",
+                    "PYTHONNOUSERSITE",
+                    "PERL5LIB",
+                    "PERL5OPT",
+                    "RUBYOPT",
+                    "GEM_PATH",
+                    "LUA_INIT",
+                ),
+                *("LUA_PATH_5_4", "NODE_OPTIONS", "npm_config_script_shell", "PHPRC", "R_PROFILE_USER"),
+                *("JAVA_HOME", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "DOTNET_GCName", "PSModulePath"),
+                *(
+                    "GIT_SSH_COMMAND",
+                    "GIT_EXEC_PATH",
+                    "GIT_CONFIG_GLOBAL",
+                    "GIT_DIR",
+                    "RSYNC_RSH",
+                    "MAKEFLAGS",
+                ),
+            )
+        ),
+        ({"env": "{{ steps.a.result }}"}, "env", "takes placeholders as values only: write the names"),
         ({"env": {"A": 3}}, "env", "the value of A must be text: put it in quotes"),
         ({"env": {"A": None}}, "env", "the value of A must be text"),
         ({"env": {"A": "two\nlines"}}, "env", "the value of A must be one line"),

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
+from execution.binding import Binding
 from execution.nursery import Nursery
 from execution.steps.base import Outcome, Work, perform
 from tests.steps.stage import Recorder, Running, group_of, is_alive, work
@@ -154,6 +155,7 @@ def test_the_environment_is_clean(
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "LANG": "C.UTF-8",
         "HOME": str(tmp_path),
+        "PYTHONNOUSERSITE": "1",
         "PYTHONUNBUFFERED": "1",
         "JIM_IDEMPOTENCY_KEY": "5e1c2a",
         "JIM_ATTEMPT": "2",
@@ -163,6 +165,16 @@ def test_the_environment_is_clean(
         "JIM_NOMINAL_TIME": "2026-03-01T02:00:00+00:00",
         "MY": "own",
     }
+
+
+def test_an_earlier_step_cannot_choose_the_names_of_variables(nursery: Nursery, script: Script) -> None:
+    """Also in a plan that was made when it could."""
+    config = {"argv": [script("echo started")], "env": "{{ steps.a.result }}"}
+    given = work("executable", config, refs=["steps.a.result"])
+    sink = Recorder()
+    outcome = perform(given, sink, nursery=nursery, binding=Binding({"steps.a.result": {"MY": "own"}}))
+    assert (outcome.status, outcome.can_retry, sink.said) == ("failed_with_error", False, [])
+    assert "env: takes placeholders as values only: write the names" in outcome.error
 
 
 def test_a_program_inherits_no_file_but_its_three(nursery: Nursery, script: Script) -> None:
