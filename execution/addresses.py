@@ -21,9 +21,10 @@ NUMERIC = re.compile(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+)){0,3}", re.IG
 
 UNICAST = IPv6Network("2000::/3")
 NAT64 = IPv6Network("64:ff9b::/96")
-# Of no use to the public, yet `is_global` in one Python or another.
+# Of no use to the public, yet `is_global` in one Python or another; the first is Azure's for its guests.
 SPECIAL: tuple[Network, ...] = tuple(
-    ip_network(network) for network in ("192.0.0.0/24", "192.88.99.0/24", "2001::/23", "3fff::/20")
+    ip_network(network)
+    for network in ("168.63.129.16/32", "192.0.0.0/24", "192.88.99.0/24", "2001::/23", "3fff::/20")
 )
 
 
