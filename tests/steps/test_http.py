@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any
@@ -351,12 +352,16 @@ class TestBeingStopped:
             assert running.outcome.status == "cancelled"
 
     def test_an_interrupt_after_the_answer_changes_nothing(self, nursery: Nursery, server: WebServer) -> None:
+        is_known = threading.Event()
+
         class Late(Recorder):
             def output(self, stream: str, lines: list[str]) -> None:
+                is_known.wait()
                 running.interrupt("cancel")
                 super().output(stream, lines)
 
         running = Running(nursery, call(f"{server.url}/echo"), Late())
+        is_known.set()
         assert (running.outcome.status, running.outcome.interrupted) == ("complete", None)
 
 
