@@ -117,6 +117,18 @@ def is_placeholder(text: str) -> bool:
     return piece is not None and piece[2] is not None
 
 
+def pieces(text: str) -> Iterator[str | Reference]:
+    """The text between the placeholders, and the placeholders. PlaceholderError if one cannot be read."""
+    end = 0
+    for piece in _PIECE.finditer(text):
+        if before := text[end : piece.start()]:
+            yield _without_braces(before)
+        yield "{{" if piece[2] is None else reference(piece[2])
+        end = piece.end()
+    if rest := text[end:]:
+        yield _without_braces(rest)
+
+
 def found(value: object) -> Iterator[Reference]:
     """Those that can be read, wherever they stand; what cannot be read is passed over."""
     inside = [value] if has_placeholders(value) else []
@@ -189,7 +201,7 @@ def _readable(body: str) -> Reference | None:
 def _references(value: object) -> Iterator[Reference]:
     if isinstance(value, str):
         if has_placeholders(value):
-            yield from (piece for piece in _pieces(value) if isinstance(piece, Reference))
+            yield from (piece for piece in pieces(value) if isinstance(piece, Reference))
     elif isinstance(value, dict):
         for key, each in value.items():
             if has_placeholders(key):
@@ -201,12 +213,12 @@ def _references(value: object) -> Iterator[Reference]:
 
 
 def _fill_text(text: str, values: Mapping[str, Any]) -> Any:
-    match list(_pieces(text)):
+    match list(pieces(text)):
         case [Reference() as whole]:
             return as_filled(_value_of(whole, values))
-        case pieces:
+        case several:
             texts = (
-                written(_value_of(each, values)) if isinstance(each, Reference) else each for each in pieces
+                written(_value_of(each, values)) if isinstance(each, Reference) else each for each in several
             )
             return as_filled("".join(texts))
 
@@ -216,18 +228,6 @@ def _value_of(one: Reference, values: Mapping[str, Any]) -> Any:
         return values[one.text]
     except KeyError:
         raise PlaceholderError(f"{{{{ {one.text} }}}} has no value here") from None
-
-
-def _pieces(text: str) -> Iterator[str | Reference]:
-    """The text between the placeholders, and the placeholders."""
-    end = 0
-    for piece in _PIECE.finditer(text):
-        if before := text[end : piece.start()]:
-            yield _without_braces(before)
-        yield "{{" if piece[2] is None else reference(piece[2])
-        end = piece.end()
-    if rest := text[end:]:
-        yield _without_braces(rest)
 
 
 def _without_braces(text: str) -> str:

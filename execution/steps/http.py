@@ -13,7 +13,15 @@ from execution.addresses import url_complaint
 from execution.lines import Lines
 from execution.steps.base import Context, StepFailed, StepType, as_result
 from execution.steps.fields import Field, shown
-from schedules.placeholders import Filled, has_placeholders, is_placeholder, references
+from schedules.placeholders import (
+    Filled,
+    Reference,
+    found,
+    has_placeholders,
+    is_placeholder,
+    pieces,
+    references,
+)
 
 if TYPE_CHECKING:
     from execution.outgoing import Answer, Request
@@ -31,6 +39,8 @@ FORBIDDEN_HEADERS = re.compile(
     r"host|connection|content-length|transfer-encoding|keep-alive|te|trailer|upgrade|proxy-.*"
 )
 SECRET_HEADERS = re.compile(r"authorization|cookie|(x-)?api-?key|x-auth-token")
+# NUL stands for a secret, which may be the host or hold it.
+WITH_HOST = re.compile(r"(https?://[^/?#]+|\0)[/?#]", re.IGNORECASE)
 STATUS = re.compile(r"[1-5](xx|[0-9]{2})", re.IGNORECASE)
 
 TEXT_TYPE = re.compile(r"text/.*|.*[/+](json|xml|yaml|x-yaml|javascript|x-www-form-urlencoded|x-ndjson)")
@@ -83,13 +93,14 @@ class HttpStep(StepType):
             "follow_redirects",
             "Follow redirects",
             kind="bool",
+            default=False,
             help="at most five; credentials and bodies are not sent on to other sites",
         ),
     )
 
     def check(self, values: dict[str, Any]) -> dict[str, str]:
         complaints = {
-            "url": "" if has_placeholders(values["url"]) else url_complaint(values["url"]),
+            "url": _url_complaint(values),
             "headers": _headers_complaint(values),
             "body": _body_complaint(values),
             "username": _username_complaint(values),
@@ -241,6 +252,28 @@ def _named(status: int) -> str:
 
 def _matches(status: int, expected: int | str) -> bool:
     return re.fullmatch(str(expected).lower().replace("x", "[0-9]"), str(status)) is not None
+
+
+def _url_complaint(values: dict[str, Any]) -> str:
+    url = values["url"]
+    if not has_placeholders(url):
+        return url_complaint(url)
+    if _names_its_host(url) or not any(each.kind == "secret" for each in found(values)):
+        return ""
+    return (
+        "must have its whole host before the first placeholder, as in https://shop.example/{{ … }}: "
+        "what fills it could send the secret elsewhere"
+    )
+
+
+def _names_its_host(url: str) -> bool:
+    """Whether what is written, and secrets, decide alone where the request goes."""
+    begin = ""
+    for piece in pieces(url):
+        if isinstance(piece, Reference) and piece.kind != "secret":
+            return WITH_HOST.match(begin) is not None
+        begin += piece if isinstance(piece, str) else "\0"
+    return True
 
 
 def _headers_complaint(values: dict[str, Any]) -> str:

@@ -492,6 +492,19 @@ def test_the_canonical_config() -> None:
         {"follow_redirects": "{{ steps.find.result.follow }}"},
         {"authentication": "basic", "username": "{{ secrets.user }}", "credential": "{{secrets.password}}"},
         {"authentication": "bearer", "credential": ' {{ secrets."a name" }} '},
+        {"url": "{{ secrets.webhook }}"},
+        {"url": "{{ secrets.base }}/orders/{{ steps.find.result.id }}"},
+        {"url": "https://{{ secrets.host }}/orders/{{ steps.find.result.id }}"},
+        {"url": "https://hooks.example/{{ steps.find.result.id }}/{{ secrets.token }}"},
+        *(
+            {"url": url, "authentication": "bearer", "credential": TOKEN}
+            for url in (
+                "https://shop.example/{{ steps.find.result.next }}",
+                "HTTPS://shop.example:8443/orders?day={{ nominal_date }}",
+                "https://shop.example?day={{ nominal_date }}",
+                "https://[2606:4700::1111]/{{ steps.find.result.next }}",
+            )
+        ),
     ],
 )
 def test_placeholders_wait_for_their_values(rest: dict[str, Any]) -> None:
@@ -517,6 +530,28 @@ def test_placeholders_wait_for_their_values(rest: dict[str, Any]) -> None:
         ({"url": "http://[::ffff:169.254.169.254]/"}, "url", "is not public"),
         ({"url": "http://10.0.0.1/"}, "url", "is not public"),
         ({"url": ["http://shop.example/"]}, "url", "must be text"),
+        *(
+            ({"url": url, **secret}, "url", "must have its whole host before the first placeholder")
+            for url in (
+                "https://shop.example{{ steps.a.result.next }}",
+                "https://shop.example:{{ steps.a.result.port }}/",
+                "https://{{ steps.a.result.host }}/orders",
+                "https:/{{ steps.a.result }}",
+                "{{ steps.a.result.url }}",
+                "{{ last_result }}",
+                "{{ secrets.base }}{{ steps.a.result.next }}",
+            )
+            for secret in (
+                {"authentication": "bearer", "credential": TOKEN},
+                {"headers": {"X-Api-Key": TOKEN}},
+                {"method": "POST", "body": f"key={TOKEN}"},
+            )
+        ),
+        (
+            {"url": "https://shop.example{{ steps.a.result }}/{{ secrets.token }}"},
+            "url",
+            "what fills it could send the secret elsewhere",
+        ),
         (
             {"method": "FOO"},
             "method",
