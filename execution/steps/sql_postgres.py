@@ -20,7 +20,6 @@ from types import TracebackType
 from typing import Any, Self
 
 import psycopg
-from django.conf import settings
 from psycopg.pq import DiagnosticField, ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 
@@ -44,8 +43,8 @@ SERVER_SETTINGS = {
     "DateStyle": "ISO",
     "standard_conforming_strings": "on",  # as the scanner takes for granted
 }
-OWN_TABLE = "execution_workertask"
-CHUNK_ROWS = 100
+OWN_TABLES = ("django_migrations", "execution_workertask")
+CHUNK_ROWS = 10  # all of them are held at once, and may be wide; a hundred would not be twice as quick
 POLL_MILLISECONDS = 100
 CANCEL_SECONDS = 0.5
 GIVE_UP_SECONDS = 3.0
@@ -172,14 +171,12 @@ class PostgresSession:
         return str(self._transaction).lower()
 
     def _refuse_own(self) -> None:
-        """A server has many addresses; but a database with JIM's name and JIM's tables is JIM's."""
-        own = settings.DATABASES["default"]
-        if "postgresql" not in str(own["ENGINE"]):
-            return
+        """Its address, or a pooler, may give it any name; but a database with JIM's tables is JIM's."""
         is_own = (
-            "SELECT current_database() = $1 AND EXISTS (SELECT FROM pg_catalog.pg_class WHERE relname = $2)"
+            "SELECT EXISTS (SELECT FROM pg_catalog.pg_class WHERE relname IN ($1, $2) "
+            "GROUP BY relnamespace HAVING count(*) = 2)"
         )
-        if self._ask(is_own, str(own["NAME"]), OWN_TABLE) == b"t":
+        if self._ask(is_own, *OWN_TABLES) == b"t":
             raise SqlFailed("it is JIM's own database, which sql steps may not touch", can_retry=False)
 
     def _commit(self) -> None:

@@ -22,6 +22,8 @@ from execution.steps.sql_text import Statement
 BUSY_SECONDS = 0.05
 LOCK_SECONDS = 20.0
 AGAIN_SECONDS = 0.1
+# Of one value, or of one row as it is stored: Python holds several copies of what it is given.
+MOST_BYTES = 64 * 1024 * 1024
 CHANGING = {"INSERT", "UPDATE", "DELETE", "REPLACE"}
 # They hold for the whole process, and so for JIM's own database; or can crash it; or undo what is set here.
 FORBIDDEN_PRAGMAS = {
@@ -169,6 +171,8 @@ class SqliteSession:
             return SqlFailed(f"{self._refused or message} is not allowed in sql steps", can_retry=False)
         if time.monotonic() >= self._deadline and code in (sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_BUSY):
             message = f"canceled after {self._statement_seconds:g} s, the statement_timeout_seconds"
+        elif code == sqlite3.SQLITE_TOOBIG:
+            message += f": a value may have {MOST_BYTES // 1024**2} MiB"
         elif "VACUUM" in message and "transaction" in message:
             message += "; with transaction set to false, the step would run it outside of one"
         return SqlFailed(message, can_retry=code in TEMPORARY)
@@ -203,9 +207,11 @@ def _opened(file: Path, *, read_only: bool) -> sqlite3.Connection:
         raise SqlFailed(f"there is no file {file}; an empty one is enough", can_retry=False)
     uri = f"{file.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}"
     try:
-        return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+        connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
     except sqlite3.Error as error:
         raise SqlFailed(f"{file}: {error}", can_retry=_code(error) in TEMPORARY) from None
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
+    return connection
 
 
 def _decoded(value: bytes) -> str:

@@ -84,9 +84,8 @@ def outside(database: str) -> Iterator[psycopg.Connection[Any]]:
 def connections(database: str, outside: psycopg.Connection[Any], tmp_path: Path) -> Iterator[None]:
     """Connections to both, each with a table `staff` of two; scripts come from the folder `sql`."""
     outside.rollback()
-    outside.execute(
-        "DROP SCHEMA public CASCADE; CREATE SCHEMA public; GRANT USAGE ON SCHEMA public TO PUBLIC"
-    )
+    outside.execute("DROP SCHEMA IF EXISTS jim CASCADE; DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+    outside.execute("GRANT USAGE ON SCHEMA public TO PUBLIC")
     outside.execute(f"GRANT USAGE ON SCHEMA public TO {CLERK}; {STAFF}")
     with closing(sqlite3.connect(lite_path(tmp_path), isolation_level=None)) as lite:
         lite.executescript(f"PRAGMA synchronous = OFF; BEGIN; {STAFF}; COMMIT")
@@ -400,6 +399,23 @@ def test_a_huge_result_is_not_held_in_memory(nursery: Nursery, engine: str) -> N
     before = peak_memory()
     _, said = run(nursery, engine, script, parameters={"most": 200_000}, max_rows=1)
     assert said[0] == "SELECT 200,000 rows, the first:"
+    assert peak_memory() - before < 50_000, "kB; the rows have 200,000"
+
+
+def test_a_value_that_would_fill_the_memory_is_refused_by_sqlite(nursery: Nursery) -> None:
+    outcome, _ = run(nursery, "lite", "SELECT zeroblob(:bytes)", parameters={"bytes": 200_000_000})
+    assert outcome.error == "statement 1, line 1: string or blob too big: a value may have 64 MiB"
+    assert outcome.can_retry is False
+    outcome, _ = run(nursery, "lite", "SELECT length(zeroblob(64 * 1024 * 1024)) AS n")
+    assert first(outcome) == {"n": 64 * 1024 * 1024}
+
+
+def test_wide_rows_of_postgresql_are_fetched_a_few_at_a_time(nursery: Nursery) -> None:
+    script = NUMBERS.replace("SELECT x FROM n", "SELECT repeat('x', 1000000) FROM n")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from now on
+    before = peak_memory()
+    _, said = run(nursery, "pg", script, parameters={"most": 200}, max_rows=0)
+    assert said[0].startswith("SELECT 200 rows")
     assert peak_memory() - before < 50_000, "kB; the rows have 200,000"
 
 
@@ -794,17 +810,16 @@ def test_a_server_that_falls_silent_is_given_up(
             assert running.outcome.interrupted == "timeout"
 
 
-def test_jims_own_database_is_known_by_any_address(
-    nursery: Nursery, database: str, ask: Ask, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert WorkerTask._meta.db_table == sql_postgres.OWN_TABLE
-    own = {"ENGINE": "django.db.backends.postgresql", "NAME": f"scratch_{os.getpid()}", "HOST": "db.example"}
-    monkeypatch.setitem(settings.DATABASES, "default", own)
-    assert run(nursery, "pg", "SELECT 1")[0].status == "complete"
+def test_jims_own_database_is_known_by_any_address_and_any_name(nursery: Nursery, ask: Ask) -> None:
+    assert WorkerTask._meta.db_table in sql_postgres.OWN_TABLES
     ask("pg", "CREATE SCHEMA jim")
+    ask("pg", "CREATE TABLE public.django_migrations (id integer)")
+    assert run(nursery, "pg", "SELECT 1")[0].status == "complete", "another project of Django's"
     ask("pg", "CREATE TABLE jim.execution_workertask (id integer)")
-    outcome, _ = run(nursery, "pg", "SELECT 1")
-    assert outcome.error == "pg: it is JIM's own database, which sql steps may not touch"
+    assert run(nursery, "pg", "SELECT 1")[0].status == "complete"
+    ask("pg", "CREATE TABLE jim.django_migrations (id integer)")
+    outcome, _ = run(nursery, "clerk", "SELECT 1")
+    assert outcome.error == "clerk: it is JIM's own database, which sql steps may not touch"
     assert outcome.can_retry is False
 
 
