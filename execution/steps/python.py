@@ -26,8 +26,8 @@ class PythonStep(StepType):
             fixed=True,
             help="its dotted path, such as package.module.function; a parameter named ctx gets the context",
         ),
-        Field("args", "Arguments", kind="list"),
-        Field("kwargs", "Named arguments", kind="mapping"),
+        Field("args", "Arguments", kind="list", help='by position, such as ["north", 3]'),
+        Field("kwargs", "Named arguments", kind="mapping", help='such as {"region": "north"}'),
         Field(
             "isolation",
             "Runs in",

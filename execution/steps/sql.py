@@ -60,6 +60,7 @@ class SqlStep(StepType):
             "read_only",
             "Read only",
             kind="bool",
+            default=False,
             fixed=True,
             help="the database refuses whatever would write",
         ),

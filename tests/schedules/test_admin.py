@@ -12,6 +12,7 @@ from activities import clock
 from activities.models import Activity
 from execution.invoker import trigger
 from execution.models import Execution
+from schedules import registry
 from schedules.admin.schedule import RARE
 from schedules.models import Occurrence, Schedule, SharedCalendar
 from tests.admin_pages import (
@@ -93,6 +94,17 @@ def test_the_form_shows_what_it_would_save(client: Client) -> None:
     before = everything()
     assert save(client, data, schedule).status_code == 302
     assert everything() == before
+
+
+def test_the_form_says_what_each_type_of_step_takes(client: Client) -> None:
+    shown = " ".join(client.get(page("schedules_schedule_add")).content.decode().split())
+    for kind in registry.step_types.values():
+        assert f"<summary><b>{kind.name}</b>: {kind.title}</summary>" in shown
+        for field in kind.fields:
+            assert f"<td>{field.label}</td>" in shown
+    assert "<td>Rows to show</td> <td>number</td> <td><code>20</code></td> <td>Of each result</td>" in shown
+    assert "<td>One transaction</td> <td>bool</td> <td><code>true</code></td>" in shown
+    assert "<td>URL</td> <td>text</td> <td></td>" in shown
 
 
 EVERYTHING: dict[str, Any] = {

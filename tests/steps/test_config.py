@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from django.test import override_settings
 
 from execution.steps.base import get
 from execution.steps.fields import Field, Kind
-from schedules.registry import ConfigError
+from schedules import registry
+from schedules.registry import ConfigError, StepKind
 
 NESTED: list[Any] = []
 for _ in range(100_000):
@@ -207,12 +208,36 @@ def test_all_wrong_fields_are_named_at_once() -> None:
     assert set(raised.value.errors) == {"argv", "cwd", "other"}
 
 
-@pytest.mark.parametrize("name", ["python", "executable"])
+@pytest.mark.parametrize("name", sorted(registry.step_types))
 def test_every_type_describes_its_form(name: str) -> None:
-    step_type = get(name)
-    assert step_type.needs_code_permission
-    assert all(field.label and field.kind for field in step_type.fields)
-    assert all(field.choices for field in step_type.fields if field.kind == "choice")
+    kind: StepKind = get(name)
+    assert kind.title
+    assert len({field.name for field in kind.fields}) == len({field.label for field in kind.fields})
+    for field in kind.fields:
+        assert field.label
+        assert field.kind in get_args(Kind)
+        assert field.help or field.choices, "somebody must know what to write"
+        assert bool(field.choices) == (field.kind == "choice")
+        assert field.default is None or not field.required
+        assert field.default is not None or field.kind not in ("choice", "bool")
+
+
+@pytest.mark.parametrize("name", sorted(registry.step_types))
+def test_a_setting_left_out_has_the_default_that_its_form_shows(name: str) -> None:
+    for field in get(name).fields:
+        if field.default is not None:
+            assert field.clean(None) == field.clean(field.default) == field.default
+
+
+def test_which_types_there_are_and_who_may_write_them() -> None:
+    assert {name: kind.needs_code_permission for name, kind in registry.step_types.items()} == {
+        "python": True,
+        "executable": True,
+        "powershell": True,
+        "sql": True,
+        "http": False,
+        "wait": False,
+    }
 
 
 @pytest.mark.parametrize(
