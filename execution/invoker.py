@@ -83,9 +83,20 @@ def trigger(
     """
     if key:
         check_plain_text(key, "key")
-    wanted = Occurrence.manual(schedule, initiator=initiator, now=now, at=at, key=key, overlap=overlap)
-    try:
+
+    def request() -> Occurrence:
+        wanted = Occurrence.manual(schedule, initiator=initiator, now=now, at=at, key=key, overlap=overlap)
         return _trigger(wanted, is_keyed=bool(key), now=now)
+
+    try:
+        try:
+            return request()
+        except Overlapping as refused:
+            if Execution.objects.filter(pk=refused.blocked_by).exists():
+                raise
+            # It was to start in the same moment, and was taken back with the request: it goes first.
+            invoke_soon([schedule.pk], now=now)
+            return request()
     except AWAY as error:
         logger.warning("schedule %s cannot be started now: %s", schedule, error)
         raise Refused(f"“{schedule}” is busy just now. Try again in a moment.") from error
@@ -287,32 +298,37 @@ def _decide(
         policy = o.overlap or policies[o.schedule_id]
         kept = o.kept_at is not None
         pending[o.schedule_id].append(Pending(o.id, o.source, policy, o.nominal_at, o.planned_at, kept))
-    fates: list[Fate] = []
-    made_way_at = now
-    for schedule in schedules:
-        decision = decide(
+    decisions = [
+        decide(
             pending[schedule.pk],
             running[schedule.pk],
             catch_up_seconds=schedule.catch_up_seconds,
             remaining=schedule.remaining,
             now=now,
         )
-        if decision.cancel or decision.terminate:
-            made_way_at = max(made_way_at, _make_way(schedule, decision, now))
-        fates += decision.fates
-    return fates, made_way_at
+        for schedule in schedules
+    ]
+    made_way_at = _make_way(schedules, decisions, now)
+    return [fate for decision in decisions for fate in decision.fates], made_way_at
 
 
-def _make_way(schedule: Schedule, decision: Decision, now: datetime) -> datetime:
-    """Returns when that was: one that ended by itself meanwhile may have done so after `now`."""
-    by, why = Initiator.schedule(schedule), "Its schedule starts a newer run, as its overlap policy says."
+def _make_way(schedules: Sequence[Schedule], decisions: Sequence[Decision], now: datetime) -> datetime:
+    """Returns when that was: one that ended by itself meanwhile may have done so after `now`.
+
+    In the order of their ids, whosever they are, as everybody who locks several executions does.
+    """
+    terminated = {pk for decision in decisions for pk in decision.terminate}
+    stopped = terminated.union(*(decision.cancel for decision in decisions))
+    by_pk = {schedule.pk: schedule for schedule in schedules}
+    why = "Its schedule starts a newer run, as its overlap policy says."
     made_way_at = now
-    for execution in Execution.objects.filter(pk__in=decision.terminate).order_by("pk"):
-        if not execution.terminate(initiator=by, now=now, reason=why):
-            execution.refresh_from_db(fields=["finished_at"])
+    for execution in Execution.objects.lock().filter(pk__in=stopped) if stopped else ():
+        assert execution.schedule_id is not None
+        by = Initiator.schedule(by_pk[execution.schedule_id])
+        if execution.pk not in terminated:
+            execution.cancel(initiator=by, now=now, reason=why)
+        elif not execution.terminate(initiator=by, now=now, reason=why):
             made_way_at = max(made_way_at, execution.finished_at or now)
-    for execution in Execution.objects.filter(pk__in=decision.cancel).order_by("pk"):
-        execution.cancel(initiator=by, now=now, reason=why)
     return made_way_at
 
 

@@ -17,6 +17,7 @@ from activities.wake import wake
 from .models import Backfill, Occurrence, Refused, Schedule, ScheduleQuerySet
 from .models.occurrence import Automatic
 
+PASSES_PER_TICK = 5
 SCHEDULES_PER_PASS = 500
 OCCURRENCES_PER_PASS = 5_000
 BACKFILLS_PER_PASS = 100
@@ -43,14 +44,21 @@ def fill(now: datetime) -> None:
 
 
 def generate(now: datetime) -> None:
-    """Every nominal time up to `now` of every schedule, in passes: none holds up the others."""
+    """Every nominal time up to `now` of every schedule, in passes; if these are not enough, at the next tick.
+
+    What is recorded starts in between, so that schedules which are far behind hold up nobody.
+    """
     size = SCHEDULES_PER_PASS
-    while Schedule.objects.due(now).exists():
+    for _ in range(PASSES_PER_TICK):
+        if not Schedule.objects.due(now).exists():
+            return
         done = _generate_some(now, size)
         if not done:
             return
         # No more than a pass gets done with, which may be few if each has missed many.
         size = min(2 * done, SCHEDULES_PER_PASS)
+    if Schedule.objects.due(now).exists():
+        wake("jim_schedules")
 
 
 def backfill(now: datetime) -> None:
@@ -104,13 +112,18 @@ def _generate_some(now: datetime, size: int) -> int:
     """One batch; if the database refuses it, its schedules one by one, and the bad one is marked."""
     try:
         with transaction.atomic():
-            return _generate_batch(Schedule.objects.due(now).order_by("next_run_at"), size, now)
+            return _generate_batch(_least_behind_first(now), size, now)
     except AWAY:
         raise
     except DatabaseError:
         logger.exception("a batch of due schedules was refused; trying them one by one")
-    due = list(Schedule.objects.due(now).order_by("next_run_at").values_list("pk", flat=True)[:size])
+    due = list(_least_behind_first(now).values_list("pk", flat=True)[:size])
     return sum(_generate_one(pk, now) for pk in due)
+
+
+def _least_behind_first(now: datetime) -> ScheduleQuerySet:
+    """Those whose time has just come do not wait for those that have missed thousands."""
+    return Schedule.objects.due(now).order_by("-next_run_at")
 
 
 def _generate_one(pk: int, now: datetime) -> int:

@@ -365,15 +365,19 @@ def buffered_times_start_in_order(life: Life) -> Iterator[str]:
 
 def only_a_full_buffer_drops(life: Life) -> Iterator[str]:
     limit = settings.JIM_BUFFER_LIMIT
-    pending = sum(o.status == Occurrence.Status.PENDING for o in life.occurrences)
-    if pending > limit:
-        yield f"{pending} are pending, and {limit} are allowed"
+    pending = Counter(
+        o.source == "backfill" for o in life.occurrences if o.status == Occurrence.Status.PENDING
+    )
+    for is_backfill, allowed in ((False, limit), (True, limit // 2)):
+        if pending[is_backfill] > allowed:
+            yield f"{pending[is_backfill]} are pending (backfill: {is_backfill}), and {allowed} are allowed"
     dropped = [o for o in life.occurrences if o.status == Occurrence.Status.DROPPED]
     for at in {o.settled_at or EVER for o in dropped}:
         waiting = [
             o
             for o in life.occurrences
-            if o.created_at - life.moment <= at <= (o.settled_at or EVER) + life.moment
+            if o.source != "backfill"
+            and o.created_at - life.moment <= at <= (o.settled_at or EVER) + life.moment
         ]
         if len(waiting) <= limit:
             yield f"only {len(waiting)} were waiting when some were dropped at {at}"

@@ -75,8 +75,8 @@ class Automatic(NamedTuple):
     reason: str = ""
     settled_at: datetime | None = None
 
-    def skipped(self, reason: str, now: datetime) -> Automatic:
-        return self._replace(due_at=None, status=Occurrence.Status.SKIPPED, reason=reason, settled_at=now)
+    def settled(self, status: str, reason: str, now: datetime) -> Automatic:
+        return self._replace(due_at=None, status=status, reason=reason, settled_at=now)
 
 
 class OccurrenceQuerySet(models.QuerySet["Occurrence"]):

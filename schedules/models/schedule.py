@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
@@ -71,26 +72,28 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
 
     def pause_all(self, *, initiator: Initiator, now: datetime, note: str = "") -> int:
         """Each on its own, so that nobody waits for all; those that are paused already stay as they are."""
-        paused = 0
-        for schedule in self.filter(status=Schedule.Status.RUNNING).order_by("pk").iterator(chunk_size=500):
-            try:
-                schedule.pause(initiator=initiator, now=now, note=note, together=True, token=schedule.token)
-                paused += 1
-            except (Conflict, Refused):
-                continue  # somebody else decided on it meanwhile
-        return paused
+        return self.filter(status=Schedule.Status.RUNNING)._each(
+            lambda schedule: schedule.pause(
+                initiator=initiator, now=now, note=note, together=True, token=schedule.token
+            )
+        )
 
     def resume_all(self, *, initiator: Initiator, now: datetime, discard: bool = False) -> int:
         """Those that were paused together, not those that somebody paused for a reason of their own."""
-        resumed = 0
-        together = self.filter(status=Schedule.Status.PAUSED, is_paused_together=True).order_by("pk")
-        for schedule in together.iterator(chunk_size=500):
-            try:
-                schedule.resume(initiator=initiator, now=now, discard=discard, token=schedule.token)
-                resumed += 1
-            except (Conflict, Refused):
-                continue
-        return resumed
+        return self.filter(status=Schedule.Status.PAUSED, is_paused_together=True)._each(
+            lambda schedule: schedule.resume(
+                initiator=initiator, now=now, discard=discard, token=schedule.token
+            )
+        )
+
+    def _each(self, change: Callable[[Schedule], None]) -> int:
+        """How many were changed. They are named first: SQLite writes nothing while it is being read."""
+        changed = 0
+        for pk, token in list(self.order_by("pk").values_list("pk", "token")):
+            with suppress(Conflict, Refused):  # somebody else decided on it meanwhile
+                change(Schedule(pk=pk, token=token))
+                changed += 1
+        return changed
 
     def define(
         self,
@@ -153,6 +156,7 @@ class Schedule(models.Model):
         "skips",
         "skipped_count",
         "skipped_reasons",
+        "missed_count",
         "dropped_count",
     )
 
@@ -483,12 +487,15 @@ class Schedule(models.Model):
         """The occurrences of the times up to `now`, to be added; moves this object's cursor past them."""
         assert self.processed_until is not None
         spec = self.compiled_spec
-        times = spec.times(self.processed_until, now, limit=TIMES_PER_PASS)
-        self.processed_until = times[-1] if len(times) == TIMES_PER_PASS else max(now, self.processed_until)
+        times: list[datetime] = []
         try:
+            times.extend(spec.each(self.processed_until, now, limit=TIMES_PER_PASS))
+            is_full = len(times) == TIMES_PER_PASS
+            self.processed_until = times[-1] if is_full else max(now, self.processed_until)
             self.next_run_at = spec.next(self.processed_until)
         except SpecError as error:
             self.mark_broken(error)  # from here on; these times were found
+            self.processed_until = max([self.processed_until, *times[-1:]])
         occurrences = self._occurrences(times, spec, now)
         if self.skips:
             passed = named_time(self.processed_until)
@@ -497,6 +504,8 @@ class Schedule(models.Model):
 
     def _occurrences(self, times: Sequence[datetime], spec: Spec, now: datetime) -> list[Automatic]:
         pk, pk_text, name, is_paused = self.pk, str(self.pk), self.name, self.is_paused
+        # What came while paused is measured at the resume.
+        missed_before = None if is_paused else latest_missed(self.catch_up_seconds, now)
         occurrences = []
         for at in times:
             planned_at, key = spec.due_at(at, name), named_time(at)
@@ -504,7 +513,10 @@ class Schedule(models.Model):
             occurrence = Automatic(pk, f"auto/{key}", at, planned_at, due_at, pk_text, name)
             if self.skips and (by := self.skips.pop(key, "")):
                 self._count_skips("on request", 1)
-                occurrence = occurrence.skipped(_asked_by(by), now)
+                occurrence = occurrence.settled(Occurrence.Status.SKIPPED, _asked_by(by), now)
+            elif missed_before is not None and planned_at < missed_before:
+                self.missed_count += 1
+                occurrence = occurrence.settled(Occurrence.Status.MISSED, MISSED, now)
             occurrences.append(occurrence)
         return occurrences
 
@@ -624,7 +636,7 @@ class Schedule(models.Model):
             if occurrences:
                 Occurrence.objects.add(occurrences, now=now)
                 self.drop_oldest(now)
-            if self.processed_until >= now:
+            if self.processed_until >= now or self.spec_error:
                 return
         raise Refused(f"“{self}” is catching up with missed times. Try again in a moment.")
 

@@ -117,8 +117,12 @@ class Spec:
 
     def times(self, after: datetime, until: datetime, *, limit: int | None = None) -> list[datetime]:
         """Return the nominal times in (after, until], in order, at most `limit` of them."""
+        return list(self.each(after, until, limit=limit))
+
+    def each(self, after: datetime, until: datetime, *, limit: int | None = None) -> Iterator[datetime]:
+        """Yield the same one by one: what was found stands, even if the search gives up further on."""
         seconds = islice(self.walk(_second_after(after), _second_of(until)), limit)
-        return [datetime.fromtimestamp(second, UTC) for second in seconds]
+        return (datetime.fromtimestamp(second, UTC) for second in seconds)
 
     def walk(self, floor: int, until: int = _LAST) -> Iterator[int]:
         """Yield the nominal times between two instants, inclusive, in seconds since the epoch."""

@@ -289,6 +289,18 @@ class TestTrigger:
         assert error.value.blocked_by == blocker.pk
         assert everything() == before
 
+    def test_what_waited_before_starts_first_and_is_named(self) -> None:
+        """Its predecessor has ended, and nobody has looked since."""
+        schedule = make_schedule(overlap="buffer_all")
+        ended = run_now(schedule)
+        waiting = trigger(schedule, initiator=SOMEBODY, now=NOW)
+        ended.terminate(initiator=SOMEBODY, now=NOW)
+        assert fresh(waiting).status == "pending"
+        with pytest.raises(Overlapping) as error:
+            trigger(schedule, initiator=SOMEBODY, now=NOW, overlap="skip")
+        assert error.value.blocked_by == Execution.objects.get(occurrence=waiting).pk
+        assert [status for status, _ in fates(schedule)] == ["started", "started"]
+
     def test_it_may_ask_to_run_beside_the_other(self) -> None:
         schedule = make_schedule()
         run_now(schedule)

@@ -11,8 +11,23 @@ from django.db import connection, transaction
 from activities.models import Activity
 from activities.statements import AWAY
 from execution import recovery
+from execution.invoker import trigger
 from execution.models import Execution, Worker, WorkerTask
-from tests.base import NOW, SOMEBODY, claim, make_worker, run_until_idle, start, step, step_statuses
+from execution.scheduler import tick
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    claim,
+    end,
+    fates,
+    make_schedule,
+    make_worker,
+    run_until_idle,
+    seconds,
+    start,
+    step,
+    step_statuses,
+)
 from tests.conftest import database_url
 from tests.invariants import violations
 from tests.races.meeting import at_once, queue_up
@@ -52,6 +67,27 @@ def test_terminate_and_release_lock_in_the_same_order() -> None:
         )
         assert was_terminated
         assert released in (set(), {task.pk for task in tasks})
+    assert violations() == []
+
+
+def test_an_invoker_and_a_worker_lock_executions_in_the_same_order() -> None:
+    """Those that make way belong to several schedules, and started in another order than these."""
+    a, b = (make_schedule(spec={"every": ["1m"]}, overlap="terminate_other") for _ in range(2))
+    first, second = (
+        Execution.objects.get(occurrence=trigger(each, initiator=SOMEBODY, now=NOW)) for each in (b, a)
+    )
+    assert first.pk < second.pk
+    worker = make_worker()
+    tasks, later = claim(worker), NOW + seconds(60)
+    finished, ticked = queue_up(
+        lambda: end(worker, *tasks, now=later),
+        lambda: tick(later, recovering=False),
+        behind=Execution.objects.filter(pk=first.pk),
+    )
+    assert (finished, ticked) == ({task.pk for task in tasks}, None)
+    tick(later, recovering=False)
+    assert [status for status, _ in [*fates(a), *fates(b)]] == ["started"] * 4
+    run_until_idle(now=later)
     assert violations() == []
 
 

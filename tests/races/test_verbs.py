@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -497,3 +498,19 @@ def settle_everything(now: datetime) -> None:
     invoker.invoke(now)
     run_until_idle(now=now)
     invoker.invoke(now)
+
+
+def test_pause_all_while_others_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite refuses a write at once to whoever still reads what others have changed since."""
+    Schedule.objects.bulk_create(Schedule(name=f"Schedule {n}", processed_until=NOW) for n in range(510))
+    pause = Schedule.pause
+
+    def meanwhile(schedule: Schedule, **how: Any) -> None:
+        if schedule.pk % 100 == 0:
+            at_once(make_worker)
+        pause(schedule, **how)
+
+    monkeypatch.setattr(Schedule, "pause", meanwhile)
+    assert Schedule.objects.pause_all(initiator=SOMEBODY, now=NOW) == 510
+    assert Worker.objects.count() >= 5
+    assert Schedule.objects.resume_all(initiator=SOMEBODY, now=NOW) == 510

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar
 
 import pytest
 from django.db import OperationalError
@@ -11,9 +11,11 @@ from django.db import OperationalError
 from activities.models import Activity
 from execution.invoker import invoke
 from execution.models import Execution
+from schedules import generator
 from schedules.generator import end_snoozes, fill, generate
 from schedules.models import Occurrence, Schedule
 from schedules.models import schedule as schedule_module
+from schedules.overlap import MISSED
 from tests.base import NOW, SOMEBODY, everything, fates, fresh, make_schedule, seconds
 from tests.refusing import database_that_refuses
 
@@ -91,6 +93,21 @@ class TestGenerate:
         assert times(far) == [minutes(n) for n in range(1, 48)]
         assert times(near) == [minutes(47)]
 
+    def test_one_that_is_far_behind_holds_up_nobody(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A tick leaves most of its times to the next ones, and starts what is on time."""
+        monkeypatch.setattr(schedule_module, "TIMES_PER_PASS", 10)
+        monkeypatch.setattr(generator, "OCCURRENCES_PER_PASS", 9)
+        far = [make_schedule(spec=EVERY_MINUTE) for _ in range(10)]
+        near = make_schedule(spec={"at": [minutes(70).isoformat()]})
+        generate(minutes(70))
+        assert times(near) == [minutes(70)]
+        assert sum(len(times(schedule)) for schedule in far) == 10 * generator.PASSES_PER_TICK
+        for _ in range(100):
+            if not Schedule.objects.due(minutes(70)).exists():
+                break
+            generate(minutes(70))
+        assert [len(times(schedule)) for schedule in far] == [70] * 10
+
     def test_a_pass_takes_at_most_a_thousand_times_of_one_schedule(self) -> None:
         schedule = make_schedule(spec={"every": ["1s"]})
         assert len(fresh(schedule).generate(NOW + seconds(5_000))) == 1_000
@@ -121,6 +138,52 @@ class TestGenerate:
         schedule.close(initiator=SOMEBODY, now=NOW)
         generate(minutes(5))
         assert times(schedule) == []
+
+
+class TestTheCatchUpWindow:
+    def test_what_came_too_late_is_missed_and_fills_no_buffer(self, settings: Any) -> None:
+        settings.JIM_BUFFER_LIMIT = 3
+        schedule = make_schedule(spec=EVERY_MINUTE, catch_up_seconds=120)
+        generate(minutes(7))
+        assert fates(schedule) == [("missed", MISSED)] * 4 + [("pending", "")] * 3
+        schedule = fresh(schedule)
+        assert (schedule.missed_count, schedule.dropped_count) == (4, 0)
+        assert set(schedule.occurrences.exclude(status="pending").values_list("settled_at")) == {
+            (minutes(7),)
+        }
+
+    def test_what_comes_while_it_is_paused_is_measured_at_the_resume(self) -> None:
+        schedule = make_schedule(spec=EVERY_MINUTE, catch_up_seconds=0, paused=True)
+        generate(minutes(2))
+        assert fates(schedule) == [("pending", "")] * 2
+
+
+class TestASearchThatGivesUp:
+    """Every second of 2026, and from then on nothing but exclusions."""
+
+    SPEC: ClassVar = {
+        "cron": ["* * * * * * *"],
+        "exclude": [{"year": "2027-2100", "second": "0-58"}, {"year": "2027-2100", "second": 59}],
+    }
+    BEFORE = datetime(2026, 12, 31, 23, 59, 50, tzinfo=UTC)
+
+    @pytest.mark.parametrize("hours", [0, 12])
+    def test_what_was_found_before_stands(self, hours: int) -> None:
+        schedule = make_schedule(spec=self.SPEC, now=self.BEFORE)
+        generate(self.BEFORE + seconds(15 + 3_600 * hours))
+        assert times(schedule) == [self.BEFORE + seconds(n) for n in range(1, 10)]
+        schedule = fresh(schedule)
+        assert (schedule.next_run_at, "leaves nothing" in schedule.spec_error) == (None, True)
+
+    def test_it_can_be_closed_and_edited(self) -> None:
+        for change in ("edit", "close"):
+            schedule = make_schedule(spec=self.SPEC, now=self.BEFORE)
+            now = self.BEFORE + seconds(43_200)
+            if change == "close":
+                schedule.close(initiator=SOMEBODY, now=now)
+            else:
+                schedule.edit(token=1, initiator=SOMEBODY, now=now, changes={"spec": {"every": ["1h"]}})
+            assert len(times(schedule)) == 9
 
 
 class TestABadScheduleStopsNobody:
