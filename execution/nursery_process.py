@@ -141,12 +141,16 @@ class NurseryProcess:
             os._exit(70)
 
     def belong(self) -> None:
-        """In the new process: it dies with the nursery, and ignores nothing that the nursery ignores."""
+        """In the new process: it dies with the nursery, and ignores nothing but what Python itself ignores.
+
+        The nursery ignores some signals, and whoever started the worker in the background others.
+        """
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != self.pid:
             os._exit(70)
-        for signum in (*IGNORED, signal.SIGCHLD):
-            signal.signal(signum, signal.SIG_DFL)
+        for signum in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
+            if signum == signal.SIGCHLD or signal.getsignal(signum) == signal.SIG_IGN:
+                signal.signal(signum, signal.SIG_DFL)
 
     def read_wire(self, ward: Ward) -> None:
         if ward.released:

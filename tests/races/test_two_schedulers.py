@@ -21,6 +21,7 @@ from execution.invoker import trigger
 from execution.models import Worker, WorkerTask
 from execution.models.attempt import Held
 from execution.scheduler import is_due, tick
+from schedules import generator
 from schedules.generator import generate
 from schedules.models import Backfill, Conflict, Overlap, Refused, Schedule, SharedCalendar
 from schedules.models import schedule as schedules
@@ -213,8 +214,9 @@ CHANGES: dict[str, Callable[[Schedule, datetime], object]] = {
 
 @pytest.fixture
 def schedule(monkeypatch: pytest.MonkeyPatch) -> Schedule:
-    """Ten passes have to be made for the next minute."""
+    """Ten passes have to be made for the next minute, and a tick makes as many."""
     monkeypatch.setattr(schedules, "TIMES_PER_PASS", 3)
+    monkeypatch.setattr(generator, "PASSES_PER_TICK", 10)
     monkeypatch.setattr(clock, "now", lambda: NOW + seconds(60))
     SharedCalendar.objects.define("days off", [], initiator=SOMEBODY, now=NOW)
     return make_schedule(spec=WORKDAYS, overlap="allow_all")
