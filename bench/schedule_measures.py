@@ -105,7 +105,7 @@ def backfill_live(sizes: Sizes) -> list[Reading]:
 
 
 class CatchingUp:
-    """A loop that ends when nothing is due any more, with the connection and the collector of a scheduler's."""
+    """A loop that ends when nothing is due any more; its connection and collector are a scheduler's."""
 
     def __init__(self, now: datetime) -> None:
         self.now = now

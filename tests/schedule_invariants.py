@@ -378,6 +378,7 @@ def only_a_full_buffer_drops(life: Life) -> Iterator[str]:
             for o in life.occurrences
             if o.source != "backfill"
             and o.created_at - life.moment <= at <= (o.settled_at or EVER) + life.moment
+            and not (o.status == Occurrence.Status.MISSED and o.settled_at == o.created_at)
         ]
         if len(waiting) <= limit:
             yield f"only {len(waiting)} were waiting when some were dropped at {at}"

@@ -44,7 +44,7 @@ class StepInline(StackedInline):
             plain = {"formset": BaseInlineFormSet, "form": forms.ModelForm}
             return super().get_formset(request, obj, **plain, **kwargs)
         formset: Any = super().get_formset(
-            request, obj, absolute_max=MAX_STEPS + 1, validate_max=True, **kwargs
+            request, obj, absolute_max=self.max_num + 1, validate_max=True, **kwargs
         )
         formset.complaints = unsaved_of(request).steps
         return formset
