@@ -8,11 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from difflib import get_close_matches
-from functools import cached_property, lru_cache
+from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple, Protocol
 
+from .any_calendar import AnyCalendar
 from .moments import clock_reading, date_of
-from .public_holidays import country_of, holiday_name, place_words, subdivision_of
+from .public_holidays import Place, PublicHolidays, country_of, holiday_name, place_words, subdivision_of
 from .sentences import excluded_words
 from .shapes import comment_of, each_of, list_of, object_of, text_of
 from .structured import KEYS, Structured
@@ -21,6 +23,8 @@ from .wording import SpecError, date_words, listed, moment_words, shown
 
 MOST_EXCLUSIONS = 100
 MOST_CALENDAR_ITEMS = 1000
+MOST_ITEMS = 1000
+MOST_PLACES = 100
 _MOST_SAID = 10
 _FORMS = (
     '{"calendar": "UK holidays"}',
@@ -37,6 +41,8 @@ class Exclusion(Protocol):
     def words(self) -> str:
         """What follows “except”."""
 
+    def leaves_out(self, wall: int, instant: int) -> bool: ...
+
     def reason(self, wall: int, calendar: str) -> str:
         """Why it leaves out a wall time; `calendar` is the shared calendar it is in, if it is in one."""
 
@@ -46,6 +52,9 @@ class Span(NamedTuple):
 
     start: int
     end: int
+
+    def holds(self, second: int) -> bool:
+        return self.start <= second < self.end
 
 
 @dataclass(frozen=True)
@@ -74,6 +83,9 @@ class Dates:
     def words(self) -> str:
         first, last = date_words(self.first), date_words(self.last)
         return first if first == last else f"{first} to {last}"
+
+    def leaves_out(self, wall: int, instant: int) -> bool:
+        return self.span.holds(wall)
 
     def reason(self, wall: int, calendar: str) -> str:
         dates = self.words() if self.first != self.last else ""
@@ -117,6 +129,9 @@ class Between:
         zone = "" if self.is_on_the_clock else " UTC"
         return f"{moment_words(self.start)} to {moment_words(self.until)}{zone}"
 
+    def leaves_out(self, wall: int, instant: int) -> bool:
+        return self.span.holds(wall if self.is_on_the_clock else instant)
+
     def reason(self, wall: int, calendar: str) -> str:
         return _left_out(wall) + _in_brackets(calendar, self.comment, self.words())
 
@@ -138,18 +153,25 @@ class Holidays:
             subdivision = subdivision_of(name, subdivision, country)
         return cls(country, subdivision, comment_of(name, data))
 
+    @property
+    def place(self) -> Place:
+        return Place(self.country, self.subdivision)
+
     def name_on(self, day: int) -> str | None:
-        return holiday_name(self.country, self.subdivision, day)
+        return holiday_name(self.place, day)
 
     def as_json(self) -> dict[str, str]:
         place = {"holidays": self.country} | ({"subdivision": self.subdivision} if self.subdivision else {})
         return _with_comment(place, self.comment)
 
     def words(self) -> str:
-        return f"public holidays ({place_words(self.country, self.subdivision)})"
+        return f"public holidays ({place_words(self.place)})"
+
+    def leaves_out(self, wall: int, instant: int) -> bool:
+        return self.name_on(wall // DAY) is not None
 
     def reason(self, wall: int, calendar: str) -> str:
-        source = calendar or place_words(self.country, self.subdivision)
+        source = calendar or place_words(self.place)
         return f"{date_words(_date_of(wall))} is {self.name_on(wall // DAY)}" + _in_brackets(source)
 
 
@@ -171,13 +193,16 @@ class Matching:
     def words(self) -> str:
         return excluded_words(self.structured.calendar) or "all the time"
 
+    def leaves_out(self, wall: int, instant: int) -> bool:
+        return self.structured.calendar.matches(wall)
+
     def reason(self, wall: int, calendar: str) -> str:
         return _left_out(wall) + _in_brackets(calendar, self.structured.comment, self.words())
 
 
 @dataclass(frozen=True)
 class Shared:
-    """A calendar that several schedules use, by its name: read and compiled once for all of them."""
+    """A calendar that several schedules use, by its name: read once for all of them."""
 
     name: str
     items: tuple[Exclusion, ...] = ()
@@ -192,15 +217,14 @@ class Shared:
     def __hash__(self) -> int:
         return hash((self.name, len(self.items)))
 
-    @cached_property
-    def compiled(self) -> _Compiled:
-        return _Compiled(self.items)
-
     def as_json(self) -> dict[str, str]:
         return {"calendar": self.name}
 
     def words(self) -> str:
         return self.name
+
+    def leaves_out(self, wall: int, instant: int) -> bool:
+        return any(item.leaves_out(wall, instant) for item in self.items)
 
     def reason(self, wall: int, calendar: str) -> str:
         return _left_out(wall) + _in_brackets(self.name)
@@ -222,8 +246,30 @@ def _shared(name: str, definition: str) -> Shared:
 
 def exclusions_of(data: object, calendars: Mapping[str, object]) -> tuple[Exclusion, ...]:
     """What a spec excludes, with what the shared calendars that it names hold."""
-    items = list_of("exclude", data, most=MOST_EXCLUSIONS)
-    return each_of(items, lambda item: _exclusion(item, calendars))
+    lines = list_of("exclude", data, most=MOST_EXCLUSIONS)
+    exclusions = each_of(lines, lambda line: _exclusion(line, calendars))
+    _check_size(_flat(exclusions))
+    return exclusions
+
+
+def _check_size(items: Sequence[Exclusion]) -> None:
+    """A tick asks them about each time; and the holidays of a place take a moment to find, year by year."""
+    if len(items) > MOST_ITEMS:
+        most = f"at most {MOST_ITEMS:,}, those of its calendars included"
+        raise SpecError("exclude", f"{len(items):,} items are too many; {most}")
+    places = len(_places(items))
+    if places > MOST_PLACES:
+        raise SpecError("exclude", f"the holidays of {places:,} places are too many; at most {MOST_PLACES}")
+
+
+def _flat(exclusions: Iterable[Exclusion]) -> list[Exclusion]:
+    """With the items of shared calendars in their place."""
+    lists = ((each.items if isinstance(each, Shared) else (each,)) for each in exclusions)
+    return list(chain.from_iterable(lists))
+
+
+def _places(items: Iterable[Exclusion]) -> tuple[Place, ...]:
+    return tuple(dict.fromkeys(item.place for item in items if isinstance(item, Holidays)))
 
 
 def _exclusion(item: object, calendars: Mapping[str, object]) -> Exclusion:
@@ -286,11 +332,11 @@ class Exclusions:
     def __init__(self, items: Sequence[Exclusion]) -> None:
         self._items = items
         own = [item for item in items if not isinstance(item, Shared)]
-        shared = [item.compiled for item in items if isinstance(item, Shared)]
-        self._parts = [_Compiled(own), *shared] if own else shared
-        self.has_holidays = any(part.holidays for part in self._parts)
-        # How many times as long a question takes as with a few of them.
-        self.weight = 1 + sum(len(part.holidays) + len(part.calendars) for part in self._parts) // 10
+        shared = tuple(item for item in items if isinstance(item, Shared))
+        self._parts: list[_Compiled] = [_Compiled(own)] if own else []
+        if shared:
+            self._parts.append(_together(shared))
+        self.places = len(_places(_flat(items)))
 
     def __bool__(self) -> bool:
         return bool(self._items)
@@ -312,9 +358,15 @@ class Exclusions:
         for item in self._items:
             calendar, items = (item.name, item.items) if isinstance(item, Shared) else ("", (item,))
             for each in items:
-                if _Compiled([each]).end(wall, instant) is not None:
+                if each.leaves_out(wall, instant):
                     return each.reason(wall, calendar)
         return ""
+
+
+@lru_cache(maxsize=256)
+def _together(calendars: tuple[Shared, ...]) -> _Compiled:
+    """Once for all the schedules that use the same ones."""
+    return _Compiled(_flat(calendars))
 
 
 class _Compiled:
@@ -325,20 +377,18 @@ class _Compiled:
         dates = [item.span for item in items if isinstance(item, Dates)]
         self.walls = _Spans([*dates, *(item.span for item in betweens if item.is_on_the_clock)])
         self.instants = _Spans(item.span for item in betweens if not item.is_on_the_clock)
-        self.holidays = [item for item in items if isinstance(item, Holidays)]
-        self.calendars = [item.structured.calendar for item in items if isinstance(item, Matching)]
+        self.holidays = PublicHolidays(_places(items))
+        self.calendars = AnyCalendar(item.structured.calendar for item in items if isinstance(item, Matching))
 
     def end(self, wall: int, instant: int) -> int | None:
         if (end := self.walls.end(wall)) is not None:
             return end
         if (end := self.instants.end(instant)) is not None:
             return end - instant + wall
-        for holidays in self.holidays:
-            if holidays.name_on(wall // DAY) is not None:
-                return (wall // DAY + 1) * DAY
-        for calendar in self.calendars:
-            if calendar.matches(wall):
-                return calendar.end_of_match(wall)
+        if self.holidays.has(wall // DAY):
+            return (wall // DAY + 1) * DAY
+        for calendar in self.calendars.matching(wall):
+            return calendar.end_of_match(wall)
         return None
 
     def sure_end(self, instant: int) -> int | None:
@@ -346,9 +396,11 @@ class _Compiled:
             return end
         # The clocks of all places are less than a day apart from UTC.
         wall = instant - DAY
-        ends = [self.walls.end(wall)]
-        ends += [each.end_of_match(wall) for each in self.calendars if each.matches(wall)]
-        return max((end - DAY for end in ends if end is not None and end > instant + DAY), default=None)
+        end = self.walls.end(wall)
+        matches = (each.end_of_match(wall) for each in self.calendars.matching(wall))
+        # One is enough, as whoever asks asks again from there.
+        ends = chain(() if end is None else (end,), matches)
+        return next((end - DAY for end in ends if end > instant + DAY), None)
 
 
 class _Spans:

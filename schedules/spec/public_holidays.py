@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from difflib import get_close_matches
 from functools import lru_cache
@@ -13,6 +13,7 @@ from .wall_calendar import EPOCH_ORDINAL
 from .wording import SpecError, listed, shown
 
 _SMALL_WORDS = ("and", "of", "the")
+_YEARS_KEPT = 16
 
 
 class _Source(Protocol):
@@ -29,16 +30,41 @@ class _Country(NamedTuple):
     source: _Source
 
 
-def holiday_name(country: str, subdivision: str, day: int) -> str | None:
+class Place(NamedTuple):
+    country: str
+    subdivision: str = ""
+
+
+class PublicHolidays:
+    """Of several places: the days of a year as one set."""
+
+    def __init__(self, places: Iterable[Place]) -> None:
+        self._places = tuple(places)
+        self._in_year = lru_cache(maxsize=_YEARS_KEPT)(self._find)
+
+    def has(self, day: int) -> bool:
+        """A day, counted from 1970-01-01."""
+        return bool(self._places) and day in self._in_year(_year_of(day))
+
+    def _find(self, year: int) -> frozenset[int]:
+        return frozenset().union(*(_holidays(place, year) for place in self._places))
+
+
+def holiday_name(place: Place, day: int) -> str | None:
     """The English name of the holiday on a day, counted from 1970-01-01."""
-    return _holidays(country, subdivision, date.fromordinal(day + EPOCH_ORDINAL).year).get(day)
+    return _holidays(place, _year_of(day)).get(day)
+
+
+def _year_of(day: int) -> int:
+    return date.fromordinal(day + EPOCH_ORDINAL).year
 
 
 @lru_cache(maxsize=4096)
-def _holidays(country: str, subdivision: str, year: int) -> dict[int, str]:
+def _holidays(place: Place, year: int) -> dict[int, str]:
     # The library takes a moment to load, and few schedules need it.
     from holidays import country_holidays
 
+    country, subdivision = place
     language = _english(_countries()[country].source)
     with warnings.catch_warnings():
         # Of years far away some countries have no list: then there are no holidays that anybody knows of.
@@ -80,7 +106,8 @@ def subdivision_of(field: str, text: str, country: str) -> str:
     raise SpecError(field, f"{shown(text)} is not a subdivision of {name} ({country}); {advice}")
 
 
-def place_words(country: str, subdivision: str) -> str:
+def place_words(place: Place) -> str:
+    country, subdivision = place
     name, source = _countries()[country]
     names = {code: alias for alias, code in source.subdivisions_aliases.items()}
     return f"{name}, {names.get(subdivision, subdivision)}" if subdivision else name

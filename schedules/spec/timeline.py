@@ -20,8 +20,10 @@ from .zones import LONGEST_SHIFTED_GAP, Stretch, stretch_at
 
 CANDIDATES = 20_000
 _YEAR = 366 * DAY
-# To look up the holidays of a year takes long, and after fifty years of nothing else there is no hope.
+# To look up the holidays of a year takes long. After fifty years of nothing else there is no hope; where they
+# are looked up for many places, at least ten have to do.
 _YEAR_OF_HOLIDAYS = CANDIDATES // 50
+_MOST_PER_YEAR = CANDIDATES // 10
 _WORTH_A_JUMP = 30
 
 
@@ -144,15 +146,15 @@ class _Budget:
     """No spec can hang a tick: a search that meets nothing but exclusions ends."""
 
     def __init__(self, exclusions: Exclusions) -> None:
-        self._weight = exclusions.weight
-        self._per_year = _YEAR_OF_HOLIDAYS * exclusions.weight if exclusions.has_holidays else 0
+        tens = 1 + exclusions.places // 10
+        self._per_year = min(_YEAR_OF_HOLIDAYS * tens, _MOST_PER_YEAR) if exclusions.places else 0
         self.refill()
 
     def refill(self) -> None:
         self._left, self._year = CANDIDATES, -1
 
     def charge(self, instant: int) -> None:
-        self._left -= self._weight
+        self._left -= 1
         if self._per_year and instant // _YEAR != self._year:
             self._year = instant // _YEAR
             self._left -= self._per_year

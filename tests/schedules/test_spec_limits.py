@@ -13,6 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from holidays.utils import list_supported_countries
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -33,6 +34,15 @@ def refusal(data: object, calendars: dict[str, object] | None = None) -> SpecErr
     assert len(str(error)) < 600
     assert str(error).isprintable()
     return error
+
+
+def a_thousand(item: Callable[[int], object]) -> list[object]:
+    return [item(n) for n in range(1000)]
+
+
+def dates(count: int) -> list[object]:
+    """In as many lines."""
+    return [{"dates": f"{2030 + n // 28}-01-{1 + n % 28:02}"} for n in range(count)]
 
 
 def nested_list(depth: int) -> list[object]:
@@ -665,6 +675,33 @@ class TestExclude:
         items = calendar_items([{"holidays": "uk"}, {"dates": "2026-12-24/2026-12-24"}, {"holidays": "GB"}])
         assert [item.as_json() for item in items] == [{"holidays": "GB"}, {"dates": "2026-12-24"}]
 
+    @pytest.mark.parametrize(
+        ("own", "shared", "message"),
+        [
+            (0, [600, 400], ""),
+            (1, [600, 400], "1,001 items are too many; at most 1,000, those of its calendars included"),
+            (0, [1_000, 1_000], "2,000 items are too many; at most 1,000, those of its calendars included"),
+        ],
+    )
+    def test_how_many_a_spec_may_have_in_all(self, own: int, shared: list[int], message: str) -> None:
+        calendars: dict[str, object] = {f"{size} of {n}": dates(size) for n, size in enumerate(shared)}
+        names = [{"calendar": name} for name in calendars]
+        data = {"every": ["1h"], "exclude": [*names, *dates(own)]}
+        if message:
+            error = refusal(data, calendars)
+            assert (error.field, error.message) == ("exclude", message)
+        else:
+            assert len(Spec.parse(data, calendars).exclude) == len(shared)
+
+    def test_how_many_places_it_may_have_holidays_of(self) -> None:
+        """However often it says so of the same one."""
+        closed = {"every": ["1h"], "exclude": [{"calendar": "Closed"}]}
+        places = [{"holidays": code} for code in sorted(list_supported_countries(include_aliases=False))]
+        again = [{**place, "comment": "again"} for place in places[:100]]
+        Spec.parse(closed, {"Closed": [*places[:100], *again]})
+        error = refusal(closed, {"Closed": places[:101]})
+        assert str(error) == "exclude: the holidays of 101 places are too many; at most 100"
+
 
 class TestShape:
     @pytest.mark.parametrize(
@@ -976,6 +1013,27 @@ class TestNoSpecHangsATick:
             }
         )
         assert _seconds(lambda: spec.times(NOW, NOW + timedelta(days=30), limit=1000)) < 10
+
+    @pytest.mark.parametrize("rule", [{"every": ["1s"]}, {"cron": ["0 9 * * *"]}], ids=["dense", "daily"])
+    @pytest.mark.parametrize(
+        "items",
+        [
+            pytest.param(a_thousand(lambda n: {"year": 2030 + n % 900, "second": n % 60}), id="years"),
+            pytest.param(a_thousand(lambda n: {"minute": 1 + n % 59, "second": n // 59}), id="minutes"),
+            pytest.param(dates(1000), id="dates"),
+            pytest.param(a_thousand(lambda n: {"holidays": "GB", "comment": str(n)}), id="holidays"),
+        ],
+    )
+    def test_a_thousand_exclusions(self, rule: dict[str, object], items: list[object]) -> None:
+        calendars = {f"Calendar {n}": items[n * 10 : n * 10 + 10] for n in range(100)}
+        spec = Spec.parse(rule | {"exclude": [{"calendar": name} for name in calendars]}, calendars)
+        spec.next(NOW)
+        assert _seconds(lambda: spec.times(NOW, NOW + timedelta(days=2_000), limit=1000)) < 0.5
+
+    def test_many_holiday_items_are_no_reason_to_give_up(self) -> None:
+        excluded = a_thousand(lambda n: {"holidays": "GB", "comment": str(n)})
+        spec = Spec.parse({"cron": ["0 9 * * *"], "exclude": [{"calendar": "UK"}]}, {"UK": excluded})
+        assert spec.next(datetime(2026, 12, 25, tzinfo=UTC)) == datetime(2026, 12, 27, 9, tzinfo=UTC)
 
 
 def _refused(spec: Spec) -> None:
