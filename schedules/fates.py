@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from django.conf import settings
-from django.db.models import Q
 
 from activities.models import Activity
 from activities.words import span
@@ -174,16 +173,28 @@ def _blocker(occurrence: Occurrence, local: LocalTime) -> str:
 
 
 def _successor(occurrence: Occurrence, local: LocalTime) -> str:
-    """The next time of its source that was not replaced together with it."""
-    later = occurrence.schedule.occurrences.filter(
-        Q(status__in=("pending", "started")) | Q(reason="superseded"),
-        source=occurrence.source,
-        nominal_at__gt=occurrence.nominal_at,
-    ).exclude(reason="superseded", settled_at=occurrence.settled_at)
-    successor = later.order_by("nominal_at").first()
-    newer = f"the run of {local.words(successor.nominal_at)}" if successor else "a newer one"
+    successor = _successor_time(occurrence)
+    newer = f"the run of {local.words(successor)}" if successor else "a newer one"
     waited = f", while execution {occurrence.blocked_by} was still running" if occurrence.blocked_by else ""
     return newer + waited
+
+
+def _successor_time(occurrence: Occurrence) -> datetime | None:
+    """The next time of its kind that was not replaced together with it.
+
+    No more are replaced together than may wait, so that it is near. Keys end with the time; an index has them
+    in order, without what is of another kind.
+    """
+    kind = occurrence.key[: occurrence.key.rindex("/") + 1]
+    later = occurrence.schedule.occurrences.filter(
+        key__gt=occurrence.key, key__lt=f"{kind}9999", key__startswith=kind
+    )
+    rows = later.order_by("key").values_list("nominal_at", "status", "reason", "settled_at")
+    for at, status, reason, settled_at in rows[: settings.JIM_BUFFER_LIMIT + 1]:
+        is_replaced = reason == "superseded"
+        if status in ("pending", "started") or (is_replaced and settled_at != occurrence.settled_at):
+            return at
+    return None
 
 
 def _discarded(occurrence: Occurrence, local: LocalTime) -> str:

@@ -372,6 +372,10 @@ class Migration(migrations.Migration):
                 name="occurrence_backfill",
             ),
         ),
+        migrations.AddIndex(
+            model_name="occurrence",
+            index=models.Index(fields=["schedule", "id"], name="occurrence_newest"),
+        ),
         migrations.AddConstraint(
             model_name="sharedcalendar",
             constraint=models.UniqueConstraint(

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.conf import settings
@@ -16,8 +17,10 @@ from activities.models import Activity, Initiator
 from activities.statements import among, write
 from activities.text import clean_text
 from activities.wake import wake
-from schedules.spec import Spec
-from schedules.spec.wording import SpecError, counted, listed
+from activities.words import on_the_clock
+from schedules.spec import Spec, SpecError
+from schedules.spec.wall_calendar import FIRST
+from schedules.spec.wording import counted, listed
 
 from .occurrence import Occurrence, Overlap, named_time
 from .refusals import Refused
@@ -27,14 +30,15 @@ MOST_TIMES = 1_000_000
 MOST_OPEN = 100
 TIMES_PER_LOOK = 1_000
 LONGEST_REASON = 500
-EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 MOMENT = timedelta(microseconds=1)
+HOUR = timedelta(hours=1)
 ASKED = {"start_at", "end_at", "which", "overlap"}
 
 WAITING = "waiting already"
 EXECUTED = "executed already"
 NEVER_EXECUTED = "never executed"
 NOT_FAILED = "not failed at last"
+FORGOTTEN = "too long ago to be known"
 
 
 class BackfillQuerySet(models.QuerySet["Backfill"]):
@@ -261,12 +265,23 @@ class Backfill(models.Model):
         )
 
     def clean(self) -> None:
-        if self.start_at < EARLIEST:
-            raise ValidationError({"start_at": f"Choose a start in {EARLIEST.year} or later."})
+        if self.start_at < FIRST:
+            raise ValidationError({"start_at": f"Choose a start in {FIRST.year} or later."})
         if self.end_at < self.start_at:
             raise ValidationError({"end_at": "The range ends before it starts: choose a later end."})
         if self.end_at > self.created_at:
             raise ValidationError({"end_at": "The range ends in the future: choose an end that has passed."})
+        if self.which != self.Which.ALL and self.start_at < known_since(self.created_at):
+            raise ValidationError({"start_at": self._unknown_words()})
+
+    def _unknown_words(self) -> str:
+        """With a start that is good for a while yet."""
+        whole_hour = known_since(self.created_at).replace(minute=0, second=0, microsecond=0) + HOUR
+        kept, zone = counted(settings.JIM_RETENTION_DAYS, "day"), self.schedule.zone
+        return (
+            f"What became of a time is known for {kept}: choose a start from "
+            f"{on_the_clock(whole_hour, zone)} {zone} on, or “{self.Which.ALL.label}”."
+        )
 
     @classmethod
     def _draft(
@@ -317,7 +332,7 @@ class Backfill(models.Model):
         survey = Survey()
         try:
             for times in self._slices():
-                chosen, left_out = self._choose(times)
+                chosen, left_out = self._choose(times, now=self.created_at)
                 survey.add(chosen, left_out, limit=limit)
                 if survey.total > MOST_TIMES:
                     self._refuse_so_many(survey.total, until=times[-1])
@@ -373,7 +388,7 @@ class Backfill(models.Model):
             return 0
         times = self.compiled_spec.times(self.processed_until, self.end_at, limit=size + 1)
         passed = times[:size]
-        chosen, _ = self._choose(passed)
+        chosen, _ = self._choose(passed, now=now)
         Occurrence.objects.bulk_create(
             [Occurrence.of_backfill(self, at, now=now) for at in chosen], ignore_conflicts=True
         )
@@ -401,13 +416,16 @@ class Backfill(models.Model):
         room: int = min(share - counts["all"], part - counts["own"])
         return room
 
-    def _choose(self, times: Sequence[datetime]) -> tuple[list[datetime], list[str]]:
+    def _choose(self, times: Sequence[datetime], *, now: datetime) -> tuple[list[datetime], list[str]]:
         """Which of these times it is for, and why not of each of the others."""
         if self.which == self.Which.ALL:
             return list(times), []
-        waiting, outcomes = self._standing(times)
-        chosen, left_out = [], []
-        for at in times:
+        # A long one comes to its first times when what became of them may have been forgotten meanwhile.
+        known = times[bisect_left(times, known_since(now)) :]
+        left_out = [FORGOTTEN] * (len(times) - len(known))
+        waiting, outcomes = self._standing(known)
+        chosen = []
+        for at in known:
             if reason := WAITING if at in waiting else self._unwanted(outcomes.get(at)):
                 left_out.append(reason)
             else:
@@ -438,6 +456,11 @@ class Backfill(models.Model):
             else:
                 outcomes.setdefault(at, "")  # its execution is so old that it is gone
         return waiting, outcomes
+
+
+def known_since(now: datetime) -> datetime:
+    """What became of times before that may have been deleted."""
+    return now - timedelta(days=settings.JIM_RETENTION_DAYS)
 
 
 def _share() -> int:

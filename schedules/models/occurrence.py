@@ -231,6 +231,7 @@ class Occurrence(models.Model):
                 fields=["backfill", "status"], name="occurrence_backfill", condition=Q(backfill__isnull=False)
             ),
             models.Index(fields=["schedule", "-nominal_at"], name="occurrence_of_schedule"),
+            models.Index(fields=["schedule", "id"], name="occurrence_newest"),
             models.Index(
                 fields=["settled_at"], name="occurrence_settled", condition=Q(settled_at__isnull=False)
             ),

@@ -439,6 +439,16 @@ class TestLedger:
         assert names("source__exact=auto") == []
         assert names("status__exact=started") == ["Other", "Mine"]
 
+    def test_the_newest_of_a_schedule_are_found_on_an_index(self) -> None:
+        newest = Occurrence.objects.filter(schedule=7, pk__lt=1_000).order_by("-pk")[:51]
+        if connection.vendor == "postgresql":
+            with connection.cursor() as cursor:
+                cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off")
+        plan = newest.explain()
+        assert "occurrence_newest" in plan
+        assert "TEMP B-TREE" not in plan
+        assert "Sort" not in plan
+
     def test_a_list_of_schedules_that_nobody_could_read_is_not_offered(self, client: Client) -> None:
         schedules = [make_schedule() for _ in range(51)]
         url, listed = page("schedules_occurrence_changelist"), "?schedule__id__exact="

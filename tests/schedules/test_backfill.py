@@ -40,6 +40,11 @@ pytestmark = pytest.mark.django_db
 EVERY_MINUTE = {"cron": ["* * * * *"]}
 EVERY_SECOND = {"every": ["1s"]}
 Pinned = Callable[[int], AbstractContextManager[object]]
+DAY = 24 * 60
+UNKNOWN = (
+    "What became of a time is known for 90 days: choose a start from Tue 2026-08-18 04:00:00 UTC on, "
+    "or “All times”."
+)
 # A savepoint (BEGIN and COMMIT in real life), the locked schedule, the backfill, what is pending, how many
 # are open, the new rows, the cursor.
 SLICE = 8
@@ -169,6 +174,8 @@ class TestAsk:
                 {"which": ["Nothing is left to do among 3 times: 3 never executed."]},
             ),
             (-40_000_000, -1, {}, {"start_at": ["Choose a start in 1970 or later."]}),
+            (-90 * DAY - 1, -1, {"which": "missing"}, {"start_at": [UNKNOWN]}),
+            (-90 * DAY - 1, -1, {"which": "failed"}, {"start_at": [UNKNOWN]}),
         ],
     )
     def test_a_wrong_range_is_refused_by_field(
@@ -339,6 +346,26 @@ class TestWhich:
         assert asked.generate(NOW) == len(chosen)
         assert times(asked) == expected
         assert (fresh(asked).passed_count, fresh(asked).added_count) == (12, len(chosen))
+
+    @pytest.mark.parametrize(("which", "start"), [("all", -100 * DAY), ("missing", -90 * DAY)])
+    def test_a_start_that_is_far_enough(self, schedule: Schedule, which: str, start: float) -> None:
+        asked = Backfill.objects.survey(
+            schedule, start_at=minutes(start), end_at=minutes(start + 2), which=which, now=NOW
+        )
+        assert asked.chosen == 3
+
+    def test_what_is_forgotten_before_its_turn_comes_is_left_out(self, schedule: Schedule) -> None:
+        asked = Backfill.objects.ask(
+            schedule,
+            start_at=minutes(-90 * DAY),
+            end_at=minutes(-90 * DAY + 3),
+            which="missing",
+            initiator=SOMEBODY,
+            now=NOW,
+        )
+        assert asked.generate(minutes(2)) == 2
+        assert times(asked) == [minutes(-90 * DAY + 2), minutes(-90 * DAY + 3)]
+        assert (fresh(asked).passed_count, fresh(asked).added_count) == (4, 2)
 
     def test_the_same_request_twice_starts_a_missing_time_once(self, schedule: Schedule) -> None:
         first, second = ask(schedule, -3, -1, which="missing"), ask(schedule, -3, -1, which="missing")

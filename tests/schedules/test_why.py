@@ -191,6 +191,16 @@ class TestItWasSkipped:
             said = why(schedule, hours(hour), now=hours(5))
             assert said == f"It was skipped: superseded by the run of 08:00, {running}."
 
+    def test_a_superseded_one_looks_for_its_successor_no_further_than_the_buffer(
+        self, settings: LazySettings
+    ) -> None:
+        schedule = make_schedule(spec=HOURLY, overlap="buffer_one")
+        pass_time(to=hours(2))
+        pass_time(since=hours(2), to=hours(5), step=3)
+        settings.JIM_BUFFER_LIMIT = 1
+        assert "superseded by a newer one, while" in why(schedule, hours(2), now=hours(5))
+        assert "superseded by the run of 08:00, while" in why(schedule, hours(3), now=hours(5))
+
     def test_on_request(self) -> None:
         schedule = make_schedule(spec=HOURLY)
         schedule.skip_next(initiator=SOMEBODY, now=NOW)
