@@ -17,6 +17,11 @@ def clean_text(text: str) -> str:
     return _UNSTORABLE.sub(REPLACEMENT, text)
 
 
+def clean_lines(text: str) -> str:
+    """The same of several lines; browsers end each of them with CR LF."""
+    return clean_text(text).replace("\r\n", "\n")
+
+
 def clean_json(value: object) -> object:
     """The same value with clean text at every depth, keys included."""
     return map_json(value, lambda leaf: clean_text(leaf) if isinstance(leaf, str) else leaf)

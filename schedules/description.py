@@ -10,10 +10,9 @@ from typing import Any
 from django.db.models import Count, Q
 
 from .fates import pausing
-from .models import Backfill, Schedule
-from .models.occurrence import named_time
+from .models import Backfill, Refused, Schedule
+from .spec import SpecError
 from .spec.explanation import Upcoming
-from .spec.wording import SpecError
 
 RESULTS = 10
 TIMES = 10
@@ -219,19 +218,10 @@ def _results(schedule: Schedule) -> list[Result]:
 
 
 def _upcoming(schedule: Schedule, now: datetime) -> list[Upcoming]:
-    """The times at which it will start, as far as that is known; not those left out on request."""
-    is_over = schedule.status == Schedule.Status.CLOSED or schedule.remaining == 0 or schedule.spec_error
-    count = TIMES if schedule.remaining is None else min(TIMES, schedule.remaining)
-    after = max(schedule.processed_until or now, now)
     try:
-        rows = (
-            []
-            if is_over
-            else schedule.compiled_spec.upcoming(after, count + len(schedule.skips), schedule.name)
-        )
-    except SpecError:
-        return []
-    return [row for row in rows if named_time(row.at) not in schedule.skips][:count]
+        return schedule.upcoming(TIMES, now=now)
+    except Refused:
+        return []  # it is broken, which the state says
 
 
 def _backfills(schedule: Schedule, waiting: Mapping[int | None, int]) -> list[BackfillProgress]:

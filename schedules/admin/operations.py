@@ -21,7 +21,7 @@ from activities.words import on_the_clock
 from schedules import permissions
 from schedules.form_fields import WallTime
 from schedules.models import Backfill, Conflict, Overlap, Refused, Schedule
-from schedules.spec.wording import SpecError, listed
+from schedules.spec.wording import listed
 
 TIMES_SHOWN = 10
 
@@ -124,7 +124,7 @@ class SkipNext(ScheduleOperation):
         now = clock.now()
         held_back = schedule.occurrences.pending().automatic().filter(planned_at__gt=now)
         coming = list(held_back.order_by("planned_at").values_list("nominal_at", flat=True)[:1])
-        with suppress(Refused, SpecError):
+        with suppress(Refused):
             coming = coming or schedule.next_times(1, now=now)
         words = f"{on_the_clock(coming[0], schedule.zone)} {schedule.zone}" if coming else "none"
         return f"next time: {words}"

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -16,11 +16,10 @@ from django.db.models import Q
 from django.db.models.functions import Lower
 
 from activities.models import Activity, Initiator
-from activities.text import clean_text
+from activities.text import clean_lines, clean_text
 from activities.wake import wake
 from schedules.overlap import MISSED, latest_missed
-from schedules.spec import Spec
-from schedules.spec.wording import SpecError
+from schedules.spec import Spec, SpecError
 from schedules.spec.zones import zone_of
 
 from .labels import Tag, clean_tags, wrong_with_memo, wrong_with_tags
@@ -32,6 +31,7 @@ from .step import Step, check_plain_text, check_steps
 if TYPE_CHECKING:
     from schedules.description import Description
     from schedules.revisions import Revisions
+    from schedules.spec.explanation import Upcoming
     from schedules.why import Answer
 
 TIMES_PER_PASS = 1_000
@@ -322,7 +322,7 @@ class Schedule(models.Model):
             spec_changed = self.spec != before["spec"]
             self.check_definition(after_steps, now=now, spec_changed=spec_changed)
             if spec_changed or self.spec_error:
-                self.restart_cursor(now)
+                self._restart_or_refuse(now, spec_changed=spec_changed)
             if steps is not None:
                 self._replace_steps(steps)
             self._index()
@@ -447,10 +447,10 @@ class Schedule(models.Model):
         return planned.nominal_at
 
     def _skip_coming(self, by: Initiator, now: datetime) -> datetime:
-        spec = self._spec_or_refuse()
-        at = spec.next(max(self.processed_until or now, now))
-        while at is not None and named_time(at) in self.skips:
-            at = spec.next(at)
+        with self._readable_spec() as spec:
+            at = spec.next(max(self.processed_until or now, now))
+            while at is not None and named_time(at) in self.skips:
+                at = spec.next(at)
         if at is None:
             raise Refused(f"“{self}” has no next time that could be skipped.")
         if len(self.skips) >= MOST_SKIPS:
@@ -529,15 +529,20 @@ class Schedule(models.Model):
             dropped = self.occurrences.filter(pk__in=list(oldest))
             self.dropped_count += dropped.settle("dropped", reason="buffer full", now=now)
 
-    def next_times(self, count: int, *, now: datetime) -> list[datetime]:
-        """The next times at which it will start, as far as that is known."""
+    def upcoming(self, count: int, *, now: datetime) -> list[Upcoming]:
+        """The times at which it will start, as far as that is known; not those left out on request."""
         if self.status == self.Status.CLOSED or self.remaining == 0:
             return []
+        if self.spec_error:
+            raise self._broken(self.spec_error)
         count = count if self.remaining is None else min(count, self.remaining)
         after = max(self.processed_until or now, now)
-        far = datetime.max.replace(tzinfo=UTC)
-        times = self._spec_or_refuse().times(after, far, limit=count + len(self.skips))
-        return [at for at in times if named_time(at) not in self.skips][:count]
+        with self._readable_spec() as spec:
+            rows = spec.upcoming(after, count + len(self.skips), self.name)
+        return [row for row in rows if named_time(row.at) not in self.skips][:count]
+
+    def next_times(self, count: int, *, now: datetime) -> list[datetime]:
+        return [row.at for row in self.upcoming(count, now=now)]
 
     def mark_broken(self, error: Exception) -> None:
         """Takes a schedule whose spec cannot be read out of the clockwork, until it is edited."""
@@ -569,7 +574,7 @@ class Schedule(models.Model):
     def clean(self) -> None:
         self.name = unicodedata.normalize("NFC", self.name.strip())
         check_plain_text(self.name, "name")
-        self.description = clean_text(self.description).replace("\r\n", "\n")
+        self.description = clean_lines(self.description)
         self.tags = clean_tags(self.tags)
         errors = {"tags": wrong_with_tags(self.tags), "memo": wrong_with_memo(self.memo)}
         if self.failures_to_pause > self.failures_among:
@@ -606,11 +611,16 @@ class Schedule(models.Model):
             self.skipped_count += count
             self.skipped_reasons = dict(Counter(self.skipped_reasons) + Counter({reason: count}))
 
-    def _spec_or_refuse(self) -> Spec:
+    @contextmanager
+    def _readable_spec(self) -> Iterator[Spec]:
+        """To be asked inside: a search may find out only then that it leaves nothing."""
         try:
-            return self.compiled_spec
+            yield self.compiled_spec
         except SpecError as error:
-            raise Refused(f"The spec of “{self}” is broken: {error}") from error
+            raise self._broken(error) from error
+
+    def _broken(self, error: object) -> Refused:
+        return Refused(f"The spec of “{self}” is broken: {error}")
 
     def _save_moved(self) -> None:
         self.token += 1
@@ -621,6 +631,15 @@ class Schedule(models.Model):
         """Never back: whoever waited for the lock read the clock before others went on with its times."""
         cursor = max(now, self.processed_until or now)
         self.processed_until, self.next_run_at, self.spec_error = cursor, self.compiled_spec.next(cursor), ""
+
+    def _restart_or_refuse(self, now: datetime, *, spec_changed: bool) -> None:
+        """One that was broken stays so, until somebody edits what is wrong."""
+        try:
+            self.restart_cursor(now)
+        except SpecError as error:
+            if spec_changed:
+                raise ValidationError({"spec": [str(error)]}) from error
+            self.mark_broken(error)
 
     def generate_until(self, now: datetime) -> None:
         """What the spec as it was still owes, so that an edit loses no time."""

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxLengthValidator
 from django.db import IntegrityError, models, transaction
@@ -12,9 +13,10 @@ from django.db.models.functions import Lower
 
 from activities.models import Activity, Initiator
 from activities.statements import update_each
-from activities.text import clean_text
+from activities.text import clean_lines, clean_text
 from activities.wake import wake
 from schedules.placeholders import hint
+from schedules.spec import SpecError
 from schedules.spec.exclusions import (
     MOST_EXCLUSIONS,
     Dates,
@@ -23,7 +25,7 @@ from schedules.spec.exclusions import (
     calendar_in_words,
     calendar_items,
 )
-from schedules.spec.wording import SpecError, shown
+from schedules.spec.wording import shown
 
 from .refusals import Conflict, Refused, named
 from .step import check_plain_text
@@ -160,7 +162,7 @@ class SharedCalendar(models.Model):
 
     def clean(self) -> None:
         self.name = unicodedata.normalize("NFC", (self.name or "").strip())
-        self.description = clean_text((self.description or "").strip())
+        self.description = clean_lines((self.description or "").strip())
         check_plain_text(self.name, "name")
         try:
             items = calendar_items(self.excluded, name="excluded")
@@ -210,6 +212,9 @@ class SharedCalendar(models.Model):
         schedule.token += 1
         try:
             schedule.restart_cursor(now)
+            if schedule.next_run_at is not None and not was_broken:
+                minimum = settings.JIM_MINIMUM_INTERVAL_SECONDS
+                schedule.compiled_spec.check(now, minimum_seconds=minimum)
         except SpecError as error:
             if not was_broken:
                 raise Refused(f"The spec of “{schedule}” would break: {error}") from error

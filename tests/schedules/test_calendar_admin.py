@@ -104,9 +104,11 @@ def test_an_edit_moves_the_schedules_that_use_it(client: Client) -> None:
 
 def test_what_is_saved_as_it_was_is_no_edit(client: Client) -> None:
     calendar = define("Days off", {"dates": "2026-12-25", "comment": 'a # "b'}, {"day_of_week": "sat,sun"})
+    calendar.edit(token=1, changes={"description": "two\nlines"}, initiator=SOMEBODY, now=NOW)
     form = client.get(page("schedules_sharedcalendar_change", calendar.pk)).context["adminform"].form
     before = everything(), list(SharedCalendar.objects.values())
-    assert save(client, calendar, excluded=form["excluded"].value().replace("\n", "\r\n")).status_code == 302
+    shown = {name: form[name].value().replace("\n", "\r\n") for name in ("description", "excluded")}
+    assert save(client, calendar, **shown).status_code == 302
     assert (everything(), list(SharedCalendar.objects.values())) == before
 
 

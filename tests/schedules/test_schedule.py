@@ -31,10 +31,25 @@ from tests.base import (
 pytestmark = pytest.mark.django_db
 HOURLY = {"cron": ["0 * * * *"]}
 EVERY_MINUTE = {"cron": ["* * * * *"]}
+# From one minute after NOW on, each second is left out by itself.
+LATER = {"year": "2026-2999", "minute": "1-59"}
+SOON_STUCK = {
+    "every": ["1s"],
+    "start_at": "2026-11-16T03:00:00Z",
+    "exclude": [LATER | {"second": "0-58"}, LATER | {"second": "59"}, {"minute": "0", "hour": "0-2,4-23"}],
+}
 
 
 def minutes(number: float) -> datetime:
     return NOW + seconds(60 * number)
+
+
+def make_stuck() -> Schedule:
+    """Its spec can be read, but a search for its times is given up."""
+    schedule = make_schedule(spec=SOON_STUCK)
+    generate(minutes(1.5))
+    assert fresh(schedule).spec_error
+    return fresh(schedule)
 
 
 def edit(schedule: Schedule, *, now: datetime = NOW, **changes: Any) -> None:
@@ -202,6 +217,41 @@ class TestEdit:
         assert fresh(schedule).spec_error
         edit(fresh(schedule), now=minutes(2), spec=HOURLY)
         assert (fresh(schedule).spec_error, fresh(schedule).next_run_at) == ("", minutes(60))
+
+    def test_other_changes_leave_a_broken_one_broken(self) -> None:
+        schedule = make_stuck()
+        edit(schedule, now=minutes(2), description="new words")
+        assert (fresh(schedule).description, fresh(schedule).token) == ("new words", 2)
+        assert fresh(schedule).next_run_at is None
+        assert fresh(schedule).spec_error.startswith("exclude: leaves nothing")
+
+    def test_a_new_spec_that_leaves_nothing_where_the_old_one_got_to_is_refused(self) -> None:
+        """Whoever waited for the lock has read the clock before others went on."""
+        schedule = make_schedule(spec=HOURLY)
+        Schedule.objects.update(processed_until=minutes(2))
+        with pytest.raises(ValidationError) as refused:
+            edit(fresh(schedule), now=NOW, spec=SOON_STUCK)
+        assert refused.value.message_dict["spec"][0].startswith("exclude: leaves nothing")
+        assert fresh(schedule).spec == HOURLY
+
+    @pytest.mark.parametrize(
+        "asking",
+        [
+            lambda schedule: schedule.skip_next(initiator=SOMEBODY, now=minutes(2)),
+            lambda schedule: schedule.next_times(3, now=minutes(2)),
+            lambda schedule: schedule.upcoming(3, now=minutes(2)),
+        ],
+        ids=["skip_next", "next_times", "upcoming"],
+    )
+    @pytest.mark.parametrize("is_known", [True, False], ids=["known", "not noticed yet"])
+    def test_what_needs_its_times_is_refused_in_words(
+        self, asking: Callable[[Schedule], object], is_known: bool
+    ) -> None:
+        schedule = make_stuck()
+        if not is_known:
+            Schedule.objects.update(spec_error="")
+        with pytest.raises(Refused, match=rf"The spec of “{schedule}” is broken: exclude: leaves nothing"):
+            asking(fresh(schedule))
 
     def test_a_new_spec_repairs_a_broken_one_that_nobody_has_noticed_yet(self) -> None:
         schedule = make_schedule(spec=EVERY_MINUTE)

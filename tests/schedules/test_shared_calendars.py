@@ -80,10 +80,13 @@ def table(model: Any) -> list[dict[str, Any]]:
 class TestDefine:
     def test_it_is_kept_in_its_canonical_form_and_on_record(self) -> None:
         calendar = define(
-            " Cafe\u0301 ", {"dates": "2026-12-25/2026-12-25"}, {"day_of_week": [6, 7]}, description=" x "
+            " Cafe\u0301 ",
+            {"dates": "2026-12-25/2026-12-25"},
+            {"day_of_week": [6, 7]},
+            description=" x\r\ny ",
         )
         calendar = fresh(calendar)
-        assert (calendar.name, calendar.description, calendar.token) == ("Café", "x", 1)
+        assert (calendar.name, calendar.description, calendar.token) == ("Café", "x\ny", 1)
         assert calendar.excluded == [{"dates": "2026-12-25"}, {"day_of_week": "6,7"}]
         made = Activity.objects.get(operation="create")
         assert (made.target_type, made.target_id, made.target_name) == (
@@ -92,7 +95,7 @@ class TestDefine:
             "Café",
         )
         assert (made.initiator_name, made.finished_at) == ("ada", NOW)
-        assert made.details == {"name": "Café", "excluded": calendar.excluded, "description": "x"}
+        assert made.details == {"name": "Café", "excluded": calendar.excluded, "description": "x\ny"}
 
     def test_it_may_be_empty_for_the_time_being(self) -> None:
         assert fresh(define()).excluded == []
@@ -317,6 +320,24 @@ class TestRefusedEdit:
         make_schedule(name="Tireless", spec={"every": ["2s"], "exclude": [{"calendar": "days off"}]})
         words = "The spec of “Tireless” would break: exclude: leaves nothing"
         self.refused(Refused, partial(edit, calendar, {"second": "*/2"}), words)
+
+    def test_a_schedule_whose_times_would_come_too_close_together_is_named(self, settings: Any) -> None:
+        settings.JIM_MINIMUM_INTERVAL_SECONDS = 60
+        calendar = define("days off", {"second": "30"})
+        make_schedule(name="Hasty", spec={"every": ["30s"], "exclude": [{"calendar": "days off"}]})
+        words = (
+            "The spec of “Hasty” would break: every: 2026-11-16T03:00:30Z and 2026-11-16T03:01:00Z are 30s"
+        )
+        self.refused(Refused, partial(edit, calendar), words)
+
+    def test_a_schedule_that_would_leave_out_too_much_is_named(self) -> None:
+        define("closed", *({"dates": f"{2030 + year}-01-01"} for year in range(900)))
+        calendar = define()
+        both = [{"calendar": "closed"}, {"calendar": "days off"}]
+        make_schedule(name="Careful", spec={"cron": ["0 * * * *"], "exclude": both})
+        more = [{"dates": f"{2030 + year}-12-31"} for year in range(101)]
+        words = "The spec of “Careful” would break: exclude: 1,001 items are too many"
+        self.refused(Refused, partial(edit, calendar, *more), words)
 
     def test_a_schedule_that_is_far_behind_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(schedule_module, "TIMES_PER_PASS", 2)
