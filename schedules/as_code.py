@@ -17,13 +17,13 @@ from django.db import models
 from activities.yaml_lines import write
 
 from .models import Refused, Schedule, ScheduleQuerySet, SharedCalendar, Step
+from .models.refusals import unknown_schedule
 from .models.shared_calendar import names_in
-from .placeholders import hint
 from .registry import ConfigError, StepKind, step_types
 from .revisions import compare
-from .spec import Spec
+from .spec import Spec, SpecError
 from .spec.exclusions import calendar_items
-from .spec.wording import SpecError, listed
+from .spec.wording import listed
 
 VERSION = 1
 CHUNK = 500
@@ -52,8 +52,7 @@ def selected(names: Sequence[str], *, tags: Sequence[str]) -> tuple[list[Schedul
     keys = [unicodedata.normalize("NFC", name.strip()).lower() for name in names]
     for name, key in zip(names, keys, strict=True):
         if key not in known:
-            advice = hint(name, [stored for _, stored in known.values()]) if known else "there are none"
-            raise Refused(f"There is no schedule “{name}”{within}; {advice}")
+            raise unknown_schedule(name, [stored for _, stored in known.values()], within=within)
     found = _at_rest(schedules.filter(pk__in=[known[key][0] for key in keys]) if names else schedules)
     used = {name for schedule in found for name in names_in(schedule.spec)}
     calendars = SharedCalendar.objects.all()

@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from django.contrib import admin
-from django.db.models import Q, QuerySet, TextField
-from django.db.models.fields.json import KeyTextTransform
-from django.db.models.functions import Cast
+from django.db.models import Func, Q, QuerySet, TextField, Value
 from django.http import HttpRequest
 
 from activities import clock
@@ -74,6 +72,19 @@ class TagFilter(admin.SimpleListFilter):
         return tagged
 
 
+class MemoText(Func):
+    """The text of that name. Django's own way takes a name such as 7 for a place in a list."""
+
+    function = "jsonb_extract_path_text"
+
+    def __init__(self, name: str) -> None:
+        super().__init__("memo", Value(name), output_field=TextField())
+
+    def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        template, joiner = "(SELECT value FROM json_each(%(expressions)s))", ") WHERE key = ("
+        return self.as_sql(compiler, connection, template=template, arg_joiner=joiner, **context)
+
+
 class MemoFilter(admin.SimpleListFilter):
     """There may be as many texts as schedules: one types what to look for."""
 
@@ -97,8 +108,7 @@ class MemoFilter(admin.SimpleListFilter):
         name, _, text = clean_text(self.value() or "").partition("=")
         if not name.strip():
             return queryset
-        # A text, lest what is looked for be taken for JSON.
-        named = queryset.alias(memo_text=Cast(KeyTextTransform(name.strip(), "memo"), TextField()))
+        named = queryset.alias(memo_text=MemoText(name.strip()))
         return named.filter(memo_text=text.strip()) if text.strip() else named.filter(memo_text__isnull=False)
 
 

@@ -97,7 +97,8 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
             return ((None, {"fields": self.viewed}),)
         shown = [(title, fields | {"classes": _classes(title, obj)}) for title, fields in self.fieldsets]
         if obj is None:
-            shown.append(("At first", {"fields": ("paused", "note", "run_at_once")}))
+            first = ("run_at_once",) if request.user.has_perm(permissions.RUN) else ()
+            shown.append(("At first", {"fields": ("paused", "note", *first)}))
         return shown
 
     def save_model(self, request: HttpRequest, obj: Schedule, form: Any, change: bool) -> None:
@@ -237,7 +238,8 @@ def _define(request: HttpRequest, form: Any, steps: list[dict[str, Any]]) -> Sch
         steps=steps,
         paused=form.cleaned_data["paused"],
         note=form.cleaned_data["note"],
-        run_at_once=form.cleaned_data["run_at_once"],
+        # A form takes also what its page does not show.
+        run_at_once=form.cleaned_data["run_at_once"] and request.user.has_perm(permissions.RUN),
         initiator=initiator_of(request),
         now=clock.now(),
     )
@@ -246,7 +248,10 @@ def _define(request: HttpRequest, form: Any, steps: list[dict[str, Any]]) -> Sch
 def _edit(request: HttpRequest, schedule: Schedule, form: Any, steps: list[dict[str, Any]]) -> None:
     """Only what differs; whoever looked at it and saved it as it was has not edited it."""
     current = Schedule.objects.get(pk=schedule.pk)  # the form has changed the other one
-    changes = {name: value for name, value in form.definition.items() if value != getattr(current, name)}
+    checked = Schedule(**form.definition)
+    checked.clean()
+    typed = {name: getattr(checked, name) for name in form.definition}
+    changes = {name: value for name, value in typed.items() if value != getattr(current, name)}
     if not changes and steps == [step.as_json() for step in current.steps.all()]:
         return
     current.edit(

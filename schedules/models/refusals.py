@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+
+from schedules.placeholders import hint
 
 MOST_NAMED = 5
 
@@ -19,6 +21,11 @@ class Conflict(Exception):
 
 class Refused(Exception):
     """Its state does not allow it; the message says why and what to do."""
+
+
+def unknown_schedule(name: str, known: Collection[str], *, within: str = "") -> Refused:
+    advice = hint(name, known) if known else "there are none yet"
+    return Refused(f"There is no schedule “{name}”{within}; {advice}")
 
 
 def named(rows: Sequence[object]) -> str:

@@ -78,7 +78,13 @@ def test_the_form_shows_what_it_would_save(client: Client) -> None:
         "time_zone": "Europe/Berlin",
         "dst": "literal",
     }
-    schedule = make_schedule(step("a", timeout_seconds=5), step("b", 1, on_crash="fail"), spec=spec)
+    words: dict[str, Any] = {
+        "name": "Café",
+        "description": "two\nlines",
+        "tags": ["café"],
+        "memo": {"7": "two\nlines"},
+    }
+    schedule = make_schedule(step("a", timeout_seconds=5), step("b", 1, on_crash="fail"), spec=spec, **words)
     shown = client.get(page("schedules_schedule_change", schedule.pk)).context
     form, formset = shown["adminform"].form, shown["inline_admin_formsets"][0].formset
     assert form["cron"].value() == "0 3 * * *   # At 03:00 every day, Europe/Berlin"
@@ -91,6 +97,7 @@ def test_the_form_shows_what_it_would_save(client: Client) -> None:
         data |= {f"steps-{number}-{name}": value for name, value in values.items()}
     data |= {"steps-0-timeout_seconds": "5"}
     data.pop("paused", None)
+    data |= {"description": "two\r\nlines", "name": "Cafe\u0301 ", "tags": "cafe\u0301"}
     before = everything()
     assert save(client, data, schedule).status_code == 302
     assert everything() == before
@@ -246,6 +253,31 @@ def test_a_schedule_can_start_paused_with_a_note_and_run_at_once(client: Client)
     assert [o.source for o in schedule.occurrences.all()] == ["manual"]
 
 
+def test_a_first_run_at_once_takes_the_permission_to_run() -> None:
+    author = sign_in("coder")
+    assert "run_at_once" not in author.get(page("schedules_schedule_add")).content.decode()
+    assert save(author, typed(run_at_once="on")).status_code == 302
+    assert not Schedule.objects.get().occurrences.exists()
+    assert 'name="run_at_once"' in sign_in().get(page("schedules_schedule_add")).content.decode()
+
+
+def test_a_broken_schedule_may_be_described_anew(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "now", lambda: NOW)
+    schedule = make_schedule(spec={"cron": ["* * * * * * *"], "end_at": "2026-12-31"})
+    spec = {"cron": ["* * * * * * *"], "exclude": [{"second": "0-58"}, {"second": "59"}]}
+    Schedule.objects.update(spec=spec, spec_error="exclude: leaves nothing", next_run_at=None)
+    form = typed(
+        schedule,
+        cron="* * * * * * *",
+        exclude="second: 0-58\nsecond: 59",
+        description="new words",
+        steps=typed_steps(schedule),
+    )
+    assert save(client, form, schedule).status_code == 302
+    assert fresh(schedule).description == "new words"
+    assert fresh(schedule).spec_error.startswith("exclude: leaves nothing")
+
+
 def test_rare_settings_are_folded_away_unless_they_are_used(client: Client) -> None:
     def folded(schedule: Schedule) -> list[bool]:
         shown = client.get(page("schedules_schedule_change", schedule.pk)).context["adminform"]
@@ -258,7 +290,7 @@ def test_rare_settings_are_folded_away_unless_they_are_used(client: Client) -> N
 
 def test_the_list_is_filtered_by_tag_and_memo(client: Client) -> None:
     make_schedule(name="Both", tags=["finance", "nightly"], memo={"owner": "Ada", "a__b": "x"})
-    make_schedule(name="One", tags=["finance"], memo={"owner": "Alan"})
+    make_schedule(name="One", tags=["finance"], memo={"owner": "Alan", "7": "x", 'é"\\': "y"})
     make_schedule(name="None")
     queries = {
         "tag=finance": ["Both", "One"],
@@ -269,6 +301,11 @@ def test_the_list_is_filtered_by_tag_and_memo(client: Client) -> None:
         "memo=owner": ["Both", "One"],
         "memo=a__b%3Dx": ["Both"],
         "memo=owner__regex%3DA.*": [],
+        "memo=7": ["One"],
+        "memo=7%3Dx": ["One"],
+        "memo=7%3Dy": [],
+        "memo=-1": [],
+        "memo=%C3%A9%22%5C%3Dy": ["One"],
         "memo=%00": [],
         "memo=%3D": ["Both", "None", "One"],
         "tag=finance&memo=owner%3DAlan": ["One"],

@@ -235,6 +235,22 @@ class TestSpecInAFile:
         typed(content)
         assert words in refusal("-")
 
+    def test_an_export_whose_calendars_have_no_names(self, typed: Any, said: Any) -> None:
+        unnamed = [{"name": [1]}, {"name": {}}, {}, "x"]
+        typed({"schedules": [{"spec": {}}], "calendars": unnamed})
+        assert said("-") == ["Only when started by hand"]
+        typed({"schedules": [{"spec": {"exclude": [{"calendar": "x"}]}}], "calendars": unnamed})
+        assert refusal("-").startswith("exclude: the calendar 'x' is not given")
+
+    @pytest.mark.serial
+    @pytest.mark.parametrize("options", [[], ["--json"]], ids=["table", "json"])
+    def test_half_of_a_character_pair_can_be_printed(self, options: list[str]) -> None:
+        env = subprocess_env(DATABASE_URL="sqlite:////no/where", PYTHONIOENCODING="utf-8")
+        typed = r'{"name": "a\ud800b", "spec": {"every": ["1h"], "jitter": "5m"}}'
+        command = [sys.executable, str(settings.BASE_DIR / "manage.py"), "nexttimes", "-", *options]
+        done = subprocess.run(command, input=typed, capture_output=True, text=True, env=env, check=True)
+        assert "a\N{REPLACEMENT CHARACTER}b" in done.stdout
+
     def test_a_file_has_its_limits(self, typed: Any) -> None:
         typed(b" " * (5 * 1024**2 + 1))
         assert refusal("-") == "standard input is larger than 5 MB."
@@ -345,8 +361,8 @@ class TestStoredSchedule:
     @pytest.mark.parametrize(
         ("wanted", "words"),
         [
-            ("nightly", "There is no schedule “nightly”. Did you mean “Nightly report” or “Nightly backup”?"),
-            ("weather", "There is no schedule “weather”; there are “Nightly backup”, “Nightly report”."),
+            ("nightly", "There is no schedule “nightly”; did you mean Nightly report?"),
+            ("weather", "There is no schedule “weather”; there are: Nightly backup, Nightly report"),
             ("999999999", "There is no schedule “999999999”; there are"),
             ("9" * 30, "; there are"),
             ("a\x00b", "There is no schedule"),
@@ -358,7 +374,7 @@ class TestStoredSchedule:
         assert words in refusal(wanted)
 
     def test_without_schedules_there_is_nothing_to_suggest(self) -> None:
-        assert refusal("x") == "There is no schedule “x”; there are none yet."
+        assert refusal("x") == "There is no schedule “x”; there are none yet"
 
     def test_a_broken_spec_is_told(self) -> None:
         schedule = make_schedule(name="Nightly")

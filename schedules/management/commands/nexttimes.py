@@ -7,7 +7,6 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time
-from difflib import get_close_matches
 from pathlib import Path
 from typing import IO, Any, NoReturn, cast
 
@@ -19,18 +18,18 @@ from rich.table import Table
 from rich.text import Text
 
 from activities import clock, strict_json, yaml_lines
-from activities.text import REPLACEMENT, clean_text
+from activities.text import REPLACEMENT, clean_json, clean_text
 from activities.words import distance
 from schedules.code_files import MOST_BYTES
 from schedules.management.usable_database import usable_database
 from schedules.models import Schedule
 from schedules.models.occurrence import named_time
-from schedules.models.refusals import named
+from schedules.models.refusals import unknown_schedule
 from schedules.models.shared_calendar import names_in
-from schedules.spec import Spec
+from schedules.spec import Spec, SpecError
 from schedules.spec.explanation import Upcoming
 from schedules.spec.moments import bound_of
-from schedules.spec.wording import SpecError, listed, shown
+from schedules.spec.wording import shown
 
 MOST = 1_000
 LONGEST_HEADER = 20
@@ -85,7 +84,8 @@ class Command(BaseCommand):
         except SpecError as error:
             _refuse(str(error))
         if options["json"]:
-            self.stdout.write(json.dumps(_as_json(subject, rows), indent=2, ensure_ascii=False))
+            told = clean_json(_as_json(subject, rows))
+            self.stdout.write(json.dumps(told, indent=2, ensure_ascii=False))
         else:
             terminal = cast("IO[str]", self.stdout)
             _show(Console(file=terminal, highlight=False, markup=False), subject, rows, after)
@@ -162,7 +162,7 @@ def _exported(data: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(schedules, list) or len(schedules) != 1 or not isinstance(schedules[0], dict):
         raise SpecError("schedules", "a list of one expected, as “exportschedules NAME” writes it")
     known = [each for each in calendars if isinstance(each, dict)] if isinstance(calendars, list) else []
-    excluded = {each.get("name"): each.get("excluded") for each in known}
+    excluded = {each["name"]: each.get("excluded") for each in known if isinstance(each.get("name"), str)}
     return {"spec": {}, **schedules[0], "calendars": excluded}
 
 
@@ -206,19 +206,9 @@ def _find(wanted: str) -> Schedule:
     if found is None and re.fullmatch(r"[0-9]{1,18}", name):
         found = Schedule.objects.filter(pk=int(name)).first()
     if found is None:
-        _refuse(f"There is no schedule “{name}”{_advice(name)}")
+        names = Schedule.objects.open().order_by("name").values_list("name", flat=True)
+        _refuse(str(unknown_schedule(name, list(names))))
     return found
-
-
-def _advice(name: str) -> str:
-    names = {
-        known.casefold(): known
-        for known in Schedule.objects.open().order_by("name").values_list("name", flat=True)
-    }
-    close = get_close_matches(name.casefold(), names, n=3)
-    if close:
-        return f". Did you mean {listed([f'“{names[each]}”' for each in close], last='or')}?"
-    return f"; there are {named(list(names.values()))}." if names else "; there are none yet."
 
 
 def _count(value: Any) -> int:
