@@ -14,12 +14,14 @@ from django.utils.text import capfirst
 
 from activities import strict_json
 
+from .quotes import QUOTED, quoted, unquoted
+from .spec import SpecError
 from .spec.intervals import seconds_of
 from .spec.moments import clock_reading
 from .spec.wall_calendar import FIRST, LAST
-from .spec.wording import SpecError, duration
+from .spec.wording import duration
 
-_MEMO = re.compile(r'(?P<name>"(?:[^"\\]|\\.)*"|[^:]*):(?P<text>.*)')
+_MEMO = re.compile(rf"(?P<name>{QUOTED}|[^:]*):(?P<text>.*)")
 
 
 def code_lines(rows: int) -> forms.Textarea:
@@ -103,10 +105,10 @@ class Memo(forms.Field):
             parts = _MEMO.fullmatch(line)
             if parts is None:
                 raise ValidationError(f"“{line[:60]}” has no colon: write a name, a colon, and a text.")
-            name = _unquoted(parts["name"])
+            name = unquoted(parts["name"])
             if name in memo:
                 raise ValidationError(f"“{name[:60]}” is there twice.")
-            memo[name] = _unquoted(parts["text"])
+            memo[name] = unquoted(parts["text"])
         return memo
 
 
@@ -136,14 +138,4 @@ def _loaded(text: str) -> Any:
 
 def _plain(text: str, *marks: str) -> str:
     is_plain = text == text.strip() and text.isprintable() and not text.startswith(('"', "{", "["))
-    return text if is_plain and not any(mark in text for mark in marks) else json.dumps(text)
-
-
-def _unquoted(text: str) -> str:
-    text = text.strip()
-    if not (text.startswith('"') and text.endswith('"')):
-        return text
-    try:
-        return str(json.loads(text))
-    except ValueError:
-        return text
+    return text if is_plain and not any(mark in text for mark in marks) else quoted(text)

@@ -12,8 +12,7 @@ from activities import clock
 from . import registry
 from .form_fields import JSONText, Lines, Memo, Seconds, Tags
 from .models import Schedule, SharedCalendar, Step
-from .spec import DST_MODES, Spec
-from .spec.wording import SpecError
+from .spec import DST_MODES, Spec, SpecError
 from .spec_text import FIELDS, from_text, to_text
 
 if TYPE_CHECKING:

@@ -9,16 +9,16 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from .spec import NO_CALENDARS, Spec
+from .quotes import QUOTED, quoted, unquoted
+from .spec import NO_CALENDARS, Spec, SpecError
 from .spec.exclusions import calendar_in_words, calendar_items
 from .spec.structured import KEYS
-from .spec.wording import SpecError, shown
+from .spec.wording import shown
 
 LISTS = ("cron", "every", "calendars", "patterns", "at", "exclude")
 FIELDS = (*LISTS, "start_at", "end_at", "jitter", "time_zone", "dst")
-_QUOTED = r'"(?:[^"\\]|\\.)*"'
 # A comment needs a space before it: fri#2 is the second Friday.
-_BARE = re.compile(rf"(?:{_QUOTED}|(?!(?:^|(?<=\s))#).)*")
+_BARE = re.compile(rf"(?:{QUOTED}|(?!(?:^|(?<=\s))#).)*")
 _PLAIN = re.compile(r'(?!")[^#"]*')
 _OFFSET = re.compile(r"(?P<every>.+) offset (?P<offset>.+)")
 _TIMES = re.compile(r"at (?P<times>.+?)(?: on (?P<weekdays>.+))?", re.IGNORECASE)
@@ -144,7 +144,7 @@ def _structured(name: str, line: str, forms: str = _STRUCTURED_FORM) -> dict[str
 
 def _exclusion(name: str, line: str) -> dict[str, str]:
     if (parts := _CALENDAR.fullmatch(line)) and name == "exclude":
-        return {"calendar": _unquoted(parts["name"])}
+        return {"calendar": unquoted(parts["name"])}
     item, comment = _comment(line)
     for form in (_DATES, _BETWEEN, _HOLIDAYS):
         if parts := form.fullmatch(_spaced(item)):
@@ -155,7 +155,7 @@ def _exclusion(name: str, line: str) -> dict[str, str]:
 
 def _comment(line: str) -> tuple[str, dict[str, str]]:
     parts = _COMMENTED.fullmatch(line)
-    return (parts["item"].rstrip(" \t,;"), {"comment": _unquoted(parts["comment"])}) if parts else (line, {})
+    return (parts["item"].rstrip(" \t,;"), {"comment": unquoted(parts["comment"])}) if parts else (line, {})
 
 
 def _given(values: Mapping[str, str | None]) -> dict[str, str]:
@@ -164,15 +164,6 @@ def _given(values: Mapping[str, str | None]) -> dict[str, str]:
 
 def _spaced(text: str) -> str:
     return " ".join(text.split())
-
-
-def _unquoted(text: str) -> str:
-    if not re.fullmatch(_QUOTED, text.strip()):
-        return text.strip()
-    try:
-        return str(json.loads(text))
-    except ValueError:
-        return text.strip()
 
 
 def _list(spec: Mapping[str, object], name: str) -> list[object]:
@@ -209,7 +200,7 @@ def _pattern_text(rule: Any) -> str:
         case {"every": str(every), **rest} if rest.keys() <= {"from", "until", "weekdays"}:
             text = f"every {every}" + _words(rest, "from") + _words(rest, "until")
         case _:
-            return _as_json(rule)
+            return quoted(rule)
     return text + (f" on {rest['weekdays']}" if "weekdays" in rest else "")
 
 
@@ -224,9 +215,9 @@ def _are_words(values: list[object]) -> bool:
 def _structured_text(rule: object, default: str = "hour: 0") -> str:
     """What has its default is not stored, and a rule may have nothing else."""
     if not isinstance(rule, Mapping) or not all(isinstance(value, str) for value in rule.values()):
-        return _as_json(rule)
+        return quoted(rule)
     text = ", ".join(f"{key}: {value}" for key, value in rule.items() if key != "comment") or default
-    return _commented(text, rule) if text and rule.keys() <= {*KEYS, "comment"} else _as_json(rule)
+    return _commented(text, rule) if text and rule.keys() <= {*KEYS, "comment"} else quoted(rule)
 
 
 def _exclusions_text(items: list[object], calendars: Mapping[str, object]) -> str:
@@ -236,7 +227,7 @@ def _exclusions_text(items: list[object], calendars: Mapping[str, object]) -> st
 def _exclusion_text(item: Any) -> str:
     match item:
         case {"calendar": str(name)} if name.isprintable():
-            return f"calendar {name if _PLAIN.fullmatch(name) else _as_json(name)}"
+            return f"calendar {name if _PLAIN.fullmatch(name) else quoted(name)}"
         case {"dates": str(dates)}:
             return _commented(f"dates {dates}", item)
         case {"from": str(start), "until": str(until)}:
@@ -257,17 +248,12 @@ def _left_out(item: object, calendars: Mapping[str, object]) -> str:
 
 def _commented(text: str, item: Mapping[str, Any]) -> str:
     """Quoted, so that it may hold anything."""
-    return f"{text}, comment: {_as_json(item['comment'])}" if "comment" in item else text
+    return f"{text}, comment: {quoted(item['comment'])}" if "comment" in item else text
 
 
 def _short(moment: str) -> str:
     """2026-12-01T22:00:00 without what is nothing."""
     return re.sub(r"^(\S{10})T(\d\d:\d\d):00(?=Z?$)", r"\1 \2", moment)
-
-
-def _as_json(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if text.isprintable() else json.dumps(value)
 
 
 def _bound_text(name: str, spec: Mapping[str, object], zone: str, dst: str) -> str:

@@ -17,12 +17,11 @@ from .local_time import LocalTime
 from .models import Occurrence, Schedule
 from .models.occurrence import named_time
 from .revisions import Revisions, calendars_at
-from .spec import Spec
-from .spec.wall_calendar import FIRST, LAST
-from .spec.wording import SpecError, clock_words, counted, date_words, moment_words
+from .spec import Spec, SpecError
+from .spec.wall_calendar import FIRST, LAST, SECOND
+from .spec.wording import clock_words, counted, date_words, moment_words
 from .spec.zones import gap_end, passes_of
 
-SECOND = timedelta(seconds=1)
 MOST_TOLD = 10
 MOST_COUNTED = 10_000
 LEADS = {

@@ -11,9 +11,9 @@ from activities.words import exact, span
 from execution.steps.base import Context, Later, StepFailed, StepType
 from execution.steps.fields import Field
 from schedules.placeholders import has_placeholders
+from schedules.spec import SpecError
 from schedules.spec.intervals import seconds_of
 from schedules.spec.moments import moment_of
-from schedules.spec.wording import SpecError
 from schedules.spec.zones import once, wall_time, zone_of
 
 LONGEST = timedelta(days=366)

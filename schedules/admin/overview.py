@@ -14,7 +14,7 @@ from schedules import permissions
 from schedules.description import Description
 from schedules.models import Schedule
 from schedules.models.occurrence import named_time
-from schedules.spec.wording import SpecError
+from schedules.spec import SpecError
 
 
 class Time(NamedTuple):

@@ -15,7 +15,7 @@ from activities.models import Initiator
 from schedules.form_fields import Lines
 from schedules.forms import OneComplaint, Unsaved
 from schedules.models import Conflict, Refused, SharedCalendar
-from schedules.spec.wording import SpecError
+from schedules.spec import SpecError
 from schedules.spec_text import exclusions_from_text, exclusions_to_text
 
 from .verbs import Removal, VerbsAdmin, initiator_of

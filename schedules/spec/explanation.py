@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from itertools import chain
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from .exclusions import Exclusions
 from .timeline import OnTheClock
-from .wall_calendar import DAY, FIRST, LAST
+from .wall_calendar import DAY, FIRST, LAST, SECOND
 from .wording import SpecError, clock_words, date_words, listed, moment_words
 from .zones import Stretch, stretch_at, zone_of
 
 if TYPE_CHECKING:
     from .spec import Spec
-
-SECOND = timedelta(seconds=1)
 
 
 class Verdict(NamedTuple):
@@ -141,8 +138,8 @@ def _is_regular(spec: Spec, stretch: Stretch) -> bool:
     at, exclusions = stretch.start, spec.timeline.exclusions
     if exclusions.end(at + stretch.offset, at) is not None:
         return False
-    blocks = (rule.blocks(stretch, at, at) for rule in spec.timeline.rules)
-    return any(True for _ in chain.from_iterable(chain.from_iterable(blocks)))
+    rules = spec.timeline.rules
+    return any(True for rule in rules for block in rule.blocks(stretch, at, at) for _ in block)
 
 
 def _is_second_pass(wall: int, stretch: Stretch) -> bool:

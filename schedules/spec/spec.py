@@ -25,7 +25,7 @@ from .sentences import calendar_words
 from .shapes import each_of, list_of, object_of, text_of
 from .structured import Structured
 from .timeline import Moments, OnTheClock, Rule, Timeline
-from .wall_calendar import FIRST, LAST, Calendar, is_steady
+from .wall_calendar import FIRST, LAST, SECOND, Calendar, is_steady
 from .wording import (
     SpecError,
     counted,
@@ -41,7 +41,6 @@ from .wording import (
 )
 from .zones import zone_of
 
-SECOND = timedelta(seconds=1)
 MOST_RULES = {"cron": 100, "every": 100, "calendars": 100, "patterns": 100, "at": 1000}
 DST_MODES = ("cron", "literal")
 NO_CALENDARS: Mapping[str, object] = MappingProxyType({})

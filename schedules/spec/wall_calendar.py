@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import cached_property, lru_cache
 from itertools import islice
 from typing import NamedTuple, Protocol
@@ -18,6 +18,7 @@ from .wording import even_step
 
 FIRST = datetime(FIRST_YEAR, 1, 1, tzinfo=UTC)
 LAST = datetime(LAST_YEAR, 12, 31, 23, 59, 59, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
 DAY = 86_400
 EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 _LAST_MONTH = LAST_YEAR * 12 + 11

@@ -13,10 +13,9 @@ from croniter import croniter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedules.spec import Spec
+from schedules.spec import Spec, SpecError
 from schedules.spec.explanation import Verdict
 from schedules.spec.intervals import Interval
-from schedules.spec.wording import SpecError
 
 NOW = datetime(2026, 11, 16, 2, 17, 33, tzinfo=UTC)
 SECOND, DAY = timedelta(seconds=1), timedelta(days=1)

@@ -17,9 +17,8 @@ from holidays.utils import list_supported_countries
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from schedules.spec import Spec
+from schedules.spec import Spec, SpecError
 from schedules.spec.exclusions import calendar_items
-from schedules.spec.wording import SpecError
 
 NOW = datetime(2026, 11, 16, 2, 17, 33, tzinfo=UTC)
 KEYS = "cron, every, calendars, patterns, at, exclude, start_at, end_at, jitter, time_zone and dst"

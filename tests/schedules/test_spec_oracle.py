@@ -15,8 +15,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from schedules.spec import Spec
-from schedules.spec.wording import SpecError
+from schedules.spec import Spec, SpecError
 from tests.schedules import oracle
 from tests.schedules.oracle import DAY, HOUR, MINUTE, MONTHS, SECOND, WEEKDAYS
 

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedules.spec import Spec
+from schedules.spec import Spec, SpecError
 from schedules.spec.exclusions import calendar_items
-from schedules.spec.wording import SpecError
 from schedules.spec_text import exclusions_from_text, exclusions_to_text, from_text, to_text
 
 CALENDARS = {"UK holidays": [{"holidays": "GB"}], 'a # "b" comment: c': []}
