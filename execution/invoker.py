@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 class Overlapping(Refused):
     """A manual run met a running execution."""
 
-    def __init__(self, blocked_by: int | None) -> None:
+    def __init__(self, blocked_by: int) -> None:
         self.blocked_by = blocked_by
         super().__init__(
             f"Execution {blocked_by} is still running, and this schedule never runs twice side by side."
