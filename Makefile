@@ -2,6 +2,9 @@ PYTHON ?= python3
 # Private, so that neither a read-only home nor another user's cache gets in the way.
 export UV_CACHE_DIR ?= $(CURDIR)/.uv/cache
 export UV_PYTHON_DOWNLOADS := never
+# Compiled once, not by each of the processes that are started: two thirds of a worker's start.
+export UV_COMPILE_BYTECODE := 1
+export PYTHONDONTWRITEBYTECODE :=
 UV := .uv/bin/uv
 BIN := .venv/bin
 BROWSERS := chromium chromium-browser google-chrome

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
-from django.contrib.admin.apps import AdminConfig
+from django.contrib.admin.apps import SimpleAdminConfig
 
 
 class JimsiteConfig(AppConfig):
@@ -9,5 +9,5 @@ class JimsiteConfig(AppConfig):
     verbose_name = "JIM"
 
 
-class JimAdminConfig(AdminConfig):
+class JimAdminConfig(SimpleAdminConfig):
     default_site = "jimsite.site.JimAdminSite"

@@ -3,7 +3,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from django.contrib.admin import AdminSite
+from django.contrib.admin import AdminSite, autodiscover
+from django.core.checks import CheckMessage
 from django.db.models import Model
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
@@ -22,9 +23,20 @@ ORDER = {
 
 
 class JimAdminSite(AdminSite):
+    """Its pages are loaded by whoever serves or checks them: workers and schedulers start without."""
+
     site_header = site_title = "JIM"
     site_url = None
     index_title = "What runs, when, and what became of it"
+
+    @property
+    def urls(self) -> Any:
+        autodiscover()
+        return super().urls
+
+    def check(self, app_configs: Any) -> list[CheckMessage]:
+        autodiscover()
+        return super().check(app_configs)
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
         """In the order in which people need them, not in that of the alphabet."""

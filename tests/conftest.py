@@ -11,8 +11,8 @@ from tests.postgres import PostgresServer
 from tests.settings import TEST_DB, TEST_DIR
 
 SERIAL_FOLDERS = {"races", "chaos", "browser"}
-# Those whose tests start no process that finds a database by itself.
-PURE_FOLDERS = {"activities", "execution", "schedules", "steps"}
+# Serial tests here start processes that make a database for themselves, of the kind that is tested.
+FOLDERS_WITH_OWN_DATABASES = {"jimsite", "bench"}
 server = PostgresServer(TEST_DIR / "pg")
 
 
@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if SERIAL_FOLDERS & folders(item):
             item.add_marker(pytest.mark.serial)
     if TEST_DB == "postgres":
-        known = {item for item in items if PURE_FOLDERS & folders(item) and not may_use_database(item)}
+        known = {item for item in items if not may_use_database(item)}
         config.hook.pytest_deselected(items=list(known))
         items[:] = [item for item in items if item not in known]
 
@@ -42,6 +42,8 @@ def folders(item: pytest.Item) -> set[str]:
 
 def may_use_database(item: pytest.Item) -> bool:
     """A test that may not would say the same again on a second database: it runs on the first one only."""
+    if item.get_closest_marker("serial") and FOLDERS_WITH_OWN_DATABASES & folders(item):
+        return True
     fixtures = set(getattr(item, "fixturenames", ()))
     return item.get_closest_marker("django_db") is not None or bool({"db", "transactional_db"} & fixtures)
 
