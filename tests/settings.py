@@ -47,4 +47,6 @@ if TEST_DB == "sqlite":
     # In a file: an in-memory database cannot be shared by threads and processes.
     DATABASES["default"]["TEST"] = {"NAME": str(TEST_DIR / "jim.sqlite3")}
 
+# Looking for all static files takes longer than most requests, and each client would do it anew.
+WHITENOISE_AUTOREFRESH = True
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

@@ -8,10 +8,9 @@ import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.cookiejar import CookieJar
 from pathlib import Path
 from urllib.parse import urlencode
-from urllib.request import HTTPCookieProcessor, build_opener, urlopen
+from urllib.request import HTTPCookieProcessor, OpenerDirector, Request, build_opener, urlopen
 
 import psycopg
 import pytest
@@ -22,6 +21,7 @@ from tests.settings import TEST_DB
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.serial
+CANARY = "Kanarienvogel-4711-im-Bergwerk"
 
 
 class Jim:
@@ -79,17 +79,21 @@ def test_up_shows_where_to_click_and_keeps_everything_for_the_next_time(jim: Jim
     assert jim.url("/admin/") in said
     password = re.search(r"Password: +(\S+) +\(shown this once\)", said)
     assert password
-    assert signed_in(jim, "admin", password[1])
+    browser = signed_in(jim, "admin", password[1])
     with urlopen(jim.url("/static/admin/css/base.css")) as css:
         assert css.headers["Content-Type"].startswith("text/css")
     demo = schedules(jim)
     assert demo
+    shown = type_secret(jim, browser, CANARY) + type_secret(jim, browser, f"{CANARY}\0", name="not allowed")
     assert jim.stop() == 0
+    kept = b"".join(path.read_bytes() for path in jim.folder.rglob("*") if path.is_file())
+    assert CANARY not in shown
+    assert CANARY.encode() not in kept
     assert "Traceback" not in jim.log.read_text()
 
     said = jim.start()
     assert "shown this once" not in said
-    assert signed_in(jim, "admin", password[1])
+    signed_in(jim, "admin", password[1])
     assert schedules(jim) == demo
 
 
@@ -112,14 +116,29 @@ def test_up_says_in_one_line_that_there_is_no_database(tmp_path: Path) -> None:
     assert "The database cannot be used" in refused.stderr
 
 
-def signed_in(jim: Jim, name: str, password: str) -> bool:
-    cookies = CookieJar()
-    browser = build_opener(HTTPCookieProcessor(cookies))
-    browser.open(jim.url("/admin/login/")).close()
-    token = next(cookie.value for cookie in cookies if cookie.name.startswith("jim_csrf"))
-    form = {"username": name, "password": password, "csrfmiddlewaretoken": token, "next": "/admin/"}
-    with browser.open(jim.url("/admin/login/"), urlencode(form).encode()) as page:
-        return page.url == jim.url("/admin/") and "Log out" in page.read().decode()
+def signed_in(jim: Jim, name: str, password: str) -> OpenerDirector:
+    browser = build_opener(HTTPCookieProcessor())
+    url, page = send(browser, jim.url("/admin/login/"), username=name, password=password, next="/admin/")
+    assert url == jim.url("/admin/")
+    assert "Log out" in page
+    return browser
+
+
+def type_secret(jim: Jim, browser: OpenerDirector, value: str, name: str = "canary") -> str:
+    """The page that the web process answers with, which has the secret's name in any case."""
+    _, page = send(browser, jim.url("/admin/schedules/secret/add/"), name=name, description="", value=value)
+    assert name in page
+    return page
+
+
+def send(browser: OpenerDirector, url: str, **fields: str) -> tuple[str, str]:
+    """A form as a browser sends it; where that led, and what stands there."""
+    with browser.open(url) as page:
+        token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', page.read().decode())
+    assert token
+    form = urlencode(fields | {"csrfmiddlewaretoken": token[1]}).encode()
+    with browser.open(Request(url, form, {"Referer": url})) as page:
+        return page.url, page.read().decode()
 
 
 def schedules(jim: Jim) -> list[str]:
