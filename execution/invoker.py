@@ -38,6 +38,7 @@ SETTLED = (
     "remaining",
     "last_run_at",
 )
+FATE = ("status", "reason", "blocked_by", "due_at", "kept_at", "settled_at")
 SCHEDULES_PER_PASS = 200
 OCCURRENCES_PER_PASS = 5_000
 logger = logging.getLogger(__name__)
@@ -118,7 +119,7 @@ def _trigger(wanted: Occurrence, *, is_keyed: bool, now: datetime) -> Occurrence
         wanted.save()
         Activity.objects.record("trigger", schedule, initiator=wanted.initiator, now=now)
         _account_and_settle([schedule], now)
-        wanted.refresh_from_db()
+        wanted.refresh_from_db(fields=FATE)
         if wanted.status == Occurrence.Status.SKIPPED and wanted.blocked_by:
             raise Overlapping(wanted.blocked_by)
         if wanted.status not in (Occurrence.Status.STARTED, Occurrence.Status.PENDING):
