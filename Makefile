@@ -19,7 +19,7 @@ help:
 	@echo "make run      start JIM on http://127.0.0.1:8000 (JIM_PORT, JIM_DATA_DIR for a second one)"
 	@echo "make test     the whole suite, on SQLite and on PostgreSQL"
 	@echo "make bench    how fast JIM is, on SQLite and on PostgreSQL (QUICK=1; bench/README.md has more)"
-	@echo "make bench-peers  the same beside its peers, with ratios; about a quarter of an hour"
+	@echo "make bench-peers  the same beside its peers, with ratios; about half an hour (REPS=2: 20 minutes)"
 	@echo "make lint     ruff, mypy, import-linter, Django's checks"
 	@echo "make format   ruff format and its safe fixes"
 	@echo "make lock     lock the dependencies of pyproject.toml (UPGRADE=1: to their newest versions)"
