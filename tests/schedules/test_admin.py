@@ -108,10 +108,10 @@ def test_the_form_says_what_each_type_of_step_takes(client: Client) -> None:
     for kind in registry.step_types.values():
         assert f"<summary><b>{kind.name}</b>: {kind.title}</summary>" in shown
         for field in kind.fields:
-            assert f"<td>{field.label}</td>" in shown
-    assert "<td>Rows to show</td> <td>number</td> <td><code>20</code></td> <td>Of each result</td>" in shown
-    assert "<td>One transaction</td> <td>bool</td> <td><code>true</code></td>" in shown
-    assert "<td>URL</td> <td>text</td> <td></td>" in shown
+            assert f"<td>{field.label}<br><code>{field.name}</code>" in shown
+    assert "<code>max_rows</code></td> <td>number<br>default <code>20</code></td> <td>Of each result" in shown
+    assert "<code>transaction</code></td> <td>bool<br>default <code>true</code></td>" in shown
+    assert "<code>url</code> (required)</td> <td>text</td>" in shown
 
 
 EVERYTHING: dict[str, Any] = {
