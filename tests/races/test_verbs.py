@@ -442,9 +442,10 @@ def test_edit_and_edit(meet: Meeting) -> None:
         assert sorted(type(result).__name__ for result in results) == [Conflict.__name__, "NoneType"]
 
 
-def test_cancel_and_the_next_start(meet: Meeting) -> None:
+def test_cancel_and_the_next_start(meet: Meeting, monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of a cancelled execution and the start of the next one never overlap."""
     now = NOW
+    monkeypatch.setattr(clock, "now", lambda: now)  # whoever accounts for an end, in the order of the ends
     schedule = make_schedule(step("a"), step("b", 1), spec={"every": ["10s"]})
     for _ in meet.rounds:
         generate(now := now + seconds(10))
