@@ -10,6 +10,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db import connection, models
 from django.db.models import Q
 
+from .signals import activities_finished
 from .statements import insert_each, update_each
 from .text import clean_json, clean_text
 
@@ -48,6 +49,7 @@ class Ending(NamedTuple):
     result: Any = None
     items_total: int = 0
     items_failed: int = 0
+    permanently_failed: bool = False
 
     def cleaned(self) -> Ending:
         if not (self.message or self.error or self.traceback) and self.result is None:
@@ -94,12 +96,14 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
 
     def finish(self, endings: Sequence[Ending]) -> set[int]:
         """Finishes each activity that is still open; a finished one never changes again."""
-        return update_each(
+        finished = update_each(
             Activity,
             Ending._fields[1:],
             [ending.cleaned() for ending in endings],
             where="t.status IN ('pending', 'in_progress')",
         )
+        activities_finished.send(Activity, ids=finished)
+        return finished
 
     def lock(self) -> ActivityQuerySet:
         """By id, as everybody does, so that nobody waits in a circle."""
@@ -121,8 +125,13 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         )
 
     def close(self, *, status: str, message: str, now: datetime) -> int:
-        """Ends all open activities of this set alike."""
-        return self.open().update(status=status, message=message, finished_at=now)
+        """Ends all open activities of this set alike; they are the caller's alone."""
+        ids = list(self.open().values_list("pk", flat=True))
+        closed = Activity.objects.open().filter(pk__in=ids)
+        count = closed.update(status=status, message=message, finished_at=now) if ids else 0
+        if count:
+            activities_finished.send(Activity, ids=ids)
+        return count
 
     def record(
         self,
@@ -152,7 +161,7 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
     ) -> list[Activity]:
         """The same change of several, each on its own record."""
         message, details = clean_text(message), clean_json(details)
-        return self.bulk_create(
+        made = self.bulk_create(
             Activity(
                 status=Activity.Status.COMPLETE,
                 operation=operation,
@@ -170,6 +179,8 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
             )
             for target in targets
         )
+        activities_finished.send(Activity, ids=[activity.pk for activity in made])
+        return made
 
     def administrative(self) -> ActivityQuerySet:
         return self.exclude(operation=Activity.RUN)
@@ -207,6 +218,7 @@ class Activity(models.Model):
         "message": "",
         "error": "",
         "traceback": "",
+        "permanently_failed": False,
         "items_total": 0,
         "items_failed": 0,
     }
@@ -237,6 +249,9 @@ class Activity(models.Model):
     progress_total = models.BigIntegerField(null=True, blank=True)
     message = models.TextField(blank=True)
     error = models.TextField(blank=True)
+    permanently_failed = models.BooleanField(
+        default=False, help_text="It failed, and no attempt follows by itself."
+    )
     traceback = models.TextField(blank=True)
     result = models.JSONField(null=True, blank=True)
     details = models.JSONField(null=True, blank=True)

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 MAX_CRASHES = 3
-CAP_SECONDS = 600
 MUST_NOT_REPEAT = "the step must not run twice"
 
 
@@ -20,6 +19,10 @@ class Budget:
     max_retries: int
     retry_seconds: int
     on_crash: str
+    retry_factor: float = 2
+    retry_cap_seconds: int = 600
+    retry_jitter: int = 0
+    retry_on: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, failures: int, crashes: int, step: Any) -> Budget:
@@ -31,7 +34,16 @@ class Budget:
             max_retries=allowed.get("max_retries", 0),
             retry_seconds=allowed.get("retry_seconds", 10),
             on_crash=allowed.get("on_crash", "fail"),
+            retry_factor=allowed.get("retry_factor", 2),
+            retry_cap_seconds=allowed.get("retry_cap_seconds", 600),
+            retry_jitter=allowed.get("retry_jitter", 0),
+            retry_on=tuple(allowed.get("retry_on", ())),
         )
+
+    def forgives(self, error: str) -> bool:
+        """Whether it is one of the errors that are worth another try."""
+        told = error.casefold()
+        return not self.retry_on or any(text.casefold() in told for text in self.retry_on)
 
 
 @dataclass(frozen=True)
@@ -44,10 +56,11 @@ class Next:
     why_not: str = ""
 
 
-def after_failure(budget: Budget, *, can_retry: bool, now: datetime) -> Next:
+def after_failure(budget: Budget, *, error: str, can_retry: bool, chance: float, now: datetime) -> Next:
+    """`chance`, from 0 to 1, decides how much of the jitter is used."""
     failures = budget.failures + 1
-    again = can_retry and failures <= budget.max_retries
-    at = now + delay(failures, budget.retry_seconds) if again else None
+    again = can_retry and failures <= budget.max_retries and budget.forgives(error)
+    at = now + delay(failures, budget) * (1 + budget.retry_jitter / 100 * chance) if again else None
     return Next(at, failures, budget.crashes)
 
 
@@ -67,7 +80,8 @@ def after_drain(budget: Budget, *, now: datetime) -> Next:
     return Next(now, budget.failures, budget.crashes)
 
 
-def delay(failures: int, base_seconds: int) -> timedelta:
-    """10, 20, 40 s … for a base of 10 s, at most ten minutes (or the base, where that is longer)."""
-    cap = max(CAP_SECONDS, base_seconds)
-    return timedelta(seconds=min(cap, base_seconds * 2 ** min(failures - 1, 30)))
+def delay(failures: int, budget: Budget) -> timedelta:
+    """10, 20, 40 s … by default, at most ten minutes; or the first delay, where that is longer."""
+    cap = max(budget.retry_cap_seconds, budget.retry_seconds)
+    # A power that needs no more than a float holds: beyond that the cap has long been reached.
+    return timedelta(seconds=min(cap, budget.retry_seconds * budget.retry_factor ** min(failures - 1, 100)))

@@ -35,6 +35,9 @@ JIM_BACKFILL_SLICE = environment.whole("JIM_BACKFILL_SLICE", 100, least=1, most=
 # How long after its time a schedule without an occurrence is shown as overdue.
 JIM_OVERDUE_SECONDS = environment.seconds("JIM_OVERDUE_SECONDS", 60, least=1)
 
+# Which limits a task counts for: the dotted path of a class with a method keys(line).
+JIM_CONCURRENCY_POLICY = environment.text("JIM_CONCURRENCY_POLICY", "execution.concurrency.AllKeys")
+
 # The only folders that "executable" and "powershell" steps may start programs and scripts from.
 JIM_EXECUTABLE_FOLDERS = environment.folders(
     "JIM_EXECUTABLE_FOLDERS", [BASE_DIR / "scripts", JIM_DATA_DIR / "scripts"]

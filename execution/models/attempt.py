@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -137,9 +138,15 @@ class Finish:
             return retry.after_crash(budget, now=now)
         if self.outcome.interrupted == "drain":
             return retry.after_drain(budget, now=now)
-        return retry.after_failure(budget, can_retry=self.outcome.can_retry, now=now)
+        return retry.after_failure(
+            budget,
+            error=self.outcome.error,
+            can_retry=self.outcome.can_retry,
+            chance=random.random(),  # noqa: S311
+            now=now,
+        )
 
-    def ending(self, *, why_not: str = "", cancelled: bool = False) -> Ending:
+    def ending(self, *, why_not: str = "", cancelled: bool = False, is_last: bool = True) -> Ending:
         outcome = self.outcome
         status, error = outcome.status, f"{outcome.error}: {why_not}" if why_not else outcome.error
         if cancelled and (outcome.interrupted in ("lost", "drain") or outcome.again_at):
@@ -155,4 +162,5 @@ class Finish:
             outcome.result,
             outcome.items_total,
             outcome.items_failed,
+            is_last and status == Activity.Status.FAILED_WITH_ERROR,
         )

@@ -117,6 +117,7 @@ def _any_ready(isolations: int, pools: int) -> str:
 def _ready(pools: int) -> str:
     in_pools = f"AND pool IN ({', '.join(['%s'] * pools)}) " if pools else ""
     return (
-        "SELECT id FROM execution_workertask WHERE status = 'queued' AND NOT is_delayed AND isolation = %s "
+        "SELECT id FROM execution_workertask WHERE status = 'queued' AND NOT is_delayed AND NOT is_limited "
+        "AND isolation = %s "
         f"{in_pools}ORDER BY priority DESC, position, id LIMIT %s"
     )

@@ -17,6 +17,7 @@ from activities.statements import AWAY, among, fetch, insert_each, instant, plan
 from activities.wake import wake
 from execution import failure
 from execution.binding import note
+from execution.concurrency import limit_keys
 from schedules.models import Occurrence, Schedule, Step
 from schedules.models.occurrence import Waiting
 from schedules.registry import step_types
@@ -85,6 +86,7 @@ class Start:
         "occurrence",
         "source",
         "plan",
+        "on_failure",
         "current_index",
         "timeout_at",
         "deadline_at",
@@ -104,6 +106,7 @@ class Start:
             occurrence.id,
             occurrence.source,
             {"steps": self.lines},
+            schedule.on_failure,
             self.lines[0]["index"],
             _later(now, schedule.timeout_seconds),
             _later(now, schedule.deadline_seconds),
@@ -410,12 +413,14 @@ class Execution(models.Model):
     retry_of = models.ForeignKey("self", models.SET_NULL, null=True, blank=True, related_name="retries")
     status = models.CharField(max_length=12, choices=Status.choices, default=Status.IN_PROGRESS)
     plan = models.JSONField()
+    on_failure = models.CharField(max_length=40, default="stop")
     current_index = models.PositiveIntegerField(default=0)
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
     cancel_reason = models.CharField(max_length=1000, blank=True)
     timeout_at = models.DateTimeField(null=True, blank=True)
     is_timed_out = models.BooleanField(default=False)
     deadline_at = models.DateTimeField(null=True, blank=True)
+    late_noticed_at = models.DateTimeField(null=True, blank=True)
     last_result = models.JSONField(null=True, blank=True, help_text="Of the schedule, when this started.")
     error = models.TextField(blank=True)
     started_at = models.DateTimeField()
@@ -560,8 +565,10 @@ def _later(now: datetime, seconds: int | None) -> datetime | None:
 
 def _plan_line(step: Step, line: int, schedule: Schedule, occurrence: Waiting) -> dict[str, Any]:
     kind = step_types.get(step.step_type)
-    return step.as_json() | {
+    data = step.as_json()
+    return data | {
         "line": line,
+        "limit_keys": limit_keys(data),
         "key": str(uuid.uuid4()),
         "isolation": kind.isolation(step.config) if kind else "thread",
         "schedule": schedule.name,

@@ -13,10 +13,11 @@ from django.db import connection, transaction
 
 from activities.models import Activity, Initiator
 from activities.statements import fetch, insert_each, planned_once
+from execution.concurrency import SEPARATOR
 
 AT_ONCE = 2_000
 # What a task that was never tried looks like.
-UNTRIED = {"is_delayed": False, "priority": 0, "position": 0, "attempt": 1, "failures": 0, "crashes": 0}
+UNTRIED = {"attempt": 1, "failures": 0, "crashes": 0}
 ACTIVITY_FIELDS = (
     "target_type",
     "target_id",
@@ -39,7 +40,28 @@ TASK_FIELDS = (
     "pool",
     "isolation",
     "status",
+    "priority",
+    "limit_keys",
+    "position",
+    "dedup_key",
+    "is_delayed",
+    "available_at",
 )
+
+
+# What PostgreSQL is given of each; the rest it finds in the line.
+GIVEN = {
+    "step": "jsonb",
+    "by_type": "text",
+    "by_id": "text",
+    "by_name": "text",
+    "status": "text",
+    "execution_id": "bigint",
+    "root_id": "bigint",
+    "position": "bigint",
+    "dedup_key": "text",
+    "later_at": "timestamptz",
+}
 
 
 class Planned(NamedTuple):
@@ -50,6 +72,10 @@ class Planned(NamedTuple):
     status: str = "queued"
     execution_id: int | None = None
     root_id: int | None = None
+    position: int = 0
+    dedup_key: str = ""
+    # Not before this time; None: at once.
+    later_at: datetime | None = None
 
     @property
     def activity(self) -> tuple[Any, ...]:
@@ -68,7 +94,21 @@ class Planned(NamedTuple):
         )
 
     @property
-    def task(self) -> tuple[Any, ...]:
+    def given(self) -> tuple[Any, ...]:
+        later_at = None if self.later_at is None else self.later_at.isoformat()
+        by = astuple(self.initiator)
+        return (
+            self.line,
+            *by,
+            self.status,
+            self.execution_id,
+            self.root_id,
+            self.position,
+            self.dedup_key,
+            later_at,
+        )
+
+    def task(self, now: datetime) -> tuple[Any, ...]:
         line = self.line
         return (
             line["key"],
@@ -80,6 +120,12 @@ class Planned(NamedTuple):
             line["pool"],
             line["isolation"],
             self.status,
+            line["priority"],
+            line["limit_keys"],
+            self.position,
+            self.dedup_key,
+            self.later_at is not None,
+            self.later_at or now,
         )
 
 
@@ -97,21 +143,24 @@ def _add_in_turn(planned: Sequence[Planned], now: datetime) -> None:
         activities = Activity.objects.add(
             ACTIVITY_FIELDS, [p.activity for p in planned], status=Activity.Status.PENDING, now=now
         )
-        rows = [(*p.task, activity) for p, activity in zip(planned, activities, strict=True)]
-        same = UNTRIED | {"available_at": now, "created_at": now}
-        insert_each(WorkerTask, (*TASK_FIELDS, "activity"), rows, same=same, returning="id")
+        limited = {key for (key,) in fetch("SELECT key FROM execution_limit", [])}
+        rows = [
+            (*p.task(now), activity, not limited.isdisjoint(p.line["limit_keys"].split(SEPARATOR)))
+            for p, activity in zip(planned, activities, strict=True)
+        ]
+        same = UNTRIED | {"created_at": now}
+        insert_each(WorkerTask, (*TASK_FIELDS, "activity", "is_limited"), rows, same=same, returning="id")
 
 
 def _add_together(planned: Sequence[Planned], now: datetime) -> None:
     """One statement and one round trip; its only parameter of any size is the lines of the plans."""
-    rows = [(p.line, *astuple(p.initiator), p.status, p.execution_id, p.root_id) for p in planned]
-    names = ("step", "by_type", "by_id", "by_name", "status", "execution_id", "root_id")
-    given = json.dumps([dict(zip(names, row, strict=True)) for row in rows])
+    names = tuple(GIVEN)
+    given = json.dumps([dict(zip(names, p.given, strict=True)) for p in planned])
     activity = Activity.UNSAID | {"status": Activity.Status.PENDING, "created_at": now}
-    task = UNTRIED | {"available_at": now, "created_at": now}
+    task = UNTRIED | {"created_at": now}
     sql = _add_statement(tuple(activity), tuple(task))
     with planned_once():
-        fetch(sql, [given, *activity.values(), *task.values()])
+        fetch(sql, [given, *activity.values(), now, *task.values()])
 
 
 @cache
@@ -121,9 +170,8 @@ def _add_statement(activity: tuple[str, ...], task: tuple[str, ...]) -> str:
             SELECT *, (step->>'key')::uuid AS key, (step->>'index')::int AS index,
                 (step->>'line')::int AS line
             FROM ROWS FROM (json_to_recordset(%s) AS (
-                step jsonb, by_type text, by_id text, by_name text, status text, execution_id bigint,
-                root_id bigint
-            )) WITH ORDINALITY AS v(step, by_type, by_id, by_name, status, execution_id, root_id, number)
+                {", ".join(f"{name} {kind}" for name, kind in GIVEN.items())}
+            )) WITH ORDINALITY AS v({", ".join(GIVEN)}, number)
         ), a AS (
             INSERT INTO activities_activity (target_type, target_id, target_name, initiator_type,
                 initiator_id, initiator_name, parent_id, task_key, step_index, line, {", ".join(activity)})
@@ -132,9 +180,13 @@ def _add_statement(activity: tuple[str, ...], task: tuple[str, ...]) -> str:
             FROM v ORDER BY number RETURNING id, task_key
         ), t AS (
             INSERT INTO execution_workertask (key, execution_id, activity_id, line, step_index, name, step,
-                pool, isolation, status, {", ".join(task)})
+                pool, isolation, status, priority, limit_keys, position, dedup_key, is_delayed, available_at,
+                is_limited, {", ".join(task)})
             SELECT key, execution_id, a.id, line, index, step->>'name', step, step->>'pool',
-                step->>'isolation', status, {", ".join(["%s"] * len(task))}
+                step->>'isolation', status, (step->>'priority')::int, step->>'limit_keys', position,
+                dedup_key, later_at IS NOT NULL, COALESCE(later_at, %s),
+                string_to_array(step->>'limit_keys', chr(10)) && ARRAY(SELECT key::text FROM execution_limit),
+                {", ".join(["%s"] * len(task))}
             FROM v JOIN a ON a.task_key = v.key ORDER BY number RETURNING id
         )
         SELECT pg_notify('jim_tasks', '') FROM t LIMIT 1

@@ -14,6 +14,7 @@ from activities.statements import among, fetch, update_each
 from activities.wake import wake
 from execution import retry
 from execution.binding import note
+from execution.concurrency import limit_keys
 from execution.steps.base import Isolation
 from schedules.models import Step
 from schedules.models.step import config_invalid
@@ -121,7 +122,7 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
             put_off = self._put_off([f for f in finishes if f.outcome.again_at], worker_id)
             over = [f for f in finishes if f.task.pk not in retried | put_off]
             gone = self._held([f.task for f in over], worker_id, verb=_DELETE)
-            endings = [f.ending() for f in finishes if f.task.pk in retried]
+            endings = [f.ending(is_last=False) for f in finishes if f.task.pk in retried]
             for f in over:
                 if f.task.pk in gone:
                     nxt = following.get(f.task.pk)
@@ -273,6 +274,7 @@ def _adhoc_line(step: Mapping[str, Any], *, now: datetime) -> dict[str, Any]:
         raise config_invalid(error) from error
     line = checked | {
         "config": config,
+        "limit_keys": limit_keys(checked),
         "line": 0,
         "key": str(uuid.uuid4()),
         "isolation": kind.isolation(config),
@@ -315,7 +317,14 @@ class WorkerTask(models.Model):
     pool = models.CharField(max_length=40)
     isolation = models.CharField(max_length=8)
     priority = models.IntegerField(default=0)
-    position = models.IntegerField(default=0)
+    position = models.BigIntegerField(default=0)
+    limit_keys = models.CharField(
+        max_length=500, blank=True, help_text="What it counts for while it runs, one key per line."
+    )
+    is_limited = models.BooleanField(default=False, help_text="There is a limit for one of its keys.")
+    dedup_key = models.CharField(
+        max_length=200, blank=True, help_text="Of a job: no other with the same key is queued meanwhile."
+    )
     status = models.CharField(max_length=10, choices=Status.choices)
     attempt = models.PositiveIntegerField(default=1)
     failures = models.PositiveIntegerField(default=0)
@@ -347,7 +356,7 @@ class WorkerTask(models.Model):
                 F("position"),
                 F("id"),
                 name="task_queue",
-                condition=Q(status="queued", is_delayed=False),
+                condition=Q(status="queued", is_delayed=False, is_limited=False),
             ),
             models.Index(
                 F("pool"),
@@ -356,7 +365,17 @@ class WorkerTask(models.Model):
                 F("position"),
                 F("id"),
                 name="task_queue_of_pool",
-                condition=Q(status="queued", is_delayed=False),
+                condition=Q(status="queued", is_delayed=False, is_limited=False),
+            ),
+            models.Index(
+                F("limit_keys"),
+                F("isolation"),
+                F("pool"),
+                F("priority").desc(),
+                F("position"),
+                F("id"),
+                name="task_queue_limited",
+                condition=Q(status="queued", is_delayed=False, is_limited=True),
             ),
             models.Index(
                 fields=["available_at"],
@@ -367,6 +386,9 @@ class WorkerTask(models.Model):
                 fields=["execution"], name="task_of_execution", condition=Q(execution__isnull=False)
             ),
             models.Index(fields=["worker"], name="task_of_worker", condition=Q(status="processing")),
+        ]
+        constraints = [
+            models.UniqueConstraint(fields=["dedup_key"], name="task_dedup", condition=~Q(dedup_key="")),
         ]
 
     def __str__(self) -> str:

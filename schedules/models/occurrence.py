@@ -85,6 +85,7 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
         same = {
             "source": Occurrence.Source.AUTO,
             "overlap": "",
+            "is_whole": False,
             "initiator_type": "schedule",
             "created_at": now,
         }
@@ -207,6 +208,10 @@ class Occurrence(models.Model):
         db_index=False,
     )
     overlap = models.CharField(max_length=16, choices=Overlap.choices, blank=True)
+    retry_of = models.BigIntegerField(null=True, blank=True, help_text="The execution that it repeats.")
+    is_whole = models.BooleanField(
+        default=False, help_text="Of a retry: also what succeeded is done once more."
+    )
     status = models.CharField(max_length=9, choices=Status.choices, default=Status.PENDING)
     reason = models.CharField(max_length=200, blank=True)
     blocked_by = models.BigIntegerField(null=True, blank=True, help_text="The execution that was in the way.")

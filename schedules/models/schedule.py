@@ -143,6 +143,7 @@ class Schedule(models.Model):
         "catch_up_seconds",
         "timeout_seconds",
         "deadline_seconds",
+        "on_failure",
         "pause_on_failure",
         "failures_to_pause",
         "failures_among",
@@ -188,6 +189,12 @@ class Schedule(models.Model):
         validators=[MinValueValidator(1), MaxValueValidator(YEAR_SECONDS)],
         help_text="An execution that takes longer is shown as late, and goes on. Empty: never late.",
     )
+    on_failure = models.CharField(
+        "if a step fails",
+        max_length=40,
+        default="stop",
+        help_text="What becomes of the steps after it.",
+    )
     pause_on_failure = models.BooleanField(
         default=False, help_text="The schedule pauses itself when this many of its last executions failed."
     )
@@ -219,6 +226,9 @@ class Schedule(models.Model):
     processed_until = models.DateTimeField(null=True, editable=False)
     next_run_at = models.DateTimeField(null=True, editable=False)
     spec_error = models.CharField(max_length=500, blank=True, editable=False)
+    overdue_noticed_at = models.DateTimeField(
+        null=True, editable=False, help_text="The next run that somebody was told of as overdue."
+    )
 
     started_count = models.PositiveBigIntegerField(default=0, editable=False)
     skipped_count = models.PositiveBigIntegerField(default=0, editable=False)

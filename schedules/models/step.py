@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from .schedule import Schedule
 
 MAX_STEPS = 500
+MOST_WORDS = 10
+LONGEST_WORD = 80
 # What a job that belongs to no schedule knows of its run.
 VALUES_OF_ANY_JOB = ("attempt", "idempotency_key")
 
@@ -26,17 +28,29 @@ class Step(models.Model):
         RETRY = "retry", "Run it again"
         FAIL = "fail", "Fail: it must not run twice"
 
+    class RunIf(models.TextChoices):
+        SUCCESS = "success", "Nothing before it failed"
+        FAILURE = "failure", "Something before it failed"
+        ALWAYS = "always", "Always"
+
     FIELDS = (
         "index",
         "name",
         "step_type",
         "config",
+        "run_if",
         "continue_on_failure",
         "timeout_seconds",
         "max_retries",
         "retry_seconds",
+        "retry_factor",
+        "retry_cap_seconds",
+        "retry_jitter",
+        "retry_on",
         "on_crash",
         "pool",
+        "priority",
+        "resources",
     )
 
     schedule = models.ForeignKey("schedules.Schedule", models.CASCADE, related_name="steps", db_index=False)
@@ -44,14 +58,46 @@ class Step(models.Model):
     name = models.CharField(max_length=200)
     step_type = models.CharField(max_length=40)
     config = models.JSONField(default=dict, blank=True)
+    run_if = models.CharField(max_length=8, choices=RunIf.choices, default=RunIf.SUCCESS)
     continue_on_failure = models.BooleanField(default=False)
     timeout_seconds = models.PositiveIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(604_800)]
     )
     max_retries = models.PositiveIntegerField(default=3, validators=[MaxValueValidator(100)])
     retry_seconds = models.PositiveIntegerField(default=10, validators=[MaxValueValidator(86_400)])
+    retry_factor = models.FloatField(
+        default=2.0,
+        validators=[MinValueValidator(1), MaxValueValidator(10)],
+        help_text="Each delay is so many times the one before.",
+    )
+    retry_cap_seconds = models.PositiveIntegerField(
+        default=600,
+        validators=[MaxValueValidator(604_800)],
+        help_text="No delay is longer, unless the first one is.",
+    )
+    retry_jitter = models.PositiveIntegerField(
+        "retry jitter (%)",
+        default=0,
+        validators=[MaxValueValidator(100)],
+        help_text="Makes each delay longer by up to this part of it, by chance.",
+    )
+    retry_on = models.JSONField(
+        default=list,
+        blank=True,
+        help_text="Retry only errors that contain one of these texts, such as a type's name. Empty: any.",
+    )
     on_crash = models.CharField(max_length=8, choices=OnCrash.choices, default=OnCrash.RETRY)
     pool = models.CharField(max_length=40, default="default")
+    priority = models.IntegerField(
+        default=0,
+        validators=[MinValueValidator(-1000), MaxValueValidator(1000)],
+        help_text="Among what waits in a pool, the highest goes first.",
+    )
+    resources = models.JSONField(
+        default=list,
+        blank=True,
+        help_text="What it uses, such as “connected-system:7”: limits say how many may do so at once.",
+    )
 
     class Meta:
         ordering = ["index", "id"]
@@ -82,6 +128,8 @@ class Step(models.Model):
         self.name = unicodedata.normalize("NFC", self.name.strip())
         check_plain_text(self.name, "name")
         check_plain_text(self.pool, "pool")
+        check_words(self.retry_on, "retry_on")
+        check_words(self.resources, "resources")
         if self.step_type not in registry.step_types:
             known = ", ".join(sorted(registry.step_types))
             raise ValidationError(
@@ -177,6 +225,20 @@ def _secret_names(refs: Iterable[Reference]) -> Collection[str]:
     from .secret import Secret  # it looks for steps that refer to it, so it imports them
 
     return Secret.objects.names() if any(ref.kind == "secret" for ref in refs) else ()
+
+
+def check_words(words: Any, field: str) -> None:
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ValidationError({field: 'A list of texts is expected, such as ["one", "another"].'})
+    if len(words) > MOST_WORDS:
+        raise ValidationError({field: f"{len(words)} are too many: at most {MOST_WORDS}."})
+    for word in words:
+        check_plain_text(word, field)
+        if len(word) > LONGEST_WORD or word != word.strip():
+            complaint = (
+                f"“{word[:LONGEST_WORD]}” is longer than {LONGEST_WORD} characters, or has spaces round it."
+            )
+            raise ValidationError({field: complaint})
 
 
 def check_plain_text(text: str, field: str) -> None:

@@ -7,13 +7,20 @@ from typing import Any
 
 import pytest
 
-from execution.retry import Budget, Next, after_crash, after_drain, after_failure, delay
+from execution import retry
+from execution.retry import Budget, Next, after_crash, after_drain, delay
 
 NOW = datetime(2026, 11, 16, 3, 0, tzinfo=UTC)
 
 
 def budget(failures: int = 0, crashes: int = 0, **step: Any) -> Budget:
     return Budget.of(failures, crashes, {"max_retries": 3, "retry_seconds": 10, "on_crash": "retry"} | step)
+
+
+def after_failure(
+    used: Budget, *, can_retry: bool = True, error: str = "it broke", chance: float = 0, now: datetime = NOW
+) -> Next:
+    return retry.after_failure(used, error=error, can_retry=can_retry, chance=chance, now=now)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +40,7 @@ def budget(failures: int = 0, crashes: int = 0, **step: Any) -> Budget:
     ],
 )
 def test_the_delay_doubles_up_to_ten_minutes(failures: int, base: int, seconds: int) -> None:
-    assert delay(failures, base) == timedelta(seconds=seconds)
+    assert delay(failures, budget(retry_seconds=base)) == timedelta(seconds=seconds)
 
 
 def test_three_retries_are_four_attempts_after_10_20_and_40_seconds() -> None:
@@ -51,6 +58,46 @@ def test_three_retries_are_four_attempts_after_10_20_and_40_seconds() -> None:
 )
 def test_the_budget_of_failures(max_retries: int, failures: int, again: bool) -> None:
     following = after_failure(budget(failures, max_retries=max_retries), can_retry=True, now=NOW)
+    assert (following.available_at is not None) is again
+
+
+@pytest.mark.parametrize(
+    ("policy", "waits"),
+    [
+        ({}, [10, 20, 40]),
+        ({"retry_factor": 1}, [10, 10, 10]),
+        ({"retry_factor": 3}, [10, 30, 90]),
+        ({"retry_factor": 1.5}, [10, 15, 22.5]),
+        ({"retry_cap_seconds": 25}, [10, 20, 25]),
+        ({"retry_cap_seconds": 5}, [10, 10, 10]),
+        ({"retry_jitter": 50}, [15, 30, 60]),
+        ({"retry_factor": 10, "max_retries": 100, "retry_cap_seconds": 604_800}, [10, 100, 1000]),
+    ],
+)
+def test_the_policy_of_a_step(policy: dict[str, Any], waits: list[float]) -> None:
+    found = [after_failure(budget(n, **policy), chance=1).available_at for n in range(3)]
+    assert [(at - NOW).total_seconds() for at in found if at] == waits
+
+
+def test_a_hundred_retries_stay_within_the_cap() -> None:
+    used = budget(99, retry_factor=10, max_retries=100, retry_seconds=86_400, retry_cap_seconds=604_800)
+    assert after_failure(used).available_at == NOW + timedelta(days=7)
+
+
+@pytest.mark.parametrize(
+    ("retry_on", "error", "again"),
+    [
+        ([], "ValueError: no", True),
+        (["ConnectionError"], "ConnectionError: refused", True),
+        (["ConnectionError"], "ValueError: no", False),
+        (["503", "timed out"], "Timed out after 5 s", True),
+        (["503"], "the answer was 503", True),
+    ],
+)
+def test_only_the_errors_that_the_step_names_are_retried(
+    retry_on: list[str], error: str, again: bool
+) -> None:
+    following = after_failure(budget(retry_on=retry_on), error=error)
     assert (following.available_at is not None) is again
 
 
