@@ -11,7 +11,7 @@ from django.db import connection, models
 from django.db.models import Q
 
 from .signals import activities_finished
-from .statements import insert_each, update_each
+from .statements import among, fetch, insert_each, update_each
 from .text import clean_json, clean_text
 
 
@@ -127,6 +127,18 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
     def close(self, *, status: str, message: str, now: datetime) -> int:
         """Ends all open activities of this set alike; they are the caller's alone."""
         ids = list(self.open().values_list("pk", flat=True))
+        return self._close(ids, status=status, message=message, now=now)
+
+    def close_lines(
+        self, lines: Sequence[tuple[int, int]], *, status: str, message: str, now: datetime
+    ) -> int:
+        """The same for lines of plans: (the activity of the execution, line)."""
+        theirs, params = among("(parent_id, line)", lines)
+        open_ones = f"{theirs} AND status IN ('pending', 'in_progress')"
+        ids = [pk for (pk,) in fetch(f"SELECT id FROM activities_activity WHERE {open_ones}", params)]
+        return self._close(ids, status=status, message=message, now=now)
+
+    def _close(self, ids: Sequence[int], *, status: str, message: str, now: datetime) -> int:
         closed = Activity.objects.open().filter(pk__in=ids)
         count = closed.update(status=status, message=message, finished_at=now) if ids else 0
         if count:
@@ -181,6 +193,12 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         )
         activities_finished.send(Activity, ids=[activity.pk for activity in made])
         return made
+
+    def record_ended(self, activities: Sequence[Activity]) -> None:
+        """Those of work that ends without having run."""
+        if activities:
+            made = self.bulk_create(activities)
+            activities_finished.send(Activity, ids=[activity.pk for activity in made])
 
     def administrative(self) -> ActivityQuerySet:
         return self.exclude(operation=Activity.RUN)

@@ -9,7 +9,8 @@ class ExecutionConfig(AppConfig):
     verbose_name = "The runtime"
 
     def ready(self) -> None:
-        from . import housekeeping, steps
+        from . import failure, housekeeping, steps
 
         steps.register_own()
+        failure.register_own()
         housekeeping.register_own()

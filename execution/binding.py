@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from activities.models import Activity
-from schedules.models import Schedule, Secret
+from schedules.models import Secret
 from schedules.placeholders import PlaceholderError, Reference, found, has_placeholders, look_up, reference
 from schedules.vault import Undecryptable, VaultError
 
@@ -38,15 +38,19 @@ class Unbound(Exception):
         self.can_retry = can_retry
 
 
-def note(lines: Sequence[dict[str, Any]], *, schedule: Schedule | None, now: datetime) -> None:
-    """Adds to the lines of a new plan what their placeholders need; to those without any, nothing."""
-    has_last = schedule is not None and schedule.last_result is not None
+def note(
+    lines: Sequence[dict[str, Any]], *, zone: tzinfo | None, has_last: bool = False, now: datetime
+) -> None:
+    """Adds to the lines of a new plan what their placeholders need; to those without any, nothing.
+
+    `zone` is whose clock the plan reads; a single job has none, and no times.
+    """
     for line in lines:
         if has_last and (line["step_type"] == "python" or has_placeholders(line["config"])):
             line["has_last"] = True
         if has_placeholders(line["config"]):
             refs = dict.fromkeys(found(line["config"]))
-            known = _known(line, schedule, now)
+            known = _known(line, zone, now)
             names = {ref.name for ref in refs if ref.kind == "step"}
             line["refs"] = [ref.text for ref in refs]
             line["values"] = {ref.text: known[ref.text] for ref in refs if ref.text in known}
@@ -183,11 +187,10 @@ def _secret(ref: Reference, secrets: Mapping[str, str | VaultError]) -> str:
     return value
 
 
-def _known(line: Mapping[str, Any], schedule: Schedule | None, now: datetime) -> dict[str, Any]:
+def _known(line: Mapping[str, Any], zone: tzinfo | None, now: datetime) -> dict[str, Any]:
     """What is known when the plan is made; times are on the clock of the schedule."""
-    if schedule is None:
+    if zone is None:
         return {"idempotency_key": line["key"]}
-    zone = schedule.zone
     nominal = datetime.fromisoformat(line["nominal_at"]).astimezone(zone)
     return {
         "idempotency_key": line["key"],

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from schedules.registry import failure_policies
+
+Line = Mapping[str, Any]
+Rest = Literal["run", "cancelled", "skipped"]
+
+FAILED = ("failed_with_error", "complete_with_error", "cancelled")
+SUCCEEDED = ("complete", "complete_with_warning")
+UNFINISHED = ("pending", "in_progress")
+LONGEST_REASON = 4_000
+NOTHING_FAILED = "Not run: nothing before it failed."
+SOMETHING_FAILED = "Not run: an earlier step failed."
 
 
 @dataclass(frozen=True)
@@ -15,12 +27,83 @@ class Last:
     error: str
 
 
-FAILED = ("failed_with_error", "complete_with_error", "cancelled")
-UNFINISHED = ("pending", "in_progress")
+class GroupFailurePolicy(Protocol):
+    """What becomes of the steps that would run after a group with a failed step."""
+
+    def rest(self, group: Sequence[Line], last: Mapping[int | None, Last]) -> Rest: ...
 
 
-def stopping_reason(group: Sequence[Mapping[str, Any]], last: Mapping[int | None, Last]) -> str:
-    """Why the execution must stop after this group; empty if it may go on.
+@dataclass(frozen=True)
+class Always:
+    """The same after every failure."""
+
+    verdict: Rest
+
+    def rest(self, group: Sequence[Line], last: Mapping[int | None, Last]) -> Rest:
+        return self.verdict
+
+
+policies: dict[str, GroupFailurePolicy] = {}
+
+
+def register(name: str, policy: GroupFailurePolicy, *, title: str) -> None:
+    """From then on schedules and groups may name it in `on_failure`."""
+    policies[name], failure_policies[name] = policy, title
+
+
+def register_own() -> None:
+    register("stop", Always("cancelled"), title="Stop: the steps after it are cancelled")
+    register("continue", Always("run"), title="Continue: the steps after it run all the same")
+    register("skip", Always("skipped"), title="Skip: the steps after it are skipped")
+
+
+@dataclass(frozen=True)
+class Following:
+    """Where an execution goes from a finished group: to `index`, or to its end if that is None.
+
+    `closed` are the lines that do not run, each with the status and the words that its activity gets.
+    """
+
+    index: int | None
+    error: str
+    closed: dict[int, tuple[str, str]] = field(default_factory=dict)
+
+
+def following(
+    plan: Sequence[Line],
+    *,
+    index: int,
+    last: Mapping[int | None, Last],
+    error: str,
+    on_failure: str,
+) -> Following:
+    """`last` are the last attempts of the group that is finished, `error` why groups before it failed."""
+    group = [line for line in plan if line["index"] == index]
+    reason = stopping_reason(group, last)
+    told = "\n".join(filter(None, (error, reason)))[:LONGEST_REASON]
+    later = [line for line in plan if line["index"] > index and not line.get("reused")]
+    if not told and not any(line.get("run_if", "success") != "success" for line in later):
+        return Following(min((line["index"] for line in later), default=None), "")
+    rest = policies.get(on_failure, Always("cancelled")).rest(group, last) if told else "run"
+    unmet = {line["line"]: ending for line in later if (ending := _unmet(line, told, rest))}
+    running = [line["index"] for line in later if line["line"] not in unmet]
+    to = min(running, default=None)
+    passed = [line["line"] for line in later if to is None or line["index"] <= to]
+    return Following(to, told, {line: unmet[line] for line in passed if line in unmet})
+
+
+def _unmet(line: Line, failed: str, rest: Rest) -> tuple[str, str] | None:
+    """How the step ends without having run; None if it runs."""
+    match line.get("run_if", "success"):
+        case "always":
+            return None
+        case "failure":
+            return None if failed else ("skipped", NOTHING_FAILED)
+    return (rest, SOMETHING_FAILED) if failed and rest != "run" else None
+
+
+def stopping_reason(group: Sequence[Line], last: Mapping[int | None, Last]) -> str:
+    """What of this group counts as a failure of the execution; empty if nothing does.
 
     `group` are the plan's steps of one index. Only the steps that failed are asked whether to continue.
     A step without a finished attempt has lost its task: that is a failure nobody may continue over.
@@ -39,3 +122,12 @@ def _said(ended: Last) -> str:
     first_line = ended.error.strip().partition("\n")[0][:300]
     verb = "was cancelled" if ended.status == "cancelled" else "failed"
     return f"{verb}: {first_line}" if first_line else f"{verb}."
+
+
+def reusable(plan: Sequence[Line], succeeded: Collection[int]) -> set[int]:
+    """The lines that a retry need not run once more. Clean-up and alerts belong to each run anew."""
+    return {
+        line["line"]
+        for line in plan
+        if line["line"] in succeeded and line.get("run_if", "success") == "success"
+    }

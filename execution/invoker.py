@@ -20,7 +20,7 @@ from schedules.models.step import check_plain_text
 from schedules.overlap import Decision, Fate, Pending, Running, decide
 
 from .models import Execution
-from .models.execution import Start
+from .models.start import Start
 
 OUTCOME = (
     "last_outcome",
@@ -77,16 +77,28 @@ def trigger(
     at: datetime | None = None,
     key: str = "",
     overlap: str = "",
+    retry_of: int | None = None,
+    whole: bool = False,
 ) -> Occurrence:
     """A manual run, started at once unless its policy lets it wait; the same key asks for the same run.
 
-    `at` is the time that it stands for, if that is another than now.
+    `at` is the time that it stands for, if that is another than now; `retry_of` the execution that is done
+    once more, as a `whole` or only what did not succeed.
     """
     if key:
         check_plain_text(key, "key")
 
     def request() -> Occurrence:
-        wanted = Occurrence.manual(schedule, initiator=initiator, now=now, at=at, key=key, overlap=overlap)
+        wanted = Occurrence.manual(
+            schedule,
+            initiator=initiator,
+            now=now,
+            at=at,
+            key=key,
+            overlap=overlap,
+            retry_of=retry_of,
+            whole=whole,
+        )
         return _trigger(wanted, is_keyed=bool(key), now=now)
 
     try:
@@ -251,7 +263,7 @@ def _settle(schedules: Sequence[Schedule], waiting: Sequence[Waiting], now: date
     running, now = _running(schedules, now)
     fates, now = _decide(schedules, waiting, running, now)
     starts, impossible = _plan([by_pk[fate.id] for fate in fates if fate.verdict == "start"], schedules)
-    started = Execution.objects.start(starts, now=now) if starts else {}
+    started = _start(starts, now)
     # Nothing ever ends that they could wait for, and what holds for the first of a schedule holds for them.
     impossible |= {fate.id: impossible[fate.behind] for fate in fates if fate.behind in impossible}
     settled = [
@@ -267,6 +279,16 @@ def _settle(schedules: Sequence[Schedule], waiting: Sequence[Waiting], now: date
     backfills = {by_pk[pk].schedule_id for pk, *_ in settled if by_pk[pk].source == "backfill"}
     if backfills:
         Backfill.objects.make_room(backfills, now=now)
+
+
+def _start(starts: Sequence[Start], now: datetime) -> dict[int, int]:
+    """The executions, by occurrence."""
+    executions = Execution.objects.start(starts, now=now) if starts else []
+    return {
+        start.occurrence.id: pk
+        for start, pk in zip(starts, executions, strict=True)
+        if start.occurrence is not None
+    }
 
 
 def _running(schedules: Sequence[Schedule], now: datetime) -> tuple[dict[int, list[Running]], datetime]:
@@ -343,18 +365,33 @@ def _plan(
         "index", "pk"
     ):
         steps[step.schedule_id].append(step)
+    repeats = _repeats([occurrence for occurrence in occurrences if occurrence.retry_of])
     starts, impossible = [], {}
     for occurrence in occurrences:
         schedule = by_pk[occurrence.schedule_id]
-        if not steps[schedule.pk]:
-            impossible[occurrence.id] = "the schedule has no steps"
-            continue
         try:
-            starts.append(Start.of(schedule, occurrence, steps[schedule.pk]))
+            if occurrence.retry_of:
+                starts.append(repeats[occurrence.id].for_occurrence(schedule, occurrence))
+            elif steps[schedule.pk]:
+                starts.append(Start.of(schedule, occurrence, steps[schedule.pk]))
+            else:
+                impossible[occurrence.id] = "the schedule has no steps"
+        except KeyError:
+            impossible[occurrence.id] = f"execution {occurrence.retry_of} is gone"
         except Exception as error:
             logger.error("schedule %s cannot be started: %s", schedule, error)
             impossible[occurrence.id] = f"cannot be started: {error}"[:200]
     return starts, impossible
+
+
+def _repeats(occurrences: Sequence[Waiting]) -> dict[int, Start]:
+    """By occurrence, those whose execution is still there to be done once more."""
+    before = Execution.objects.in_bulk([o.retry_of for o in occurrences]) if occurrences else {}
+    return {
+        o.id: before[o.retry_of].start_again(initiator=o.initiator, whole=o.is_whole)
+        for o in occurrences
+        if o.retry_of in before
+    }
 
 
 def _row(fate: Fate, started: dict[int, int], impossible: dict[int, str]) -> tuple[int, str, str, int | None]:

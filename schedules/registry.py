@@ -48,6 +48,9 @@ class StepKind(Protocol):
 
 step_types: dict[str, StepKind] = {}
 
+# What may become of the steps after one that failed: the policies' names and titles.
+failure_policies: dict[str, str] = {}
+
 
 def choices() -> list[tuple[str, str]]:
     return [(name, step_types[name].title) for name in sorted(step_types)]

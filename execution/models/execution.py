@@ -2,12 +2,10 @@ from __future__ import annotations
 
 import json
 import logging
-import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from django.db import connection, models, transaction
 from django.db.models import Exists, OuterRef, Q
@@ -16,14 +14,12 @@ from activities.models import Activity, Ending, Initiator
 from activities.statements import AWAY, among, fetch, insert_each, instant, planned_once, update_each
 from activities.wake import wake
 from execution import failure
-from execution.binding import note
-from execution.concurrency import limit_keys
-from schedules.models import Occurrence, Schedule, Step
-from schedules.models.occurrence import Waiting
-from schedules.registry import step_types
+from schedules.models import Occurrence, Refused, Schedule
 from schedules.spec.wording import duration
 
-from .planned import Planned, add
+from .adhoc import Mode, checked_group
+from .planned import add
+from .start import Start
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +31,7 @@ HELD = (
     "activity_id",
     "status",
     "plan",
+    "on_failure",
     "current_index",
     "cancel_requested_at",
     "cancel_reason",
@@ -57,68 +54,6 @@ MOVE = """
     )
     SELECT pg_notify('jim_tasks', '') FROM released LIMIT 1
 """
-
-
-@dataclass(frozen=True)
-class Start:
-    """What the invoker decided to start, with its plan: steps are never read again."""
-
-    schedule: Schedule
-    occurrence: Waiting
-    lines: list[dict[str, Any]]
-
-    @classmethod
-    def of(cls, schedule: Schedule, occurrence: Waiting, steps: Sequence[Step]) -> Start:
-        lines = [_plan_line(step, line, schedule, occurrence) for line, step in enumerate(steps)]
-        return cls(schedule, occurrence, lines)
-
-    ROOT: ClassVar = (
-        "target_type",
-        "target_id",
-        "target_name",
-        "initiator_type",
-        "initiator_id",
-        "initiator_name",
-    )
-    EXECUTION: ClassVar = (
-        "schedule",
-        "schedule_name",
-        "occurrence",
-        "source",
-        "plan",
-        "on_failure",
-        "current_index",
-        "timeout_at",
-        "deadline_at",
-        "last_result",
-    )
-
-    @property
-    def root(self) -> tuple[Any, ...]:
-        schedule, by = self.schedule, self.occurrence.initiator
-        return "schedule", str(schedule.pk), schedule.name, by.type, by.id, by.name
-
-    def execution(self, now: datetime) -> tuple[Any, ...]:
-        schedule, occurrence = self.schedule, self.occurrence
-        return (
-            schedule.pk,
-            schedule.name,
-            occurrence.id,
-            occurrence.source,
-            {"steps": self.lines},
-            schedule.on_failure,
-            self.lines[0]["index"],
-            _later(now, schedule.timeout_seconds),
-            _later(now, schedule.deadline_seconds),
-            schedule.last_result,
-        )
-
-    def planned(self, execution_id: int, root_id: int) -> Iterator[Planned]:
-        """All its tasks: the first group queued, the rest waiting for the group before."""
-        first = self.lines[0]["index"]
-        for line in self.lines:
-            status = "queued" if line["index"] == first else "waiting"
-            yield Planned(line, self.occurrence.initiator, status, execution_id, root_id)
 
 
 class Accounted(NamedTuple):
@@ -169,21 +104,21 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         locking = "FOR NO KEY UPDATE" if connection.vendor == "postgresql" else ""
         sql = f"SELECT {', '.join(HELD)} FROM execution_execution WHERE {theirs} ORDER BY id {locking}"
         return [
-            Execution.from_db(self.db, HELD, (*row[:4], _plan(row[4]), *row[5:10], instant(row[10])))
+            Execution.from_db(self.db, HELD, (*row[:4], _plan(row[4]), *row[5:11], instant(row[11])))
             for row in fetch(sql, params)
         ]
 
-    def start(self, starts: Sequence[Start], *, now: datetime) -> dict[int, int]:
+    def start(self, starts: Sequence[Start], *, now: datetime) -> list[int]:
         """Executions, root activities, all tasks and their activities, in a handful of statements.
 
-        Returns the executions by occurrence.
+        Returns the executions in the same order.
         """
         with planned_once():
             roots = Activity.objects.add(
                 Start.ROOT, [start.root for start in starts], status=Activity.Status.IN_PROGRESS, now=now
             )
         for start in starts:
-            note(start.lines, schedule=start.schedule, now=now)
+            start.note(now)
         rows = [(*start.execution(now), root) for start, root in zip(starts, roots, strict=True)]
         same = Execution.UNENDED | {"started_at": now}
         with planned_once():
@@ -191,13 +126,35 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
                 Execution, (*Start.EXECUTION, "activity"), rows, same=same, returning="id, activity_id"
             )
         by_root = {root: pk for pk, root in inserted}
-        planned = [
-            task
-            for start, root in zip(starts, roots, strict=True)
-            for task in start.planned(by_root[root], root)
-        ]
-        add(planned, now=now)
-        return {start.occurrence.id: by_root[root] for start, root in zip(starts, roots, strict=True)}
+        pairs = list(zip(starts, roots, strict=True))
+        add([task for start, root in pairs for task in start.planned(by_root[root], root)], now=now)
+        Activity.objects.record_ended([a for start, root in pairs for a in start.ended(root, now)])
+        return [by_root[root] for root in roots]
+
+    def submit(
+        self,
+        name: str,
+        steps: Sequence[Mapping[str, Any]],
+        *,
+        initiator: Initiator,
+        now: datetime,
+        mode: Mode = "steps",
+        on_failure: str = "stop",
+        timeout_seconds: int | None = None,
+    ) -> Execution:
+        """A group of jobs without a schedule: one after the other, side by side, or by their indexes."""
+        checked = checked_group(name, steps, mode=mode, on_failure=on_failure)
+        start = Start.group(
+            name.strip(),
+            checked,
+            on_failure=on_failure,
+            initiator=initiator,
+            timeout_seconds=timeout_seconds,
+            now=now,
+        )
+        with transaction.atomic():
+            [pk] = self.start([start], now=now)
+        return self.get(pk=pk)
 
     def advance(self, executions: Iterable[Execution], *, now: datetime) -> list[Execution]:
         """Moves on those of these locked executions whose group is done; returns the ones that ended."""
@@ -276,7 +233,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
     def prune(self, *, before: datetime, limit: int) -> int:
         """Ended executions with all their activities, output and items."""
         old = list(
-            self.filter(finished_at__lt=before, accounted_at__isnull=False)
+            self.filter(Q(accounted_at__isnull=False) | Q(schedule=None), finished_at__lt=before)
             .order_by("finished_at")
             .values_list("pk", "activity_id")[:limit]
         )
@@ -314,6 +271,13 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         """Their next groups need not wait any longer; workers hear of it."""
         if not executions:
             return
+        if passed_over := [(e.pk, line) for e in executions for line in e.closed]:
+            theirs, params = among("(execution_id, line)", passed_over)
+            fetch(f"DELETE FROM execution_workertask WHERE {theirs} RETURNING id", params)
+            self._close(executions, now=now)
+        failing = [(e.pk, e.error) for e in executions if e.error]
+        if failing:
+            update_each(Execution, ("error",), failing)
         groups = [(e.pk, e.current_index) for e in executions]
         ids = [e.pk for e in executions]
         if connection.vendor == "postgresql":
@@ -328,17 +292,27 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
             [connection.ops.adapt_datetimefield_value(now), *params],
         )
 
+    def _close(self, executions: Sequence[Execution], *, now: datetime) -> None:
+        """Lines of their plans that do not run: their activities say why."""
+        lines: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+        for execution in executions:
+            for line, ending in execution.closed.items():
+                lines[ending].append((execution.activity_id, line))
+        for (status, why), pairs in lines.items():
+            Activity.objects.close_lines(pairs, status=status, message=why, now=now)
+
     def _end(self, executions: list[Execution], *, now: datetime) -> None:
         from .task import WorkerTask
 
         if not executions:
             return
+        self._close(executions, now=now)
         WorkerTask.objects.filter(execution__in=[e.pk for e in executions]).delete()
         for status, why in (
             (Execution.Status.CANCELLED, "Not run: the execution was cancelled."),
-            (Execution.Status.FAILED, "Not run: an earlier step failed."),
+            (Execution.Status.FAILED, failure.SOMETHING_FAILED),
         ):
-            roots = [e.activity_id for e in executions if e.status == status]
+            roots = [e.activity_id for e in executions if e.status == status and not e.closed]
             if roots:
                 Activity.objects.filter(parent__in=roots).close(
                     status=Activity.Status.CANCELLED, message=why, now=now
@@ -351,7 +325,8 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         )
         self._finish_roots(executions, now=now)
         ids = {e.schedule_id for e in executions if e.schedule_id is not None}
-        transaction.on_commit(lambda: _settle_after(ids), robust=True)
+        if ids:
+            transaction.on_commit(lambda: _settle_after(ids), robust=True)
 
     def _finish_roots(self, executions: list[Execution], *, now: datetime) -> None:
         roots = [e.activity_id for e in executions if e.status == Execution.Status.COMPLETED]
@@ -374,6 +349,12 @@ def _plan(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return None  # it is judged as a plan that cannot be read
+
+
+def _may_be_kept(activity: Activity) -> bool:
+    """It succeeded, or ran and found that there was nothing to do."""
+    found_nothing = activity.status == Activity.Status.SKIPPED and activity.executed_at is not None
+    return activity.status in failure.SUCCEEDED or found_nothing
 
 
 def _settle_after(schedule_ids: set[int]) -> None:
@@ -426,6 +407,9 @@ class Execution(models.Model):
     started_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True, blank=True)
     accounted_at = models.DateTimeField(null=True, blank=True)
+
+    # Lines that were passed over when it was last judged, each with its status and why.
+    closed: Mapping[int, tuple[str, str]] = {}
 
     objects = ExecutionQuerySet.as_manager()
 
@@ -527,51 +511,82 @@ class Execution(models.Model):
             wake("jim_tasks")
         return True
 
-    def _judge(self, last: dict[int | None, failure.Last], following: int | None) -> bool:
-        """Sets where this execution goes from its finished group; True if it ends here."""
+    def retry(
+        self, *, initiator: Initiator, now: datetime, whole: bool = False, key: str = "", overlap: str = ""
+    ) -> Execution | None:
+        """A new execution of what did not succeed in this one, or of all; None: it waits for its turn."""
+        from execution.invoker import trigger
+
+        if self.status == self.Status.IN_PROGRESS:
+            raise Refused(f"“{self}” is still running: cancel it first, or wait for its end.")
+        start = self.start_again(initiator=initiator, whole=whole)
+        if all("reused" in line or line.get("run_if") == "failure" for line in start.lines):
+            raise Refused(f"All steps of “{self}” succeeded: run it again as a whole.")
+        if self.schedule is None:
+            with transaction.atomic():
+                [pk] = Execution.objects.start([start], now=now)
+                Activity.objects.record("retry", self, initiator=initiator, now=now)
+            return Execution.objects.get(pk=pk)
+        occurrence = trigger(
+            self.schedule,
+            initiator=initiator,
+            now=now,
+            at=self.nominal_at,
+            key=key,
+            overlap=overlap,
+            retry_of=self.pk,
+            whole=whole,
+        )
+        return Execution.objects.filter(occurrence=occurrence).first()
+
+    def start_again(self, *, initiator: Initiator, whole: bool) -> Start:
+        last: dict[int | None, Activity] = {}
+        for activity in Activity.objects.filter(parent=self.activity_id).order_by("attempt"):
+            last[activity.line] = activity
+        return Start.again(
+            self, initiator=initiator, last=[] if whole else [a for a in last.values() if _may_be_kept(a)]
+        )
+
+    @property
+    def nominal_at(self) -> datetime | None:
+        """The time that it stands for."""
+        if self.occurrence is not None:
+            return self.occurrence.nominal_at
+        told = self.plan["steps"][0].get("nominal_at")
+        return datetime.fromisoformat(told) if told else None
+
+    def _judge(self, last: dict[int | None, failure.Last], waiting: int | None) -> bool:
+        """Sets where this execution goes from its finished group; True if it ends here.
+
+        `waiting` is the first group that still has tasks.
+        """
         if self.cancel_requested_at is not None:
             self.status = self.Status.FAILED if self.is_timed_out else self.Status.CANCELLED
             self.error = self.cancel_reason
-        elif reason := self._stopping_reason(last, following):
-            self.status, self.error = self.Status.FAILED, reason
-        elif following is None:
-            self.status = self.Status.COMPLETED
-        else:
-            self.current_index = following
-            return False
-        return True
-
-    def _stopping_reason(self, last: dict[int | None, failure.Last], following: int | None) -> str:
+            return True
         try:
-            upcoming = self.group(self._index_after(self.current_index))
-            missing = upcoming if upcoming and upcoming[0]["index"] != following else []
-            return failure.stopping_reason(self.group(self.current_index), last) or failure.stopping_reason(
-                missing, {}
-            )
+            following = self._following(last, waiting)
         except Exception as error:
             # A damaged plan ends its own execution, not the batch that it is judged in.
-            return f"The plan cannot be read: {error!r}"
+            following = failure.Following(None, f"The plan cannot be read: {error!r}")
+        self.error, self.closed = following.error, following.closed
+        if following.index is None:
+            self.status = self.Status.FAILED if self.error else self.Status.COMPLETED
+            return True
+        self.current_index = following.index
+        return False
 
-    def _index_after(self, index: int) -> int | None:
-        return min((step["index"] for step in self.plan["steps"] if step["index"] > index), default=None)
+    def _following(self, last: dict[int | None, failure.Last], waiting: int | None) -> failure.Following:
+        plan = self.plan["steps"]
+        later = [s for s in plan if s["index"] > self.current_index and not s.get("reused")]
+        upcoming = min((step["index"] for step in later), default=None)
+        if upcoming != waiting:
+            lost = [step for step in later if step["index"] == upcoming]
+            reason = failure.stopping_reason(self.group(self.current_index), last)
+            return failure.Following(None, reason or failure.stopping_reason(lost, {}))
+        return failure.following(
+            plan, index=self.current_index, last=last, error=self.error, on_failure=self.on_failure
+        )
 
     def _root_status(self, warned: bool) -> str:
         return Activity.Status.COMPLETE_WITH_WARNING if warned else self.ROOT_STATUS[self.Status(self.status)]
-
-
-def _later(now: datetime, seconds: int | None) -> datetime | None:
-    return None if seconds is None else now + timedelta(seconds=seconds)
-
-
-def _plan_line(step: Step, line: int, schedule: Schedule, occurrence: Waiting) -> dict[str, Any]:
-    kind = step_types.get(step.step_type)
-    data = step.as_json()
-    return data | {
-        "line": line,
-        "limit_keys": limit_keys(data),
-        "key": str(uuid.uuid4()),
-        "isolation": kind.isolation(step.config) if kind else "thread",
-        "schedule": schedule.name,
-        "nominal_at": occurrence.nominal_at.isoformat(),
-        "time_zone": schedule.spec.get("time_zone", "UTC"),
-    }

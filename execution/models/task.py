@@ -3,30 +3,30 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
-from django.db import connection, models, transaction
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, connection, models, transaction
 from django.db.models import F, Min, Q
 
 from activities.models import Activity, Ending, Initiator
 from activities.statements import among, fetch, update_each
 from activities.wake import wake
 from execution import retry
-from execution.binding import note
-from execution.concurrency import limit_keys
+from execution.concurrency import SEPARATOR
 from execution.steps.base import Isolation
-from schedules.models import Step
-from schedules.models.step import config_invalid
-from schedules.registry import ConfigError, step_types
+from schedules.models import Refused
 
+from .adhoc import Wanted
 from .attempt import Finish, Held
 from .claim import claim
 from .execution import Execution
-from .planned import AT_ONCE, Planned, add
+from .limit import Limit
+from .planned import AT_ONCE, add
 from .worker import Worker
 
 RECOVERED_PER_PASS = 200
+MOST_PRIORITY = 1_000
 AGAIN_FIELDS = (
     "status",
     "worker",
@@ -50,6 +50,9 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
 
     def processing(self) -> WorkerTaskQuerySet:
         return self.filter(status=WorkerTask.Status.PROCESSING)
+
+    def unclaimed(self) -> WorkerTaskQuerySet:
+        return self.exclude(status=WorkerTask.Status.PROCESSING)
 
     def live(self) -> WorkerTaskQuerySet:
         return self.exclude(status=WorkerTask.Status.WAITING)
@@ -80,17 +83,88 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         return self.processing().exclude(worker__status=Worker.Status.ALIVE)
 
     def enqueue(
-        self, steps: Iterable[Mapping[str, Any]], *, initiator: Initiator, now: datetime
+        self, requests: Iterable[Mapping[str, Any]], *, initiator: Initiator, now: datetime
     ) -> list[uuid.UUID]:
-        """Single jobs without an execution, each one's activity is its root; returns their keys."""
-        lines = [_adhoc_line(step, now=now) for step in steps]
-        planned = [Planned(line, initiator) for line in lines]
-        if len(planned) <= AT_ONCE:
-            add(planned, now=now)
+        """Single jobs without an execution, each one's activity is its root; returns their keys.
+
+        A request is a step, and may have a `position`, a time to be `available_at`, an `idempotency_key` (a
+        repeated request names the first one's job) and a `dedup_key` (skipped while its twin has not ended).
+        """
+        jobs = [Wanted.of(request, initiator=initiator, now=now) for request in requests]
+        if any(job.is_keyed or job.dedup_key for job in jobs):
+            self._enqueue_once(jobs, now=now)
+        elif len(jobs) <= AT_ONCE:
+            add([job.planned for job in jobs], now=now)
         else:
             with transaction.atomic():
-                add(planned, now=now)
-        return [uuid.UUID(line["key"]) for line in lines]
+                add([job.planned for job in jobs], now=now)
+        return [job.key for job in jobs]
+
+    def _enqueue_once(self, jobs: Sequence[Wanted], *, now: datetime) -> None:
+        """If somebody else is queueing the same at this moment, a second look finds it."""
+        try:
+            with transaction.atomic():
+                self._add_new(jobs, now=now)
+        except IntegrityError:
+            with transaction.atomic():
+                self._add_new(jobs, now=now)
+
+    def _add_new(self, jobs: Sequence[Wanted], *, now: datetime) -> None:
+        keyed = {job.key for job in jobs if job.is_keyed}
+        rows = Activity.objects.filter(task_key__in=keyed, attempt=1).values_list("task_key", "details")
+        known = dict(rows) if keyed else {}
+        wanted = {job.dedup_key for job in jobs} - {""}
+        twins = dict(self.filter(dedup_key__in=wanted).values_list("dedup_key", "key")) if wanted else {}
+        new, skipped = [], []
+        for job in jobs:
+            if job.key in known:
+                _check_same(job, known[job.key])
+            elif job.dedup_key in twins:
+                skipped.append(job.skipped(twins[job.dedup_key], now))
+            else:
+                new.append(job)
+                twins |= {job.dedup_key: job.key} if job.dedup_key else {}
+            known |= {job.key: {"request": job.line["request"]}} if job.is_keyed else {}
+        add([job.planned for job in new], now=now)
+        self._remember([job for job in new if job.is_keyed])
+        Activity.objects.record_ended(skipped)
+
+    def _remember(self, jobs: Sequence[Wanted]) -> None:
+        """What was asked for under each key, so that a repeat can be told from another request."""
+        if jobs:
+            asked = {job.key: {"request": job.line["request"]} for job in jobs}
+            rows = Activity.objects.filter(task_key__in=asked).values_list("pk", "task_key")
+            update_each(Activity, ("details",), [(pk, asked[key]) for pk, key in rows if key])
+
+    def requeue(
+        self, last: Activity, step: dict[str, Any], *, initiator: Initiator, now: datetime
+    ) -> WorkerTask:
+        """The next attempt of a job whose row is gone. Its activity is unique: nobody else retries it too."""
+        activity = next_attempt(last, now)
+        activity.initiator_type, activity.initiator_id = initiator.type, initiator.id
+        activity.initiator_name = initiator.name
+        activity.save(force_insert=True)
+        limited = Limit.objects.filter(pk__in=step["limit_keys"].split(SEPARATOR)).exists()
+        task = self.create(
+            key=step["key"],
+            activity=activity,
+            line=step["line"],
+            step_index=step["index"],
+            name=step["name"],
+            step=step,
+            pool=step["pool"],
+            isolation=step["isolation"],
+            status=WorkerTask.Status.QUEUED,
+            priority=step["priority"],
+            limit_keys=step["limit_keys"],
+            is_limited=limited,
+            dedup_key=step.get("dedup_key", ""),
+            attempt=activity.attempt,
+            available_at=now,
+            created_at=now,
+        )
+        wake("jim_tasks")
+        return task
 
     def claim(
         self, worker: Worker, *, seats: Mapping[Isolation, int], pools: Sequence[str], now: datetime
@@ -129,11 +203,12 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
                     endings.append(f.ending(why_not=nxt.why_not if nxt else "", cancelled=gone[f.task.pk]))
             if endings:
                 Activity.objects.finish(endings)
+                _keep_steps([(f.task.activity_id, f.task.step) for f in over if _is_retryable(f, gone)])
             Execution.objects.advance(executions, now=now)
         return retried | put_off | set(gone)
 
-    def cancel(self, *, now: datetime) -> None:
-        """Closes what has not started, flags what runs. The caller holds the execution's lock.
+    def cancel(self, *, now: datetime) -> int:
+        """Closes what has not started, flags what runs. The caller holds the lock of the execution.
 
         The rows are locked before they are told apart: a release in between would escape both writes.
         """
@@ -146,7 +221,26 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         ):
             ids = [task.activity_id for task in idle if (task.begun_at is not None) == has_begun]
             Activity.objects.filter(pk__in=ids).close(status=Activity.Status.CANCELLED, message=told, now=now)
+        _keep_steps([(task.activity_id, task.step) for task in idle if task.execution_id is None])
         self.processing().filter(cancel_requested_at=None).update(cancel_requested_at=now)
+        return len(tasks)
+
+    def reorder(self, keys: Sequence[uuid.UUID], *, initiator: Initiator, now: datetime) -> int:
+        """These go first, in this order, among what waits in their pool with the same priority."""
+        with transaction.atomic():
+            rows = {task.key: task for task in self.filter(key__in=keys).unclaimed().lock()}
+            found = [rows[key] for key in dict.fromkeys(keys) if key in rows]
+            if len({(task.pool, task.priority) for task in found}) > 1:
+                raise Refused("Only tasks of one pool and one priority can be put in order.")
+            front = _front(now)
+            update_each(
+                WorkerTask,
+                ("position",),
+                [(task.pk, front + place) for place, task in enumerate(found)],
+                where="t.status <> 'processing'",
+            )
+            Activity.objects.record_each("reorder", found, initiator=initiator, now=now)
+        return len(found)
 
     def recover(self, *, now: datetime) -> int:
         """Ends the attempts of workers that are dead or gone, in the way a worker ends its own.
@@ -225,7 +319,7 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         attempts = {f.task.pk: f.task.attempt for f in finishes}
         rows = self.filter(pk__in=attempts, worker=worker_id, cancel_requested_at=None).processing()
         held = [task for task in rows.lock().select_related("activity") if task.attempt == attempts[task.pk]]
-        activities = Activity.objects.bulk_create([task._next_activity(now) for task in held])
+        activities = Activity.objects.bulk_create([next_attempt(task.activity, now) for task in held])
         rows_again = [
             task._again(following[task.pk], activity, now)
             for task, activity in zip(held, activities, strict=True)
@@ -238,6 +332,30 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
 
 _DELETE = "DELETE FROM execution_workertask"
 _RELEASE = "UPDATE execution_workertask SET status = 'queued', worker_id = NULL, claimed_at = NULL"
+
+
+def _check_same(job: Wanted, details: Any) -> None:
+    first = details or {}
+    asked = first.get("request") or first.get("step", {}).get("request")
+    if asked != job.line["request"]:
+        raise Refused("This idempotency key was used for another request: choose another key.")
+
+
+def _is_retryable(finish: Finish, gone: Collection[int]) -> bool:
+    """A single job that ended without success; a plan remembers the steps of executions."""
+    failed = finish.outcome.status in Activity.FAILURES or finish.outcome.interrupted is not None
+    return finish.task.execution_id is None and finish.task.pk in gone and failed
+
+
+def _keep_steps(rows: Sequence[tuple[int, Any]]) -> None:
+    """What a job was to run goes with its queue row; who retries it later finds it at its last activity."""
+    if rows:
+        update_each(Activity, ("details",), [(activity, {"step": step}) for activity, step in rows])
+
+
+def _front(now: datetime) -> int:
+    """Before all that was put to the front earlier, and so before all else."""
+    return -int(now.timestamp() * 1_000_000)
 
 
 def _stored(worker_id: uuid.UUID) -> Any:
@@ -259,41 +377,6 @@ def _is_again(nxt: retry.Next | None) -> bool:
 
 def _is_postgresql() -> bool:
     return connection.vendor == "postgresql"
-
-
-def _adhoc_line(step: Mapping[str, Any], *, now: datetime) -> dict[str, Any]:
-    frame = {name: value for name, value in step.items() if name != "config"}
-    try:
-        checked = _checked(tuple(frame.items()))
-    except TypeError:  # something in it has no hash; the check will say what is wrong with it
-        checked = _checked.__wrapped__(tuple(frame.items()))
-    kind = step_types[checked["step_type"]]
-    try:
-        config = kind.clean(step.get("config", {}))
-    except ConfigError as error:
-        raise config_invalid(error) from error
-    line = checked | {
-        "config": config,
-        "limit_keys": limit_keys(checked),
-        "line": 0,
-        "key": str(uuid.uuid4()),
-        "isolation": kind.isolation(config),
-        "schedule": "",
-        "nominal_at": None,
-    }
-    note([line], schedule=None, now=now)
-    if "refs" in line:
-        Step(**(dict(step) | {"config": config})).check_alone()
-    return line
-
-
-@lru_cache(maxsize=256)
-def _checked(frame: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
-    """All of a step but its config. Jobs come in thousands of the same kind: each kind is checked once."""
-    step = Step(**dict(frame))
-    step.clean_fields(exclude=["schedule", "config"])
-    step.clean_frame()
-    return step.as_json()
 
 
 class WorkerTask(models.Model):
@@ -394,6 +477,42 @@ class WorkerTask(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    def prioritise(self, priority: int, *, initiator: Initiator, now: datetime) -> bool:
+        """False: it has been claimed meanwhile, and nothing changes for what runs."""
+        if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > MOST_PRIORITY:
+            raise ValidationError(
+                {"priority": f"A whole number from -{MOST_PRIORITY} to {MOST_PRIORITY} is expected."}
+            )
+        return self._change({"priority": priority}, f"Its priority is {priority}.", initiator, now)
+
+    def move_to_front(self, *, initiator: Initiator, now: datetime) -> bool:
+        return self._change({"position": _front(now)}, "It goes first.", initiator, now)
+
+    def move_to_back(self, *, initiator: Initiator, now: datetime) -> bool:
+        return self._change({"position": -_front(now)}, "It goes last.", initiator, now)
+
+    def hasten(self, *, initiator: Initiator, now: datetime) -> bool:
+        """A retry or a job that waits for its time need not wait any longer. False: it does not."""
+        return self._change(
+            {"is_delayed": False, "available_at": now},
+            "It waits no longer.",
+            initiator,
+            now,
+            status=self.Status.QUEUED,
+            is_delayed=True,
+            begun_at=None,
+        )
+
+    def _change(
+        self, values: dict[str, Any], message: str, initiator: Initiator, now: datetime, **guard: Any
+    ) -> bool:
+        with transaction.atomic():
+            if not WorkerTask.objects.unclaimed().filter(pk=self.pk, **guard).update(**values):
+                return False
+            Activity.objects.record("reorder", self, initiator=initiator, now=now, message=message)
+            wake("jim_tasks")
+        return True
+
     def _again(self, nxt: retry.Next, activity: Activity, now: datetime) -> tuple[Any, ...]:
         """Its key and AGAIN_FIELDS. What was put off goes on after a crash, but not after a failure."""
         assert nxt.available_at is not None
@@ -402,23 +521,23 @@ class WorkerTask(models.Model):
         budget = (activity.attempt, nxt.failures, nxt.crashes)
         return self.pk, "queued", None, None, *budget, nxt.available_at, is_delayed, activity.pk, begun_at
 
-    def _next_activity(self, now: datetime) -> Activity:
-        before = self.activity
-        carried = (
-            "target_type",
-            "target_id",
-            "target_name",
-            "initiator_type",
-            "initiator_id",
-            "initiator_name",
-        )
-        return Activity(
-            **{name: getattr(before, name) for name in carried},
-            parent_id=before.parent_id,
-            retry_of=before,
-            task_key=before.task_key,
-            attempt=before.attempt + 1,
-            step_index=before.step_index,
-            line=before.line,
-            created_at=now,
-        )
+
+def next_attempt(before: Activity, now: datetime) -> Activity:
+    carried = (
+        "target_type",
+        "target_id",
+        "target_name",
+        "initiator_type",
+        "initiator_id",
+        "initiator_name",
+        "parent_id",
+        "task_key",
+        "step_index",
+        "line",
+    )
+    return Activity(
+        **{name: getattr(before, name) for name in carried},
+        retry_of=before,
+        attempt=before.attempt + 1,
+        created_at=now,
+    )

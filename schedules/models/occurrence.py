@@ -44,6 +44,8 @@ class Waiting(NamedTuple):
     initiator_type: str
     initiator_id: str
     initiator_name: str
+    retry_of: int | None
+    is_whole: bool
 
     @property
     def initiator(self) -> Initiator:
@@ -255,12 +257,15 @@ class Occurrence(models.Model):
         at: datetime | None = None,
         key: str = "",
         overlap: str = "",
+        retry_of: int | None = None,
+        whole: bool = False,
     ) -> Occurrence:
         """A request; `at` is the time that it stands for, if that is another than now."""
         name = f"manual/{key or uuid.uuid4()}"
         occurrence = cls._new(schedule, cls.Source.MANUAL, name, at or now, initiator=initiator, now=now)
         occurrence.planned_at = occurrence.due_at = now
         occurrence.overlap = overlap
+        occurrence.retry_of, occurrence.is_whole = retry_of, whole
         return occurrence
 
     @classmethod
@@ -291,7 +296,9 @@ class Occurrence(models.Model):
     def asks_the_same_as(self, other: Occurrence) -> bool:
         """Of two manual runs: the same policy and the same time, or both as soon as they were asked for."""
         at_once = self.nominal_at == self.created_at and other.nominal_at == other.created_at
-        return self.overlap == other.overlap and (at_once or self.nominal_at == other.nominal_at)
+        same = ("overlap", "retry_of", "is_whole")
+        is_same = all(getattr(self, name) == getattr(other, name) for name in same)
+        return is_same and (at_once or self.nominal_at == other.nominal_at)
 
     @property
     def initiator(self) -> Initiator:

@@ -107,7 +107,7 @@ class Step(models.Model):
         return self.name
 
     @classmethod
-    def from_json(cls, schedule: Schedule, data: Mapping[str, Any]) -> Step:
+    def from_json(cls, schedule: Schedule | None, data: Mapping[str, Any]) -> Step:
         step = cls(schedule=schedule, **data)
         step.name = unicodedata.normalize("NFC", step.name.strip())
         step.config = registry.step_types[step.step_type].clean(step.config)

@@ -24,15 +24,15 @@ DUE = NOW + seconds(60)
 # savepoint here, BEGIN and COMMIT in real life.
 STATEMENTS = {
     "generate": (8, 8),
-    "start": (17, 16),
+    "start": (18, 16),
     "claim": (3, 1),
     "finish": (4, 4),
     "advance": (7, 6),
     "complete": (9, 9),
     "retry": (6, 7),
-    "fail": (9, 9),
+    "fail": (10, 10),
     "account": (11, 11),
-    "cancel": (15, 16),
+    "cancel": (16, 17),
     "recover": (13, 14),
     "say": (6, 6),
     "look": (2, 2),

@@ -98,7 +98,7 @@ def test_nothing_moves_it_after_its_end(ending: Callable[[], Execution]) -> None
     assert fresh(execution).cancel(initiator=SOMEBODY, now=NOW) is False
     assert fresh(execution).terminate(initiator=SOMEBODY, now=NOW) is False
     assert Execution.objects.advance([fresh(execution)], now=NOW) == []
-    assert Execution.objects.start([], now=NOW) == {}
+    assert Execution.objects.start([], now=NOW) == []
     run_until_idle()
     assert {model: rows for model, rows in everything().items() if model != "Worker"} == {
         model: rows for model, rows in before.items() if model != "Worker"

@@ -1,0 +1,191 @@
+"""Work without a schedule, checked and frozen before it is queued: single jobs, and groups of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any, Literal, get_args
+
+from django.core.exceptions import ValidationError
+
+from activities.models import Activity, Initiator
+from execution.binding import note
+from execution.concurrency import limit_keys
+from schedules.models import Step
+from schedules.models.step import check_plain_text, check_steps, config_invalid
+from schedules.registry import ConfigError, failure_policies, step_types
+
+from .planned import Planned
+
+Mode = Literal["sequential", "parallel", "steps"]
+# What a request for a job may say besides the fields of its step.
+OPTIONS = frozenset({"position", "available_at", "idempotency_key", "dedup_key"})
+FARTHEST_POSITION = 1_000_000_000
+LONGEST_KEY = 200
+LONGEST_DELAY = timedelta(days=3_650)
+REPEATS = uuid.UUID("6a1c9d0e-52c4-4a5c-9a55-3d1a3c1f4f0b")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One job as somebody asked for it."""
+
+    line: dict[str, Any]
+    initiator: Initiator
+    position: int = 0
+    later_at: datetime | None = None
+    dedup_key: str = ""
+    is_keyed: bool = False
+
+    @classmethod
+    def of(cls, request: Mapping[str, Any], *, initiator: Initiator, now: datetime) -> Wanted:
+        if OPTIONS.isdisjoint(request):
+            return cls(job_line(request, now=now), initiator)
+        line = job_line({name: request[name] for name in request if name not in OPTIONS}, now=now)
+        key = _text(request, "idempotency_key")
+        if key:
+            # The same principal's same key names the same job, for as long as there is a record of it.
+            line["key"] = str(uuid.uuid5(REPEATS, f"{initiator.type}\n{initiator.id}\n{key}"))
+            line["request"] = _fingerprint(request)
+        dedup_key = _text(request, "dedup_key")
+        if dedup_key:
+            line["dedup_key"] = dedup_key
+        return cls(line, initiator, _position(request), _later(request, now), dedup_key, bool(key))
+
+    @property
+    def key(self) -> uuid.UUID:
+        return uuid.UUID(self.line["key"])
+
+    @property
+    def planned(self) -> Planned:
+        return Planned(
+            self.line,
+            self.initiator,
+            position=self.position,
+            dedup_key=self.dedup_key,
+            later_at=self.later_at,
+        )
+
+    def skipped(self, twin: uuid.UUID, now: datetime) -> Activity:
+        """The record of a job that was not queued, because another one like it is."""
+        return Activity(
+            target_type=self.line["step_type"],
+            target_id=self.line["key"],
+            target_name=self.line["name"],
+            initiator_type=self.initiator.type,
+            initiator_id=self.initiator.id,
+            initiator_name=self.initiator.name,
+            task_key=self.key,
+            step_index=self.line["index"],
+            line=self.line["line"],
+            created_at=now,
+            finished_at=now,
+            status=Activity.Status.SKIPPED,
+            message=f"Not queued: job {twin} with the deduplication key “{self.dedup_key}” has not ended.",
+            details={"twin": str(twin), "request": self.line.get("request")},
+        )
+
+
+def job_line(step: Mapping[str, Any], *, now: datetime) -> dict[str, Any]:
+    """A line of a plan that has no other: checked, resolved and frozen."""
+    frame = {name: value for name, value in step.items() if name != "config"}
+    try:
+        checked = _checked(tuple(frame.items()))
+    except TypeError:  # something in it has no hash; the check will say what is wrong with it
+        checked = _checked.__wrapped__(tuple(frame.items()))
+    kind = step_types[checked["step_type"]]
+    try:
+        config = kind.clean(step.get("config", {}))
+    except ConfigError as error:
+        raise config_invalid(error) from error
+    line = checked | {
+        "config": config,
+        "line": 0,
+        "key": str(uuid.uuid4()),
+        "isolation": kind.isolation(config),
+        "schedule": "",
+        "nominal_at": None,
+    }
+    note([line], zone=None, now=now)
+    if "refs" in line:
+        Step(**(dict(step) | {"config": config})).check_alone()
+    return line
+
+
+@lru_cache(maxsize=256)
+def _checked(frame: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    """All of a step but its config. Jobs come in thousands of the same kind: each kind is checked once."""
+    data = dict(frame)
+    if unknown := sorted(set(data) - set(Step.FIELDS)):
+        raise ValidationError(dict.fromkeys(unknown, "There is no such field of a job."))
+    step = Step(**data)
+    step.clean_fields(exclude=["schedule", "config"])
+    step.clean_frame()
+    checked = step.as_json()
+    return checked | {"limit_keys": limit_keys(checked)}
+
+
+def checked_group(name: str, steps: Sequence[Mapping[str, Any]], *, mode: str, on_failure: str) -> list[Step]:
+    """Its steps with their indexes; everything that is wrong with it is told at once, by field."""
+    wrong: dict[str, Any] = {}
+    if not isinstance(name, str) or not 0 < len(name.strip()) <= 200:
+        wrong["name"] = "A group needs a name of at most 200 characters."
+    if mode not in get_args(Mode):
+        wrong["mode"] = f"“{mode}” is no mode; there are: {', '.join(get_args(Mode))}."
+    if on_failure not in failure_policies:
+        known = ", ".join(sorted(failure_policies))
+        wrong["on_failure"] = f"There is no policy “{on_failure}”; there are: {known}."
+    data = [_step(step, number, mode) for number, step in enumerate(steps)]
+    if complaints := check_steps(data) if data else ["A group needs at least one step."]:
+        wrong["steps"] = complaints
+    if wrong:
+        raise ValidationError(wrong)
+    check_plain_text(name.strip(), "name")
+    return [Step.from_json(None, step) for step in data]
+
+
+def _step(step: Mapping[str, Any], number: int, mode: str) -> dict[str, Any]:
+    data = {"name": f"{step.get('step_type', 'step')} {number + 1}", **step}
+    if mode == "steps":
+        return data
+    if "index" in step:
+        raise ValidationError({"steps": f"Step {number + 1}: index: leave it out, or use the mode “steps”."})
+    return data | {"index": number if mode == "sequential" else 0}
+
+
+def _text(request: Mapping[str, Any], name: str) -> str:
+    text = request.get(name) or ""
+    if not isinstance(text, str) or len(text) > LONGEST_KEY:
+        raise ValidationError({name: f"A text of at most {LONGEST_KEY} characters is expected."})
+    if text:
+        check_plain_text(text, name)
+    return text
+
+
+def _position(request: Mapping[str, Any]) -> int:
+    position = request.get("position") or 0
+    if not isinstance(position, int) or isinstance(position, bool) or abs(position) > FARTHEST_POSITION:
+        most = f"{FARTHEST_POSITION:,}"
+        raise ValidationError({"position": f"A whole number from -{most} to {most} is expected."})
+    return position
+
+
+def _later(request: Mapping[str, Any], now: datetime) -> datetime | None:
+    at = request.get("available_at")
+    if at is None:
+        return None
+    if not isinstance(at, datetime) or at.tzinfo is None:
+        raise ValidationError({"available_at": "A time with its zone is expected."})
+    if at > now + LONGEST_DELAY:
+        raise ValidationError({"available_at": "It is more than ten years away."})
+    return at if at > now else None
+
+
+def _fingerprint(request: Mapping[str, Any]) -> str:
+    text = json.dumps(dict(request), sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import IntegrityError, transaction
+
+from activities.models import Activity, Initiator
+from activities.wake import wake
+from schedules.models import Refused
+
+from .task import WorkerTask
+
+MAY_BE_RETRIED = (
+    Activity.Status.FAILED_WITH_ERROR,
+    Activity.Status.COMPLETE_WITH_ERROR,
+    Activity.Status.CANCELLED,
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A single job by the id it keeps for life: while it is queued its row, and then its last activity."""
+
+    key: uuid.UUID
+    task: WorkerTask | None
+    activity: Activity
+
+    @classmethod
+    def find(cls, key: uuid.UUID) -> Job | None:
+        task = WorkerTask.objects.filter(activity__task_key=key, execution=None).first()
+        attempts = Activity.objects.filter(task_key=key, parent=None)
+        last = attempts.order_by("-attempt").first()
+        return None if last is None else cls(key, task, last)
+
+    @property
+    def state(self) -> str:
+        if self.task is None:
+            return self.activity.status
+        return "cancelling" if self.task.cancel_requested_at else self.task.status
+
+    def cancel(self, *, initiator: Initiator, now: datetime, reason: str = "") -> bool:
+        """Before it starts: at once. While it runs, it is asked to stop. False: it has ended already."""
+        own = WorkerTask.objects.filter(activity__task_key=self.key, execution=None)
+        with transaction.atomic():
+            if not WorkerTask.objects.filter(pk__in=list(own.values_list("pk", flat=True))).cancel(now=now):
+                return False
+            Activity.objects.record("cancel", self.activity, initiator=initiator, now=now, message=reason)
+            wake("jim_tasks")
+        return True
+
+    def retry(self, *, initiator: Initiator, now: datetime) -> WorkerTask:
+        """One more attempt of a job that failed or was cancelled, with a full budget of its own."""
+        last = self.activity
+        if not last.is_final:
+            raise Refused(f"“{last.target_name}” has not ended: it cannot be retried yet.")
+        if last.status not in MAY_BE_RETRIED:
+            raise Refused(f"“{last.target_name}” did not fail: there is nothing to retry.")
+        step = (last.details or {}).get("step")
+        if step is None:
+            raise Refused(f"“{last.target_name}” belongs to an execution: retry that.")
+        try:
+            with transaction.atomic():
+                return WorkerTask.objects.requeue(last, step, initiator=initiator, now=now)
+        except IntegrityError as error:
+            raise Refused(f"“{last.target_name}”, or one like it, is queued again already.") from error

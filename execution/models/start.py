@@ -1,0 +1,225 @@
+"""What becomes an execution: a schedule's occurrence, a group of jobs, or an execution once more."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, tzinfo
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from activities.models import Activity, Initiator
+from execution.binding import note
+from execution.concurrency import limit_keys
+from execution.failure import reusable
+from schedules.models import Schedule, Step
+from schedules.models.occurrence import Waiting
+from schedules.registry import step_types
+from schedules.spec.zones import zone_of
+
+from .planned import Planned
+
+if TYPE_CHECKING:
+    from .execution import Execution
+
+# What a plan's lines are told anew each time they start.
+TOLD = ("key", "refs", "values", "keys", "has_last", "reused")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """Decided, and planned: steps are never read again."""
+
+    name: str
+    lines: list[dict[str, Any]]
+    initiator: Initiator
+    on_failure: str
+    schedule: Schedule | None = None
+    occurrence: Waiting | None = None
+    timeout_seconds: int | None = None
+    retry_of: int | None = None
+    # By line, what a retry takes over from the execution before.
+    reused: Mapping[int, Activity] | None = None
+
+    @classmethod
+    def of(cls, schedule: Schedule, occurrence: Waiting, steps: Sequence[Step]) -> Start:
+        about = _about(schedule.name, occurrence.nominal_at, schedule.spec.get("time_zone", "UTC"))
+        return cls(
+            name=schedule.name,
+            lines=[_line(step, number, about) for number, step in enumerate(steps)],
+            initiator=occurrence.initiator,
+            on_failure=schedule.on_failure,
+            schedule=schedule,
+            occurrence=occurrence,
+            timeout_seconds=schedule.timeout_seconds,
+        )
+
+    @classmethod
+    def group(
+        cls,
+        name: str,
+        steps: Sequence[Step],
+        *,
+        on_failure: str,
+        initiator: Initiator,
+        timeout_seconds: int | None,
+        now: datetime,
+    ) -> Start:
+        about = _about(name, now, "UTC")
+        ordered = sorted(steps, key=lambda step: step.index)
+        lines = [_line(step, number, about) for number, step in enumerate(ordered)]
+        return cls(
+            name=name,
+            lines=lines,
+            initiator=initiator,
+            on_failure=on_failure,
+            timeout_seconds=timeout_seconds,
+        )
+
+    @classmethod
+    def again(cls, before: Execution, *, initiator: Initiator, last: Collection[Activity]) -> Start:
+        """All of it, or what has not succeeded: `last` are the attempts whose outcome it may keep."""
+        kept = {activity.line: activity for activity in last if activity.line is not None}
+        lines = [dict(line) for line in before.plan["steps"]]
+        known = reusable(lines, kept)
+        for line in lines:
+            for name in TOLD:
+                line.pop(name, None)
+            line["key"] = str(uuid.uuid4())
+            if line["line"] in known:
+                line["reused"] = kept[line["line"]].pk
+        return cls(
+            name=before.schedule_name,
+            lines=lines,
+            initiator=initiator,
+            on_failure=before.on_failure,
+            retry_of=before.pk,
+            reused={line: kept[line] for line in known},
+        )
+
+    def for_occurrence(self, schedule: Schedule, occurrence: Waiting) -> Start:
+        return replace(
+            self, schedule=schedule, occurrence=occurrence, timeout_seconds=schedule.timeout_seconds
+        )
+
+    ROOT: ClassVar = (
+        "target_type",
+        "target_id",
+        "target_name",
+        "initiator_type",
+        "initiator_id",
+        "initiator_name",
+    )
+    EXECUTION: ClassVar = (
+        "schedule",
+        "schedule_name",
+        "occurrence",
+        "source",
+        "retry_of",
+        "plan",
+        "on_failure",
+        "current_index",
+        "timeout_at",
+        "deadline_at",
+        "last_result",
+    )
+
+    @property
+    def root(self) -> tuple[Any, ...]:
+        by = self.initiator
+        target = ("group", "") if self.schedule is None else ("schedule", str(self.schedule.pk))
+        return *target, self.name, by.type, by.id, by.name
+
+    def execution(self, now: datetime) -> tuple[Any, ...]:
+        schedule, occurrence = self.schedule, self.occurrence
+        return (
+            schedule and schedule.pk,
+            self.name,
+            occurrence and occurrence.id,
+            occurrence.source if occurrence else "",
+            self.retry_of,
+            {"steps": self.lines},
+            self.on_failure,
+            self.first,
+            _later(now, self.timeout_seconds),
+            _later(now, schedule.deadline_seconds if schedule else None),
+            schedule and schedule.last_result,
+        )
+
+    @property
+    def first(self) -> int:
+        """The group that it begins with: nothing has failed yet that another one could be there for."""
+        first: int = min(
+            line["index"]
+            for line in self.lines
+            if "reused" not in line and line.get("run_if", "success") != "failure"
+        )
+        return first
+
+    def note(self, now: datetime) -> None:
+        """Tells its lines what their placeholders need."""
+        last_result = self.schedule and self.schedule.last_result
+        note(self.lines, zone=self.zone, has_last=last_result is not None, now=now)
+
+    @property
+    def zone(self) -> tzinfo:
+        return self.schedule.zone if self.schedule else zone_of("UTC")
+
+    def planned(self, execution_id: int, root_id: int) -> Iterator[Planned]:
+        """All its tasks: the first group queued, the rest waiting for the group before."""
+        for line in self.lines:
+            if not self._is_over(line):
+                status = "queued" if line["index"] == self.first else "waiting"
+                yield Planned(line, self.initiator, status, execution_id, root_id)
+
+    def _is_over(self, line: Mapping[str, Any]) -> bool:
+        is_late_alert = line.get("run_if") == "failure" and line["index"] <= self.first
+        return "reused" in line or is_late_alert
+
+    def ended(self, root_id: int, now: datetime) -> Iterator[Activity]:
+        """The activities of lines that need not run, so that each line of a plan has one."""
+        for line in self.lines:
+            if not self._is_over(line):
+                continue
+            activity = Activity(
+                target_type=line["step_type"],
+                target_id=line["key"],
+                target_name=line["name"],
+                initiator_type=self.initiator.type,
+                initiator_id=self.initiator.id,
+                initiator_name=self.initiator.name,
+                parent_id=root_id,
+                task_key=uuid.UUID(line["key"]),
+                step_index=line["index"],
+                line=line["line"],
+                created_at=now,
+                finished_at=now,
+                status=Activity.Status.SKIPPED,
+                message="Not run: nothing before it failed.",
+            )
+            if self.reused and line["line"] in self.reused:
+                before = self.reused[line["line"]]
+                activity.status, activity.result = before.status, before.result
+                activity.message = f"Not run again: it succeeded in execution {self.retry_of}."
+                activity.details = {"reused": before.pk}
+            yield activity
+
+
+def _about(name: str, nominal_at: datetime, time_zone: str) -> dict[str, Any]:
+    return {"schedule": name, "nominal_at": nominal_at.isoformat(), "time_zone": time_zone}
+
+
+def _line(step: Step, number: int, about: Mapping[str, Any]) -> dict[str, Any]:
+    kind = step_types.get(step.step_type)
+    data = step.as_json()
+    return data | {
+        "line": number,
+        "limit_keys": limit_keys(data),
+        "key": str(uuid.uuid4()),
+        "isolation": kind.isolation(step.config) if kind else "thread",
+        **about,
+    }
+
+
+def _later(now: datetime, seconds: int | None) -> datetime | None:
+    return None if seconds is None else now + timedelta(seconds=seconds)
