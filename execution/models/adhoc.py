@@ -17,6 +17,7 @@ from activities.models import Activity, Initiator
 from execution.binding import note
 from execution.concurrency import limit_keys
 from schedules.models import Step
+from schedules.models.schedule import YEAR_SECONDS
 from schedules.models.step import check_plain_text, check_steps, config_invalid
 from schedules.registry import ConfigError, failure_policies, step_types
 
@@ -130,7 +131,14 @@ def _checked(frame: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
     return checked | {"limit_keys": limit_keys(checked)}
 
 
-def checked_group(name: str, steps: Sequence[Mapping[str, Any]], *, mode: str, on_failure: str) -> list[Step]:
+def checked_group(
+    name: str,
+    steps: Sequence[Mapping[str, Any]],
+    *,
+    mode: str,
+    on_failure: str,
+    timeout_seconds: int | None,
+) -> list[Step]:
     """Its steps with their indexes; everything that is wrong with it is told at once, by field."""
     wrong: dict[str, Any] = {}
     if not isinstance(name, str) or not 0 < len(name.strip()) <= 200:
@@ -140,6 +148,8 @@ def checked_group(name: str, steps: Sequence[Mapping[str, Any]], *, mode: str, o
     if on_failure not in failure_policies:
         known = ", ".join(sorted(failure_policies))
         wrong["on_failure"] = f"There is no policy “{on_failure}”; there are: {known}."
+    if not _is_timeout(timeout_seconds):
+        wrong["timeout_seconds"] = "A whole number of seconds from 1 to a year is expected."
     data = [_step(step, number, mode) for number, step in enumerate(steps)]
     if complaints := check_steps(data) if data else ["A group needs at least one step."]:
         wrong["steps"] = complaints
@@ -151,11 +161,17 @@ def checked_group(name: str, steps: Sequence[Mapping[str, Any]], *, mode: str, o
 
 def _step(step: Mapping[str, Any], number: int, mode: str) -> dict[str, Any]:
     data = {"name": f"{step.get('step_type', 'step')} {number + 1}", **step}
-    if mode == "steps":
+    if mode not in ("sequential", "parallel"):
         return data
     if "index" in step:
         raise ValidationError({"steps": f"Step {number + 1}: index: leave it out, or use the mode “steps”."})
     return data | {"index": number if mode == "sequential" else 0}
+
+
+def _is_timeout(seconds: object) -> bool:
+    if isinstance(seconds, int) and not isinstance(seconds, bool):
+        return 1 <= seconds <= YEAR_SECONDS
+    return seconds is None
 
 
 def _text(request: Mapping[str, Any], name: str) -> str:

@@ -95,6 +95,11 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         live = WorkerTask.objects.live().filter(execution=OuterRef("pk"))
         return self.in_progress().filter(~Exists(live))
 
+    def partial(self) -> ExecutionQuerySet:
+        """Those that failed although some of their steps succeeded."""
+        succeeded = Activity.objects.filter(parent=OuterRef("activity"), status__in=failure.SUCCEEDED)
+        return self.filter(Exists(succeeded), status=Execution.Status.FAILED)
+
     def lock(self, *, skip_locked: bool = False) -> ExecutionQuerySet:
         return self.select_for_update(of=("self",), no_key=True, skip_locked=skip_locked).order_by("pk")
 
@@ -143,7 +148,9 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         timeout_seconds: int | None = None,
     ) -> Execution:
         """A group of jobs without a schedule: one after the other, side by side, or by their indexes."""
-        checked = checked_group(name, steps, mode=mode, on_failure=on_failure)
+        checked = checked_group(
+            name, steps, mode=mode, on_failure=on_failure, timeout_seconds=timeout_seconds
+        )
         start = Start.group(
             name.strip(),
             checked,
@@ -448,6 +455,10 @@ class Execution(models.Model):
     def state(self) -> str:
         """The status as people see it."""
         return "cancelling" if self.is_cancelling else self.status
+
+    @property
+    def is_partial(self) -> bool:
+        return Execution.objects.partial().filter(pk=self.pk).exists()
 
     def group(self, index: int | None) -> list[dict[str, Any]]:
         return [step for step in self.plan["steps"] if step["index"] == index]

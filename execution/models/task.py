@@ -146,7 +146,7 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         activity.save(force_insert=True)
         limited = Limit.objects.filter(pk__in=step["limit_keys"].split(SEPARATOR)).exists()
         task = self.create(
-            key=step["key"],
+            key=uuid.UUID(step["key"]),
             activity=activity,
             line=step["line"],
             step_index=step["index"],

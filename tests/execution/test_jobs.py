@@ -1,0 +1,292 @@
+"""Work without a schedule: what may be asked for, and what comes of asking twice."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+
+from activities.models import Activity, Initiator
+from execution.models import Execution, Job, WorkerTask
+from schedules.models import Refused
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    break_down,
+    claim,
+    end,
+    enqueue,
+    everything,
+    fresh,
+    make_worker,
+    run_until_idle,
+    seconds,
+    step,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+def ask(*requests: dict[str, Any], by: Initiator = SOMEBODY, now: datetime = NOW) -> list[uuid.UUID]:
+    return WorkerTask.objects.enqueue(requests, initiator=by, now=now)
+
+
+def found(key: uuid.UUID) -> Job:
+    job = Job.find(key)
+    assert job is not None
+    return job
+
+
+class TestIdempotencyKey:
+    def test_a_repeat_names_the_first_ones_job(self) -> None:
+        [first] = ask(step("job") | {"idempotency_key": "a"})
+        assert ask(step("job") | {"idempotency_key": "a"}) == [first]
+        assert WorkerTask.objects.count() == 1
+
+    @pytest.mark.parametrize("outcome", ["complete", "failed_with_error"])
+    def test_also_when_that_has_ended(self, outcome: str) -> None:
+        [first] = ask(step("job") | {"idempotency_key": "a"})
+        worker = make_worker()
+        end(worker, *claim(worker), status=outcome)
+        assert ask(step("job") | {"idempotency_key": "a"}) == [first]
+        assert found(first).state == outcome
+
+    def test_another_request_with_the_same_key_is_refused(self) -> None:
+        ask(step("job") | {"idempotency_key": "a"})
+        with pytest.raises(Refused, match="another request"):
+            ask(step("job", priority=1) | {"idempotency_key": "a"})
+        assert WorkerTask.objects.count() == 1
+
+    def test_after_a_failure_too(self) -> None:
+        ask(step("job") | {"idempotency_key": "a"})
+        worker = make_worker()
+        break_down(worker, *claim(worker))
+        with pytest.raises(Refused, match="another request"):
+            ask(step("other") | {"idempotency_key": "a"})
+
+    def test_in_one_batch(self) -> None:
+        first, second = ask(*[step("job") | {"idempotency_key": "a"}] * 2)
+        assert first == second
+        assert WorkerTask.objects.count() == 1
+
+    def test_everybody_has_keys_of_their_own(self) -> None:
+        [mine] = ask(step("job") | {"idempotency_key": "a"})
+        [yours] = ask(step("job") | {"idempotency_key": "a"}, by=Initiator("user", "8", "bob"))
+        assert mine != yours
+
+
+class TestDeduplication:
+    JOB = step("job") | {"dedup_key": "report"}
+
+    @pytest.mark.parametrize("running", [False, True])
+    def test_a_job_is_skipped_whose_twin_is_queued_or_running(self, running: bool) -> None:
+        [twin] = ask(self.JOB)
+        if running:
+            claim(make_worker())
+        [key] = ask(self.JOB)
+        skipped = found(key)
+        assert (skipped.task, skipped.state) == (None, "skipped")
+        assert str(twin) in skipped.activity.message
+        assert skipped.activity.finished_at == NOW
+
+    def test_a_twin_that_waits_for_its_retry_is_still_one(self) -> None:
+        ask(self.JOB | {"max_retries": 1})
+        worker = make_worker()
+        break_down(worker, *claim(worker))
+        [key] = ask(self.JOB)
+        assert found(key).state == "skipped"
+
+    def test_once_the_twin_has_ended_it_is_queued(self) -> None:
+        ask(self.JOB)
+        run_until_idle()
+        [key] = ask(self.JOB)
+        assert found(key).state == "queued"
+
+    def test_in_one_batch_the_first_is_queued(self) -> None:
+        assert [found(key).state for key in ask(self.JOB, self.JOB)] == ["queued", "skipped"]
+
+    def test_a_retry_is_refused_while_a_twin_is_there(self) -> None:
+        [first] = ask(self.JOB)
+        worker = make_worker()
+        break_down(worker, *claim(worker))
+        ask(self.JOB)
+        with pytest.raises(Refused, match="one like it"):
+            found(first).retry(initiator=SOMEBODY, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        ({"position": "3"}, "position"),
+        ({"position": True}, "position"),
+        ({"position": 10**12}, "position"),
+        ({"position": 1.5}, "position"),
+        ({"available_at": "tomorrow"}, "available_at"),
+        ({"available_at": datetime(2026, 12, 1)}, "available_at"),  # noqa: DTZ001
+        ({"available_at": NOW + seconds(10**9)}, "available_at"),
+        ({"idempotency_key": "x" * 201}, "idempotency_key"),
+        ({"idempotency_key": "a\x00b"}, "idempotency_key"),
+        ({"idempotency_key": 7}, "idempotency_key"),
+        ({"dedup_key": "a\nb"}, "dedup_key"),
+        ({"dedup_key": ["a"]}, "dedup_key"),
+        ({"priority": 1001}, "priority"),
+        ({"priority": "high"}, "priority"),
+        ({"pool": ""}, "pool"),
+        ({"resources": "ldap"}, "resources"),
+        ({"resources": [7]}, "resources"),
+        ({"resources": ["a\nb"]}, "resources"),
+        ({"retry_on": {"a": 1}}, "retry_on"),
+        ({"retry_factor": 0.5}, "retry_factor"),
+        ({"retry_factor": "fast"}, "retry_factor"),
+        ({"retry_jitter": 101}, "retry_jitter"),
+        ({"retry_cap_seconds": -1}, "retry_cap_seconds"),
+        ({"max_retries": -1}, "max_retries"),
+        ({"run_if": "maybe"}, "run_if"),
+        ({"step_type": "story"}, "step_type"),
+        ({"config": {}}, "config"),
+        ({"status": "complete"}, "status"),
+        ({"attempt": 2}, "attempt"),
+    ],
+    ids=lambda value: str(value)[:50],
+)
+def test_a_bad_request_is_told_its_field_and_nothing_is_queued(request_: dict[str, Any], field: str) -> None:
+    before = everything()
+    with pytest.raises(ValidationError) as caught:
+        ask(step("good"), step("bad") | request_)
+    assert list(caught.value.message_dict) == [field]
+    assert everything() == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"name": "  "}, "name"),
+        ({"name": "x" * 201}, "name"),
+        ({"name": "a\u202eb"}, "name"),
+        ({"mode": "random"}, "mode"),
+        ({"on_failure": "panic"}, "on_failure"),
+        ({"timeout_seconds": 0}, "timeout_seconds"),
+        ({"timeout_seconds": True}, "timeout_seconds"),
+        ({"timeout_seconds": "1h"}, "timeout_seconds"),
+        ({"steps": []}, "steps"),
+        ({"steps": [step("a"), step("a")]}, "steps"),
+        ({"steps": [step("a", step_type="story")]}, "steps"),
+        ({"mode": "sequential", "steps": [step("a")]}, "steps"),
+        ({"steps": [step(str(n)) for n in range(501)]}, "steps"),
+    ],
+    ids=lambda value: str(value)[:50],
+)
+def test_a_bad_group_is_told_its_field_and_nothing_is_queued(changes: dict[str, Any], field: str) -> None:
+    before = everything()
+    asked = {"name": "Group", "steps": [step("a")]} | changes
+    with pytest.raises(ValidationError) as caught:
+        Execution.objects.submit(initiator=SOMEBODY, now=NOW, **asked)
+    assert list(caught.value.message_dict) == [field]
+    assert everything() == before
+
+
+class TestOrder:
+    def test_reordered_they_go_first_in_this_order(self) -> None:
+        _, second, _, last = enqueue(*(step(name) for name in "abcd"))
+        assert WorkerTask.objects.reorder([last.key, second.key], initiator=SOMEBODY, now=NOW) == 2
+        worker = make_worker()
+        assert [claim(worker, limit=1)[0].name for _ in range(4)] == ["d", "b", "a", "c"]
+
+    def test_the_last_one_to_be_moved_to_the_front_is_first(self) -> None:
+        _, b, c = enqueue(*(step(name) for name in "abc"))
+        b.move_to_front(initiator=SOMEBODY, now=NOW)
+        c.move_to_front(initiator=SOMEBODY, now=NOW + seconds(1))
+        worker = make_worker()
+        assert [claim(worker, limit=1)[0].name for _ in range(3)] == ["c", "b", "a"]
+
+    def test_across_pools_or_priorities_there_is_no_order(self) -> None:
+        a, b = enqueue(step("a"), step("b", pool="other"))
+        with pytest.raises(Refused, match="one pool"):
+            WorkerTask.objects.reorder([b.key, a.key], initiator=SOMEBODY, now=NOW)
+
+    def test_what_runs_is_left_out(self) -> None:
+        a, b = enqueue(step("a"), step("b"))
+        claim(make_worker(), limit=1)
+        assert WorkerTask.objects.reorder([b.key, a.key], initiator=SOMEBODY, now=NOW) == 1
+        assert fresh(a).position == 0
+
+    @pytest.mark.parametrize("priority", ["5", True, 1001, None, 2.5])
+    def test_a_bad_priority(self, priority: Any) -> None:
+        [task] = enqueue(step("a"))
+        with pytest.raises(ValidationError, match="whole number"):
+            task.prioritise(priority, initiator=SOMEBODY, now=NOW)
+
+    def test_who_changed_it_is_on_record(self) -> None:
+        [task] = enqueue(step("a"))
+        task.prioritise(7, initiator=SOMEBODY, now=NOW)
+        change = Activity.objects.get(operation="reorder")
+        assert (change.target_name, change.initiator_name) == ("a", "ada")
+        assert change.message == "Its priority is 7."
+
+    def test_a_retry_can_be_hastened(self) -> None:
+        [task] = enqueue(step("a", max_retries=1))
+        worker = make_worker()
+        break_down(worker, *claim(worker))
+        assert claim(worker, now=NOW + seconds(1)) == []
+        assert task.hasten(initiator=SOMEBODY, now=NOW + seconds(1))
+        [held] = claim(worker, now=NOW + seconds(1))
+        assert held.attempt == 2
+        assert task.hasten(initiator=SOMEBODY, now=NOW + seconds(1)) is False
+
+
+class TestRetryOfAnExecution:
+    def failed(self) -> Execution:
+        group = Execution.objects.submit(
+            "Group", [step("a"), step("b", 0, "fail"), step("c", 1)], initiator=SOMEBODY, now=NOW
+        )
+        run_until_idle()
+        return fresh(group)
+
+    def test_while_it_runs_it_is_refused(self) -> None:
+        group = Execution.objects.submit("Group", [step("a")], initiator=SOMEBODY, now=NOW)
+        with pytest.raises(Refused, match="still running"):
+            group.retry(initiator=SOMEBODY, now=NOW)
+
+    def test_of_one_that_succeeded_only_as_a_whole(self) -> None:
+        group = Execution.objects.submit("Group", [step("a")], initiator=SOMEBODY, now=NOW)
+        run_until_idle()
+        with pytest.raises(Refused, match="as a whole"):
+            fresh(group).retry(initiator=SOMEBODY, now=NOW)
+        assert fresh(group).retry(initiator=SOMEBODY, now=NOW, whole=True)
+
+    def test_within_a_group_what_succeeded_is_kept_too(self) -> None:
+        self.failed().retry(initiator=SOMEBODY, now=NOW)
+        assert run_until_idle() == ["b"]
+
+    def test_a_retry_of_a_retry(self) -> None:
+        second = self.failed().retry(initiator=SOMEBODY, now=NOW)
+        run_until_idle()
+        assert second is not None
+        third = fresh(second).retry(initiator=SOMEBODY, now=NOW)
+        assert third is not None
+        worker = make_worker()
+        end(worker, *claim(worker))
+        assert run_until_idle() == ["c"]
+        assert fresh(third).status == "completed"
+
+    def test_results_that_were_kept_are_there_for_later_steps(self) -> None:
+        use = step("use", 2, "result", kwargs={"value": "{{ steps.make.result }}"})
+        steps = [step("make", 0, "result"), step("bad", 1, "fail"), use]
+        group = Execution.objects.submit("Group", steps, initiator=SOMEBODY, now=NOW)
+        run_until_idle()
+        again = fresh(group).retry(initiator=SOMEBODY, now=NOW)
+        worker = make_worker()
+        end(worker, *claim(worker))
+        run_until_idle()
+        assert again is not None
+        assert Activity.objects.get(parent=again.activity_id, target_name="use").result == 42
+
+
+def test_old_groups_are_pruned() -> None:
+    Execution.objects.submit("Group", [step("a")], initiator=SOMEBODY, now=NOW)
+    run_until_idle()
+    assert Execution.objects.prune(before=NOW + seconds(1), limit=10) == 1
+    assert not Activity.objects.filter(operation="run").exists()

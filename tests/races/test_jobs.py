@@ -1,0 +1,84 @@
+"""The same job asked for, retried or cancelled by several at the same moment."""
+
+from __future__ import annotations
+
+import uuid
+from functools import partial
+from typing import Any
+
+import pytest
+
+from activities.models import Activity
+from execution.models import Job, WorkerTask
+from execution.models.attempt import Held
+from schedules.models import Refused
+from tests.base import NOW, SOMEBODY, break_down, claim, end, enqueue, make_worker, run_until_idle, step
+from tests.races.meeting import at_once
+
+pytestmark = pytest.mark.django_db(transaction=True)
+ROUNDS = 5
+
+
+def ask(**request: Any) -> uuid.UUID:
+    [key] = WorkerTask.objects.enqueue([step("job") | request], initiator=SOMEBODY, now=NOW)
+    return key
+
+
+def found(key: uuid.UUID) -> Job:
+    job = Job.find(key)
+    assert job is not None
+    return job
+
+
+def test_twins_asked_for_at_once_are_queued_once() -> None:
+    for number in range(ROUNDS):
+        keys = at_once(*[partial(ask, dedup_key=f"report {number}")] * 4)
+        assert sorted(found(key).state for key in keys) == ["queued", "skipped", "skipped", "skipped"]
+    assert WorkerTask.objects.count() == ROUNDS
+
+
+def test_one_request_sent_several_times_is_one_job() -> None:
+    for number in range(ROUNDS):
+        assert len(set(at_once(*[partial(ask, idempotency_key=f"key {number}")] * 4))) == 1
+    assert WorkerTask.objects.count() == Activity.objects.count() == ROUNDS
+
+
+def test_a_job_retried_by_several_is_queued_once() -> None:
+    for _ in range(ROUNDS):
+        key = ask()
+        worker = make_worker()
+        break_down(worker, *claim(worker))
+        outcomes = at_once(*[partial(found(key).retry, initiator=SOMEBODY, now=NOW)] * 3)
+        assert sum(isinstance(outcome, Refused) for outcome in outcomes) == 2
+        assert run_until_idle() == ["job"]
+        assert found(key).activity.attempt == 2
+
+
+def test_cancel_and_claim() -> None:
+    """Whoever is first: it never runs unnoticed, and never ends twice."""
+    for _ in range(ROUNDS):
+        [task] = enqueue(step("job"))
+        worker = make_worker()
+        cancelled, claimed = at_once(
+            partial(found(task.key).cancel, initiator=SOMEBODY, now=NOW), partial(claim, worker)
+        )
+        assert cancelled is True
+        held: list[Held] = claimed
+        if held:
+            assert found(task.key).state == "cancelling"
+            end(worker, *held, status="cancelled", interrupted="cancel")
+        assert found(task.key).state == "cancelled"
+        assert Activity.objects.filter(task_key=task.key).count() == 1
+
+
+def test_reprioritise_and_claim() -> None:
+    for _ in range(ROUNDS):
+        [task] = enqueue(step("job"))
+        worker = make_worker()
+        changed, claimed = at_once(
+            partial(task.prioritise, 5, initiator=SOMEBODY, now=NOW), partial(claim, worker)
+        )
+        row = WorkerTask.objects.get(pk=task.pk)
+        assert row.priority == (5 if changed else 0)
+        end(worker, *(claimed or claim(worker)))
+        assert found(task.key).state == "complete"

@@ -1,0 +1,154 @@
+"""Retry loop: 10 s, 20 s, 40 s, then permanently failed; and a manual retry at any time."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+
+from activities.models import Activity
+from execution.models import Execution, Job, WorkerTask
+from schedules.models import Refused
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    attempts,
+    break_down,
+    claim,
+    end,
+    enqueue,
+    fresh,
+    make_worker,
+    run_until_idle,
+    seconds,
+    start,
+    step,
+    step_statuses,
+)
+
+pytestmark = pytest.mark.django_db
+JOB = step("job", max_retries=3)
+
+
+def found(task: WorkerTask) -> Job:
+    job = Job.find(task.key)
+    assert job is not None
+    return job
+
+
+def fail_next(now: datetime) -> Activity:
+    """The attempt that is ready at this time, which fails."""
+    worker = make_worker(now)
+    [held] = claim(worker, now=now)
+    break_down(worker, held, now=now)
+    return Activity.objects.get(pk=held.activity_id)
+
+
+def exhaust(task: WorkerTask) -> list[Activity]:
+    """Job1 → Job2 → Job3 → Job4, each as soon as its backoff is over."""
+    return [fail_next(NOW + seconds(at)) for at in (0, 10, 30, 70)]
+
+
+def test_the_chain_is_retried_after_10_20_and_40_seconds() -> None:
+    [task] = enqueue(JOB)
+    at = NOW
+    for wait in (10, 20, 40):
+        fail_next(at)
+        task.refresh_from_db()
+        assert task.available_at == at + seconds(wait)
+        assert claim(make_worker(), now=task.available_at - seconds(0.001)) == []
+        at = task.available_at
+    fail_next(at)
+    assert not WorkerTask.objects.exists()
+    assert found(task).activity.attempt == 4
+
+
+def test_each_attempt_is_an_activity_linked_to_the_one_before() -> None:
+    [task] = enqueue(JOB)
+    first, second, third, fourth = exhaust(task)
+    assert [a.retry_of_id for a in (first, second, third, fourth)] == [None, first.pk, second.pk, third.pk]
+    assert {a.status for a in (first, second, third, fourth)} == {"failed_with_error"}
+
+
+def test_after_three_retries_it_is_marked_as_permanently_failed() -> None:
+    [task] = enqueue(JOB)
+    assert [activity.permanently_failed for activity in exhaust(task)] == [False, False, False, True]
+
+
+def test_a_failure_that_the_policy_does_not_name_is_permanent_at_once() -> None:
+    enqueue(JOB | {"retry_on": ["ConnectionError"]})
+    assert fail_next(NOW).permanently_failed
+
+
+class TestManualRetry:
+    """Always available, regardless of the count of automatic ones."""
+
+    def test_of_a_job_is_its_next_attempt_with_a_full_budget(self) -> None:
+        [task] = enqueue(JOB)
+        last = exhaust(task)[-1]
+        later = NOW + seconds(100)
+        again = found(task).retry(initiator=SOMEBODY, now=later)
+        assert (again.key, again.attempt, again.failures) == (task.key, 5, 0)
+        assert again.activity.retry_of_id == last.pk
+        fail_next(later)
+        assert fresh(again).available_at == later + seconds(10)
+
+    def test_of_a_job_that_was_cancelled(self) -> None:
+        [task] = enqueue(JOB)
+        assert found(task).cancel(initiator=SOMEBODY, now=NOW)
+        assert found(task).state == "cancelled"
+        found(task).retry(initiator=SOMEBODY, now=NOW)
+        assert run_until_idle() == ["job"]
+        assert found(task).state == "complete"
+
+    def test_of_what_has_not_ended_or_did_not_fail_is_refused(self) -> None:
+        [task] = enqueue(JOB)
+        with pytest.raises(Refused, match="has not ended"):
+            found(task).retry(initiator=SOMEBODY, now=NOW)
+        run_until_idle()
+        with pytest.raises(Refused, match="did not fail"):
+            found(task).retry(initiator=SOMEBODY, now=NOW)
+
+    def test_twice_queues_it_once(self) -> None:
+        [task] = enqueue(step("job"))
+        fail_next(NOW)
+        job = found(task)
+        job.retry(initiator=SOMEBODY, now=NOW)
+        with pytest.raises(Refused, match="already"):
+            job.retry(initiator=SOMEBODY, now=NOW)
+        assert WorkerTask.objects.count() == 1
+
+    def test_of_an_execution_goes_on_from_its_failed_step_and_keeps_what_succeeded(self) -> None:
+        before = start(step("a", 0, "result"), step("b", 1, "fail"), step("c", 2))
+        run_until_idle()
+        assert fresh(before).status == "failed"
+        after = fresh(before).retry(initiator=SOMEBODY, now=NOW)
+        assert after is not None
+        assert after.retry_of_id == before.pk
+        worker = make_worker()
+        [b] = claim(worker)
+        assert b.name == "b"
+        end(worker, b)
+        assert run_until_idle() == ["c"]
+        assert fresh(after).status == "completed"
+        [kept] = attempts(after, "a")
+        assert (kept.status, kept.result) == ("complete", 42)
+        assert kept.message == f"Not run again: it succeeded in execution {before.pk}."
+
+    def test_of_a_whole_execution_runs_everything_once_more(self) -> None:
+        before = start(step("a"), step("b", 1))
+        run_until_idle()
+        after = fresh(before).retry(initiator=SOMEBODY, now=NOW, whole=True)
+        assert after is not None
+        assert run_until_idle() == ["a", "b"]
+        assert step_statuses(after) == {"a": ["complete"], "b": ["complete"]}
+
+
+def test_cancelled_work_is_never_retried_by_itself() -> None:
+    execution = start(JOB)
+    worker = make_worker()
+    [held] = claim(worker)
+    fresh(execution).cancel(initiator=SOMEBODY, now=NOW)
+    break_down(worker, held)
+    assert not WorkerTask.objects.exists()
+    assert fresh(execution).status == Execution.Status.CANCELLED

@@ -1,0 +1,87 @@
+"""The states of a job and of its runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from activities.models import Activity
+from execution.models import Job, WorkerTask
+from tests.base import NOW, SOMEBODY, claim, end, enqueue, make_worker, step
+
+pytestmark = pytest.mark.django_db
+
+
+def found(task: WorkerTask) -> Job:
+    job = Job.find(task.key)
+    assert job is not None
+    return job
+
+
+class TestJob:
+    def test_created_it_is_queued(self) -> None:
+        [task] = enqueue(step("job"))
+        assert found(task).state == "queued"
+
+    def test_dispatched_it_is_running(self) -> None:
+        [task] = enqueue(step("job"))
+        claim(make_worker())
+        assert found(task).state == "processing"
+
+    def test_complete_its_outcome_is_in_the_run(self) -> None:
+        [task] = enqueue(step("job"))
+        worker = make_worker()
+        end(worker, *claim(worker), result={"rows": 3})
+        job = found(task)
+        assert (job.task, job.activity.result) == (None, {"rows": 3})
+
+    def test_cancelled_before_it_was_dispatched(self) -> None:
+        [task] = enqueue(step("job"))
+        assert found(task).cancel(initiator=SOMEBODY, now=NOW, reason="not today")
+        assert found(task).state == "cancelled"
+        assert claim(make_worker()) == []
+
+    def test_cancelled_while_it_runs_it_is_asked_to_stop(self) -> None:
+        [task] = enqueue(step("job", max_retries=3))
+        worker = make_worker()
+        [held] = claim(worker)
+        assert found(task).cancel(initiator=SOMEBODY, now=NOW)
+        assert found(task).state == "cancelling"
+        end(worker, held, status="cancelled", interrupted="cancel")
+        assert found(task).state == "cancelled"
+
+    def test_once_it_has_ended_it_cannot_be_cancelled(self) -> None:
+        [task] = enqueue(step("job"))
+        worker = make_worker()
+        end(worker, *claim(worker))
+        assert found(task).cancel(initiator=SOMEBODY, now=NOW) is False
+        assert found(task).state == "complete"
+
+
+@pytest.mark.parametrize("status", ["complete", "failed_with_error", "skipped"])
+def test_a_run_ends_once(status: str) -> None:
+    [task] = enqueue(step("job"))
+    worker = make_worker()
+    [held] = claim(worker)
+    assert end(worker, held, status=status) == {task.pk}
+    other = {"complete": "failed_with_error"}.get(status, "complete")
+    assert end(worker, held, status=other) == set()
+    assert Activity.objects.get(task_key=task.key).status == status
+
+
+class TestWhileItIsQueued:
+    """Its place may change; once it runs, nothing does."""
+
+    def test_priority_and_position(self) -> None:
+        a, b, c = enqueue(step("a"), step("b"), step("c"))
+        assert c.prioritise(5, initiator=SOMEBODY, now=NOW)
+        assert b.move_to_front(initiator=SOMEBODY, now=NOW)
+        assert a.move_to_back(initiator=SOMEBODY, now=NOW)
+        assert [claim(make_worker(), limit=1)[0].name for _ in range(3)] == ["c", "b", "a"]
+
+    def test_frozen_once_it_runs(self) -> None:
+        [task] = enqueue(step("job"))
+        claim(make_worker())
+        assert task.prioritise(5, initiator=SOMEBODY, now=NOW) is False
+        assert task.move_to_front(initiator=SOMEBODY, now=NOW) is False
+        task.refresh_from_db()
+        assert (task.priority, task.position) == (0, 0)

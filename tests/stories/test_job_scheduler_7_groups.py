@@ -1,0 +1,164 @@
+"""Job groups: what becomes of the jobs after one that failed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from execution import failure
+from execution.failure import Last, Rest
+from execution.models import Execution
+from schedules.registry import failure_policies
+from tests.base import NOW, SOMEBODY, claim, fresh, make_worker, queue, run_until_idle, step, step_statuses
+
+pytestmark = pytest.mark.django_db
+JOBS = [step("Job1"), step("Job2", 0, "fail"), step("Job3")]
+
+
+def submit(*jobs: dict[str, Any], **options: Any) -> Execution:
+    plain = [{name: value for name, value in job.items() if name != "index"} for job in jobs]
+    return Execution.objects.submit("Group", plain, initiator=SOMEBODY, now=NOW, **options)
+
+
+def outcome(on_failure: str) -> tuple[dict[str, list[str]], Execution]:
+    group = submit(*JOBS, mode="sequential", on_failure=on_failure)
+    run_until_idle()
+    return step_statuses(group), fresh(group)
+
+
+def test_option_a_stop_immediately() -> None:
+    jobs, group = outcome("stop")
+    assert jobs == {"Job1": ["complete"], "Job2": ["failed_with_error"], "Job3": ["cancelled"]}
+    assert group.status == "failed"
+
+
+def test_option_b_continue_all() -> None:
+    jobs, group = outcome("continue")
+    assert jobs == {"Job1": ["complete"], "Job2": ["failed_with_error"], "Job3": ["complete"]}
+    assert group.status == "failed"
+
+
+class TestOptionCConfigurable:
+    @pytest.mark.parametrize(
+        ("on_failure", "last"), [("stop", "cancelled"), ("continue", "complete"), ("skip", "skipped")]
+    )
+    def test_by_name(self, on_failure: str, last: str) -> None:
+        jobs, group = outcome(on_failure)
+        assert jobs["Job3"] == [last]
+        assert group.error == "Step “Job2” failed: RuntimeError: it broke"
+
+    def test_by_a_policy_of_ones_own(self) -> None:
+        """An injected policy decides from what failed."""
+
+        class OnlyIfItSaysSo:
+            def rest(self, group: Any, last: Any) -> Rest:
+                return "run" if all("harmless" in each.error for each in last.values()) else "cancelled"
+
+        failure.register("if harmless", OnlyIfItSaysSo(), title="Go on if it was harmless")
+        try:
+            jobs = [step("a", 0, "fail", kwargs={"message": "harmless"}), step("b", 0, "fail"), step("c")]
+            group = submit(*jobs, mode="sequential", on_failure="if harmless")
+            run_until_idle()
+        finally:
+            del failure.policies["if harmless"], failure_policies["if harmless"]
+        assert step_statuses(group) == {
+            "a": ["failed_with_error"],
+            "b": ["failed_with_error"],
+            "c": ["cancelled"],
+        }
+
+
+@pytest.mark.parametrize(("on_failure", "partial"), [("stop", True), ("continue", True), ("skip", True)])
+def test_a_group_of_which_only_a_part_succeeded_is_partial(on_failure: str, partial: bool) -> None:
+    _, group = outcome(on_failure)
+    assert group.is_partial is partial
+    assert list(Execution.objects.partial()) == [group]
+
+
+def test_a_group_of_which_nothing_succeeded_is_not_partial() -> None:
+    group = submit(step("Job1", 0, "fail"), step("Job2"), mode="sequential")
+    run_until_idle()
+    assert fresh(group).is_partial is False
+    assert not Execution.objects.partial().exists()
+
+
+class TestModes:
+    def test_sequential(self) -> None:
+        group = submit(step("a"), step("b"), mode="sequential")
+        assert queue(group) == {"a": "queued", "b": "waiting"}
+        assert run_until_idle() == ["a", "b"]
+
+    def test_parallel(self) -> None:
+        group = submit(step("a"), step("b"), mode="parallel")
+        assert queue(group) == {"a": "queued", "b": "queued"}
+
+    def test_steps_with_indexes(self) -> None:
+        steps = [step("last", 7), step("first", 2), step("beside", 2)]
+        group = Execution.objects.submit("Group", steps, initiator=SOMEBODY, now=NOW)
+        assert queue(group) == {"first": "queued", "beside": "queued", "last": "waiting"}
+
+    def test_all_of_a_group_are_terminal_when_it_is(self) -> None:
+        group = submit(*JOBS, mode="sequential")
+        run_until_idle()
+        assert fresh(group).status == "failed"
+        assert queue(group) == {}
+
+
+class TestConditions:
+    """Clean-up and alerts."""
+
+    CLEAN_UP = step("clean up", 2, run_if="always")
+    ALERT = step("alert", 2, run_if="failure")
+    REPORT = step("report", 2)
+
+    @pytest.mark.parametrize(
+        ("function", "on_failure", "ran", "end"),
+        [
+            ("noop", "stop", ["work", "more", "clean up", "report"], "completed"),
+            ("fail", "stop", ["work", "clean up", "alert"], "failed"),
+            ("fail", "skip", ["work", "clean up", "alert"], "failed"),
+            ("fail", "continue", ["work", "more", "clean up", "alert", "report"], "failed"),
+        ],
+    )
+    def test_what_runs_after_success_and_failure(
+        self, function: str, on_failure: str, ran: list[str], end: str
+    ) -> None:
+        steps = [step("work", 0, function), step("more", 1), self.CLEAN_UP, self.ALERT, self.REPORT]
+        group = Execution.objects.submit("Group", steps, initiator=SOMEBODY, now=NOW, on_failure=on_failure)
+        assert run_until_idle() == ran
+        assert fresh(group).status == end
+
+    def test_a_failure_that_is_tolerated_calls_no_alert(self) -> None:
+        steps = [step("work", 0, "fail", continue_on_failure=True), self.ALERT]
+        group = Execution.objects.submit("Group", steps, initiator=SOMEBODY, now=NOW)
+        assert run_until_idle() == ["work"]
+        assert fresh(group).status == "completed"
+        assert step_statuses(group)["alert"] == ["skipped"]
+
+    def test_clean_up_that_fails_is_a_failure(self) -> None:
+        steps = [step("work"), step("clean up", 1, "fail", run_if="always")]
+        group = Execution.objects.submit("Group", steps, initiator=SOMEBODY, now=NOW)
+        run_until_idle()
+        assert fresh(group).status == "failed"
+
+    def test_a_cancelled_group_runs_nothing_more(self) -> None:
+        steps = [step("work"), step("clean up", 1, run_if="always")]
+        group = Execution.objects.submit("Group", steps, initiator=SOMEBODY, now=NOW)
+        claim(make_worker())
+        group.terminate(initiator=SOMEBODY, now=NOW)
+        assert queue(group) == {}
+        assert fresh(group).status == "cancelled"
+
+    def test_a_retry_runs_clean_up_once_more_and_the_alert_only_if_it_fails_again(self) -> None:
+        steps = [step("before"), step("work", 1, "fail"), self.CLEAN_UP, self.ALERT]
+        group = Execution.objects.submit("Group", steps, initiator=SOMEBODY, now=NOW)
+        assert run_until_idle() == ["before", "work", "clean up", "alert"]
+        fresh(group).retry(initiator=SOMEBODY, now=NOW)
+        assert run_until_idle() == ["work", "clean up", "alert"]
+
+
+def test_what_counts_is_the_last_attempt() -> None:
+    group = [{"line": 0, "name": "a", "index": 0, "continue_on_failure": False}]
+    assert failure.stopping_reason(group, {0: Last("complete", "")}) == ""
+    assert failure.stopping_reason(group, {0: Last("failed_with_error", "no")}) == "Step “a” failed: no"
