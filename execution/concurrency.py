@@ -11,7 +11,7 @@ from django.utils.module_loading import import_string
 
 SEPARATOR = "\n"
 LONGEST_KEY = 100
-LONGEST = 500
+LONGEST = 1_200
 
 
 class ConcurrencyPolicy(Protocol):

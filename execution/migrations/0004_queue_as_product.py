@@ -35,7 +35,7 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.UUIDField(default=uuid.uuid4, primary_key=True, serialize=False)),
                 ("pool", models.CharField(max_length=40)),
-                ("limit_keys", models.CharField(blank=True, max_length=500)),
+                ("limit_keys", models.CharField(blank=True, max_length=1200)),
                 (
                     "holder",
                     models.CharField(help_text="The host and the process that beat for it.", max_length=255),
@@ -88,7 +88,7 @@ class Migration(migrations.Migration):
             model_name="workertask",
             name="limit_keys",
             field=models.CharField(
-                blank=True, help_text="What it counts for while it runs, one key per line.", max_length=500
+                blank=True, help_text="What it counts for while it runs, one key per line.", max_length=1200
             ),
         ),
         migrations.AlterField(

@@ -128,7 +128,10 @@ def _checked(frame: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
     step.clean_fields(exclude=["schedule", "config"])
     step.clean_frame()
     checked = step.as_json()
-    return checked | {"limit_keys": limit_keys(checked)}
+    try:
+        return checked | {"limit_keys": limit_keys(checked)}
+    except Exception as error:  # a policy is somebody else's code
+        raise ValidationError({"resources": f"Its limits cannot be told: {error}"}) from error
 
 
 def checked_group(

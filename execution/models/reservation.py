@@ -13,7 +13,7 @@ class Reservation(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     pool = models.CharField(max_length=40)
-    limit_keys = models.CharField(max_length=500, blank=True)
+    limit_keys = models.CharField(max_length=1_200, blank=True)
     holder = models.CharField(max_length=255, help_text="The host and the process that beat for it.")
     activity = models.ForeignKey(Activity, models.SET_NULL, null=True, related_name="+")
     created_at = models.DateTimeField()

@@ -402,7 +402,7 @@ class WorkerTask(models.Model):
     priority = models.IntegerField(default=0)
     position = models.BigIntegerField(default=0)
     limit_keys = models.CharField(
-        max_length=500, blank=True, help_text="What it counts for while it runs, one key per line."
+        max_length=1_200, blank=True, help_text="What it counts for while it runs, one key per line."
     )
     is_limited = models.BooleanField(default=False, help_text="There is a limit for one of its keys.")
     dedup_key = models.CharField(
