@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from schedules.registry import failure_policies
+
+logger = logging.getLogger(__name__)
 
 Line = Mapping[str, Any]
 Rest = Literal["run", "cancelled", "skipped"]
@@ -66,6 +69,7 @@ class Following:
 
     index: int | None
     error: str
+    on_failure: str
     closed: dict[int, tuple[str, str]] = field(default_factory=dict)
 
 
@@ -83,13 +87,26 @@ def following(
     told = "\n".join(filter(None, (error, reason)))[:LONGEST_REASON]
     later = [line for line in plan if line["index"] > index and not line.get("reused")]
     if not told and not any(line.get("run_if", "success") != "success" for line in later):
-        return Following(min((line["index"] for line in later), default=None), "")
-    rest = policies.get(on_failure, Always("cancelled")).rest(group, last) if told else "run"
+        return Following(min((line["index"] for line in later), default=None), "", on_failure)
+    if reason:
+        on_failure = _verdict(on_failure, group, last)
+    policy = policies.get(on_failure)
+    rest = policy.verdict if told and isinstance(policy, Always) else "run"
     unmet = {line["line"]: ending for line in later if (ending := _unmet(line, told, rest))}
     running = [line["index"] for line in later if line["line"] not in unmet]
     to = min(running, default=None)
     passed = [line["line"] for line in later if to is None or line["index"] <= to]
-    return Following(to, told, {line: unmet[line] for line in passed if line in unmet})
+    return Following(to, told, on_failure, {line: unmet[line] for line in passed if line in unmet})
+
+
+def _verdict(name: str, group: Sequence[Line], last: Mapping[int | None, Last]) -> str:
+    """The policy from now on: one that has decided against the rest is not asked again."""
+    try:
+        verdict = policies[name].rest(group, last)
+        return {"run": name, "cancelled": "stop", "skipped": "skip"}[verdict]
+    except Exception:
+        logger.exception("the failure policy %r has no answer; the rest is cancelled", name)
+        return "stop"
 
 
 def _unmet(line: Line, failed: str, rest: Rest) -> tuple[str, str] | None:

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 
 from activities.models import Activity, Initiator
-from activities.statements import AWAY, update_each
+from activities.statements import AWAY, fetch, instant, update_each
 from activities.wake import wake
 from schedules.models import Backfill, Occurrence, Refused, Schedule, ScheduleQuerySet, Step
 from schedules.models.occurrence import Waiting
@@ -131,7 +131,7 @@ def _trigger(wanted: Occurrence, *, is_keyed: bool, now: datetime) -> Occurrence
         wanted.save()
         Activity.objects.record("trigger", schedule, initiator=wanted.initiator, now=now)
         _account_and_settle([schedule], now)
-        wanted.refresh_from_db(fields=FATE)
+        _read_fate(wanted)
         if wanted.status == Occurrence.Status.SKIPPED and wanted.blocked_by:
             raise Overlapping(wanted.blocked_by)
         if wanted.status not in (Occurrence.Status.STARTED, Occurrence.Status.PENDING):
@@ -139,6 +139,14 @@ def _trigger(wanted: Occurrence, *, is_keyed: bool, now: datetime) -> Occurrence
         if wanted.status == Occurrence.Status.PENDING:
             _refuse_one_too_many(schedule)
     return wanted
+
+
+def _read_fate(wanted: Occurrence) -> None:
+    """What was decided: a tenth of what the whole start takes, if the ORM reads it."""
+    sql = f"SELECT {', '.join(FATE)} FROM schedules_occurrence WHERE id = %s"
+    for name, value in zip(FATE, fetch(sql, [wanted.pk])[0], strict=True):
+        is_time = name.endswith("_at") and value is not None
+        setattr(wanted, name, instant(value) if is_time else value)
 
 
 def _refuse_one_too_many(schedule: Schedule) -> None:

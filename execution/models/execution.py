@@ -282,9 +282,9 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
             theirs, params = among("(execution_id, line)", passed_over)
             fetch(f"DELETE FROM execution_workertask WHERE {theirs} RETURNING id", params)
             self._close(executions, now=now)
-        failing = [(e.pk, e.error) for e in executions if e.error]
+        failing = [(e.pk, e.error, e.on_failure) for e in executions if e.error]
         if failing:
-            update_each(Execution, ("error",), failing)
+            update_each(Execution, ("error", "on_failure"), failing)
         groups = [(e.pk, e.current_index) for e in executions]
         ids = [e.pk for e in executions]
         if connection.vendor == "postgresql":
@@ -579,8 +579,9 @@ class Execution(models.Model):
             following = self._following(last, waiting)
         except Exception as error:
             # A damaged plan ends its own execution, not the batch that it is judged in.
-            following = failure.Following(None, f"The plan cannot be read: {error!r}")
+            following = failure.Following(None, f"The plan cannot be read: {error!r}", self.on_failure)
         self.error, self.closed = following.error, following.closed
+        self.on_failure = following.on_failure
         if following.index is None:
             self.status = self.Status.FAILED if self.error else self.Status.COMPLETED
             return True
@@ -594,7 +595,7 @@ class Execution(models.Model):
         if upcoming != waiting:
             lost = [step for step in later if step["index"] == upcoming]
             reason = failure.stopping_reason(self.group(self.current_index), last)
-            return failure.Following(None, reason or failure.stopping_reason(lost, {}))
+            return failure.Following(None, reason or failure.stopping_reason(lost, {}), self.on_failure)
         return failure.following(
             plan, index=self.current_index, last=last, error=self.error, on_failure=self.on_failure
         )

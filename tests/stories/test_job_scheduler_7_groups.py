@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -19,6 +21,16 @@ JOBS = [step("Job1"), step("Job2", 0, "fail"), step("Job3")]
 def submit(*jobs: dict[str, Any], **options: Any) -> Execution:
     plain = [{name: value for name, value in job.items() if name != "index"} for job in jobs]
     return Execution.objects.submit("Group", plain, initiator=SOMEBODY, now=NOW, **options)
+
+
+@contextmanager
+def policy(name: str, policy: failure.GroupFailurePolicy) -> Iterator[None]:
+    """One that somebody has added."""
+    failure.register(name, policy, title="Somebody's own")
+    try:
+        yield
+    finally:
+        del failure.policies[name], failure_policies[name]
 
 
 def outcome(on_failure: str) -> tuple[dict[str, list[str]], Execution]:
@@ -55,18 +67,47 @@ class TestOptionCConfigurable:
             def rest(self, group: Any, last: Any) -> Rest:
                 return "run" if all("harmless" in each.error for each in last.values()) else "cancelled"
 
-        failure.register("if harmless", OnlyIfItSaysSo(), title="Go on if it was harmless")
-        try:
-            jobs = [step("a", 0, "fail", kwargs={"message": "harmless"}), step("b", 0, "fail"), step("c")]
-            group = submit(*jobs, mode="sequential", on_failure="if harmless")
+        harmless = step("a", 0, "fail", kwargs={"message": "harmless"})
+        with policy("if harmless", OnlyIfItSaysSo()):
+            group = submit(
+                harmless,
+                step("b"),
+                step("c", 0, "fail"),
+                step("d"),
+                mode="sequential",
+                on_failure="if harmless",
+            )
             run_until_idle()
-        finally:
-            del failure.policies["if harmless"], failure_policies["if harmless"]
-        assert step_statuses(group) == {
-            "a": ["failed_with_error"],
-            "b": ["failed_with_error"],
-            "c": ["cancelled"],
+        assert {name: statuses for name, [statuses] in step_statuses(group).items()} == {
+            "a": "failed_with_error",
+            "b": "complete",
+            "c": "failed_with_error",
+            "d": "cancelled",
         }
+
+    def test_a_policy_that_has_decided_against_the_rest_stays_with_it(self) -> None:
+        class OnlyOnce:
+            answers: Iterator[Rest] = iter(["skipped"])
+
+            def rest(self, group: Any, last: Any) -> Rest:
+                return next(self.answers)
+
+        steps = [step("a", 0, "fail"), step("b", 1), step("clean up", 1, run_if="always"), step("c", 2)]
+        with policy("once", OnlyOnce()):
+            group = Execution.objects.submit("Group", steps, initiator=SOMEBODY, now=NOW, on_failure="once")
+            assert run_until_idle() == ["a", "clean up"]
+        assert step_statuses(group)["c"] == ["skipped"]
+
+    def test_a_policy_that_breaks_stops_its_group_and_nothing_else(self) -> None:
+        class Broken:
+            def rest(self, group: Any, last: Any) -> Rest:
+                raise RuntimeError("no idea")
+
+        with policy("broken", Broken()):
+            group = submit(step("a", 0, "fail"), step("b"), mode="sequential", on_failure="broken")
+            run_until_idle()
+        assert step_statuses(group)["b"] == ["cancelled"]
+        assert fresh(group).status == "failed"
 
 
 @pytest.mark.parametrize(("on_failure", "partial"), [("stop", True), ("continue", True), ("skip", True)])
