@@ -11,7 +11,7 @@ from django.conf import settings
 from activities.models import Initiator
 from execution.invoker import trigger
 from execution.steps.base import Context
-from schedules.models import Schedule, SharedCalendar
+from schedules.models import Schedule, SharedCalendar, Step
 
 PEOPLE = (
     *("Ada Lovelace", "Alan Turing", "Annie Easley", "Barbara Liskov", "Dennis Ritchie", "Donald Knuth"),
@@ -75,6 +75,8 @@ def definitions() -> list[dict[str, Any]]:
                 _step(2, "LDAP - Export", "export", directory="LDAP"),
                 _step(3, "AD - Confirming Import", "confirm", directory="AD"),
                 _step(3, "LDAP - Confirming Import", "confirm", directory="LDAP"),
+                _step(4, "Tell the people on call", "tell", run_if="failure", max_retries=0),
+                _step(5, "Remove the import files", "clean_up", run_if="always"),
             ],
         },
         {
@@ -179,9 +181,7 @@ def _calendar_name() -> str:
 
 
 def _step(index: int, name: str, function: str, **rest: Any) -> dict[str, Any]:
-    policy = {
-        key: rest.pop(key) for key in ("max_retries", "retry_seconds", "timeout_seconds") if key in rest
-    }
+    policy = {key: rest.pop(key) for key in Step.FIELDS if key in rest}
     isolation = rest.pop("isolation", "process")
     config = {"function": f"jimsite.demo.{function}", "kwargs": rest, "isolation": isolation}
     return {"index": index, "name": name, "step_type": "python", "config": config} | policy
@@ -218,6 +218,17 @@ def confirm(ctx: Context, directory: str) -> str:
     ctx.wait(1.5)
     ctx.write(f"{directory} has everything that was sent to it")
     return "confirmed"
+
+
+def tell(ctx: Context) -> str:
+    ctx.write(f"{ctx.work.schedule_name}: something failed, somebody should look")
+    return "told"
+
+
+def clean_up(ctx: Context) -> str:
+    ctx.wait(0.3)
+    ctx.write("Removed what the import left behind")
+    return "tidy"
 
 
 def beat(ctx: Context) -> None:

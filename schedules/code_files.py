@@ -13,6 +13,7 @@ from django.db import models
 from activities.yaml_lines import Node, Unreadable, read
 
 from .as_code import CALENDAR, SCHEDULE, STEP, VERSION, Shape, shape_of
+from .field_types import type_complaint
 from .models import Schedule
 from .placeholders import hint
 from .spec.wording import shown
@@ -144,7 +145,7 @@ class _Part:
         self.refuse_unknown([*shape, *others])
         known: dict[str, Node] = {key: node for key, node in self.node.value.items() if key in shape}
         values = {key: node.plain() for key, node in known.items()}
-        wrong = {key: _type_complaint(shape[key], value) for key, value in values.items()}
+        wrong = {key: _complaint(shape[key], value) for key, value in values.items()}
         for key, complaint in wrong.items():
             if complaint:
                 self.complain(f"{key}: {complaint}", known[key])
@@ -199,20 +200,10 @@ def _version_complaint(document: Node) -> str:
     return ""
 
 
-def _type_complaint(field: models.Field[Any, Any], value: Any) -> str:
-    """Nothing if it is right. What a JSON field holds, its model looks at."""
-    if value is None:
-        return "" if field.null else "is empty: write a value, or leave the key out"
-    match field:
-        case models.BooleanField():
-            wanted, is_right = "true or false", isinstance(value, bool)
-        case models.IntegerField():
-            wanted, is_right = "a whole number", isinstance(value, int) and not isinstance(value, bool)
-        case models.CharField() | models.TextField():
-            wanted, is_right = "text, in quotes,", isinstance(value, str)
-        case _:
-            return ""
-    return "" if is_right else f"{wanted} expected, found {shown(value)}"
+def _complaint(field: models.Field[Any, Any], value: Any) -> str:
+    if value is None and not field.null:
+        return "is empty: write a value, or leave the key out"
+    return type_complaint(field, value)
 
 
 def _advice(key: str, known: Sequence[str]) -> str:

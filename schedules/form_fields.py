@@ -41,6 +41,20 @@ class Lines(forms.CharField):
         self.widget.attrs["rows"] = min(max(text.count("\n") + 2, rows), 20) if text else rows
 
 
+class Words(Lines):
+    """A list of texts, one per line."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return "\n".join(map(str, value)) if isinstance(value, list) else value
+
+    def to_python(self, value: Any) -> Any:
+        words = value if isinstance(value, list) else str(value or "").splitlines()
+        return [word.strip() for word in words if word.strip()]
+
+    def run_validators(self, value: Any) -> None:
+        """A CharField's are about text."""
+
+
 class Seconds(forms.IntegerField):
     """A length of time, shown as 1h30m."""
 

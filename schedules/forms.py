@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 from django.conf import settings
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.db import models
 
 from activities import clock
 
 from . import registry
-from .form_fields import JSONText, Lines, Memo, Seconds, Tags
+from .form_fields import JSONText, Lines, Memo, Seconds, Tags, Words
 from .models import Schedule, SharedCalendar, Step
 from .spec import DST_MODES, Spec, SpecError
 from .spec_text import FIELDS, from_text, to_text
@@ -147,6 +148,7 @@ class ScheduleForm(OneComplaint, ScheduleModelForm):
             "memo",
             "overlap",
             *DURATIONS,
+            "on_failure",
             "pause_on_failure",
             "failures_to_pause",
             "failures_among",
@@ -156,6 +158,7 @@ class ScheduleForm(OneComplaint, ScheduleModelForm):
         field_classes = dict.fromkeys(DURATIONS, Seconds)
         widgets = {
             "description": forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
+            "on_failure": forms.Select,
             **{name: forms.TextInput(attrs={"size": 12}) for name in DURATIONS},
         }
 
@@ -166,6 +169,8 @@ class ScheduleForm(OneComplaint, ScheduleModelForm):
         for name, field in self.fields.items():
             if isinstance(field, Lines):
                 field.grow(str(self[name].value() or ""))
+        if "on_failure" in self.fields:
+            _offer(self, "on_failure", list(registry.failure_policies.items()))
         if "remaining" in self.fields:
             # It moves by itself, so what was shown has to come back to tell whether somebody changed it.
             self.fields["remaining"].show_hidden_initial = True
@@ -206,15 +211,31 @@ class ScheduleForm(OneComplaint, ScheduleModelForm):
             cleaned["spec"] = spec.as_json()
 
 
+def _offer(form: forms.ModelForm[Any], name: str, choices: list[tuple[str, str]]) -> None:
+    """What is registered, and what was chosen when something else was; the model says what is wrong."""
+    current = form[name].value()
+    if current and current not in dict(choices):
+        choices = [*choices, (current, f"{current} (not installed)")]
+    form.fields[name].widget.choices = choices
+
+
 def _field_of(name: str) -> str:
     """The form's field for a part of the spec; the model has another use for the name `calendars`."""
     return "structured" if name == "calendars" else name
+
+
+def _help(name: str) -> str:
+    field = Step._meta.get_field(name)
+    assert isinstance(field, models.Field)
+    return f"One per line. {field.help_text}"
 
 
 class StepForm(OneComplaint, StepModelForm):
     config = JSONText(
         required=False, initial=dict, help_text="JSON; the settings of each type are listed above the steps."
     )
+    retry_on = Words(initial=list, label="Retry only after", help_text=_help("retry_on"))
+    resources = Words(initial=list, help_text=_help("resources"))
 
     class Meta:
         model = Step
@@ -223,11 +244,7 @@ class StepForm(OneComplaint, StepModelForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        choices = [("", "choose…"), *registry.choices()]
-        current = self["step_type"].value()
-        if current and current not in registry.step_types:
-            choices.append((current, f"{current} (not installed)"))
-        self.fields["step_type"].widget.choices = choices
+        _offer(self, "step_type", [("", "choose…"), *registry.choices()])
         config = self.fields["config"].prepare_value(self["config"].value())
         self.fields["config"].widget.attrs["rows"] = min(max(config.count("\n") + 1, 4), 20)
 

@@ -1,4 +1,4 @@
-"""The step types that schedules may name. The apps that can run them fill it when Django starts."""
+"""What schedules may name. The apps that know how it works fill this when Django starts."""
 
 from __future__ import annotations
 
@@ -47,6 +47,8 @@ class StepKind(Protocol):
 
 
 step_types: dict[str, StepKind] = {}
+# What becomes of the steps after one that failed: names, and what a form says of them.
+failure_policies: dict[str, str] = {}
 
 # What may become of the steps after one that failed: the policies' names and titles.
 failure_policies: dict[str, str] = {}

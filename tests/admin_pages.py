@@ -33,6 +33,11 @@ PYTHON = {
     "config": '{"function": "tests.work.noop", "isolation": "thread"}',
     "max_retries": "3",
     "retry_seconds": "10",
+    "retry_factor": "2.0",
+    "retry_cap_seconds": "600",
+    "retry_jitter": "0",
+    "run_if": "success",
+    "priority": "0",
     "on_crash": "retry",
     "pool": "default",
 }
@@ -62,6 +67,7 @@ def typed(
         "time_zone": "UTC",
         "dst": "cron",
         "overlap": "skip",
+        "on_failure": "stop",
         "catch_up_seconds": "86400",
         "failures_to_pause": "1",
         "failures_among": "1",
@@ -78,7 +84,11 @@ def typed_steps(schedule: Schedule) -> list[dict[str, str]]:
     """The steps as the form shows them."""
     shown = []
     for step in schedule.steps.all():
-        values = step.as_json() | {"config": json.dumps(step.config)}
+        values = step.as_json() | {
+            "config": json.dumps(step.config),
+            "retry_on": "\n".join(step.retry_on),
+            "resources": "\n".join(step.resources),
+        }
         shown.append(
             {name: str(value) for name, value in values.items() if value is not None and value is not False}
         )

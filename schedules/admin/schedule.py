@@ -32,10 +32,11 @@ from .step import StepInline, can_change
 from .verbs import VerbsAdmin, initiator_of
 
 LONGEST_SPEC = 150
+USUAL_POLICY = Schedule._meta.get_field("on_failure").get_default()
 # What is rarely used is folded away, unless it is used.
 RARE = {
     "Calendars, jitter and changing clocks": ("calendars", "jitter", "dst"),
-    "Failures, limits and notes": ("remaining", "memo", "pause_on_failure"),
+    "Failures, limits and notes": ("remaining", "memo", "pause_on_failure", "on_failure"),
 }
 
 
@@ -64,6 +65,7 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
             "Failures, limits and notes",
             {
                 "fields": (
+                    "on_failure",
                     ("pause_on_failure", "failures_to_pause", "failures_among"),
                     "remaining",
                     "memo",
@@ -158,6 +160,8 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
             "deadline": schedule.deadline_seconds,
         }
         told = [f"{name} {duration(seconds)}" for name, seconds in lengths.items() if seconds is not None]
+        if schedule.on_failure != USUAL_POLICY:
+            told.append(f"if a step fails: {schedule.on_failure}")
         if schedule.pause_on_failure:
             failures, among = schedule.failures_to_pause, schedule.failures_among
             told.append(f"pauses itself when {failures} of the last {among} executions failed")
@@ -219,7 +223,7 @@ def _uses(schedule: Schedule | None, names: tuple[str, ...]) -> bool:
         return False
     spec = schedule.spec if isinstance(schedule.spec, dict) else {}
     own = {name: getattr(schedule, name) for name in Schedule.EDITABLE}
-    return any((spec | own).get(name) not in (None, False, {}) for name in names)
+    return any((spec | own).get(name) not in (None, False, {}, USUAL_POLICY) for name in names)
 
 
 def _check_code(request: HttpRequest, schedule: Schedule, steps: list[dict[str, Any]]) -> None:

@@ -30,12 +30,19 @@ class StepInline(StackedInline):
             "If it takes long or fails",
             {
                 "fields": (
-                    ("timeout_seconds", "max_retries", "retry_seconds"),
-                    ("on_crash", "pool"),
+                    "run_if",
                     "continue_on_failure",
+                    ("timeout_seconds", "on_crash"),
+                    ("max_retries", "retry_seconds", "retry_factor"),
+                    ("retry_cap_seconds", "retry_jitter"),
+                    "retry_on",
                 ),
                 "classes": ("collapse",),
             },
+        ),
+        (
+            "Where and when its turn comes",
+            {"fields": (("pool", "priority"), "resources"), "classes": ("collapse",)},
         ),
     )
 

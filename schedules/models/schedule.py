@@ -18,6 +18,8 @@ from django.db.models.functions import Lower
 from activities.models import Activity, Initiator
 from activities.text import clean_lines, clean_text
 from activities.wake import wake
+from schedules import registry
+from schedules.field_types import StrictlyTyped
 from schedules.overlap import MISSED, latest_missed
 from schedules.spec import Spec, SpecError
 from schedules.spec.zones import zone_of
@@ -126,7 +128,7 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         return schedule
 
 
-class Schedule(models.Model):
+class Schedule(StrictlyTyped):
     class Status(models.TextChoices):
         RUNNING = "running"
         PAUSED = "paused"
@@ -587,6 +589,9 @@ class Schedule(models.Model):
         self.description = clean_lines(self.description)
         self.tags = clean_tags(self.tags)
         errors = {"tags": wrong_with_tags(self.tags), "memo": wrong_with_memo(self.memo)}
+        if self.on_failure not in registry.failure_policies:
+            known = ", ".join(registry.failure_policies)
+            errors["on_failure"] = f"There is no “{self.on_failure}”; there are: {known}."
         if self.failures_to_pause > self.failures_among:
             errors["failures_to_pause"] = (
                 f"{self.failures_to_pause} cannot be among the last {self.failures_among} executions."

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ValidationError
@@ -9,7 +9,9 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
 from schedules import registry
+from schedules.field_types import StrictlyTyped
 from schedules.placeholders import Reference, found, has_placeholders, hint
+from schedules.spec.wording import shown
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -17,11 +19,12 @@ if TYPE_CHECKING:
 MAX_STEPS = 500
 MOST_WORDS = 10
 LONGEST_WORD = 80
+LONGEST_TOGETHER = 300
 # What a job that belongs to no schedule knows of its run.
 VALUES_OF_ANY_JOB = ("attempt", "idempotency_key")
 
 
-class Step(models.Model):
+class Step(StrictlyTyped):
     """One line of a plan; steps with the same index run side by side."""
 
     class OnCrash(models.TextChoices):
@@ -126,15 +129,27 @@ class Step(models.Model):
     def clean_frame(self) -> None:
         """All but the config."""
         self.name = unicodedata.normalize("NFC", self.name.strip())
+        self.retry_factor = float(self.retry_factor)  # as it is stored: files say 3
         check_plain_text(self.name, "name")
         check_plain_text(self.pool, "pool")
         check_words(self.retry_on, "retry_on")
         check_words(self.resources, "resources")
+        check_counted([self.pool], "pool")
+        check_counted(self.resources, "resources")
         if self.step_type not in registry.step_types:
             known = ", ".join(sorted(registry.step_types))
             raise ValidationError(
                 {"step_type": f"There is no step type “{self.step_type}”; there are: {known}."}
             )
+
+    def complaints(self) -> list[str]:
+        """All that is wrong with it alone, each beginning with its field."""
+        try:
+            self.clean_fields(exclude=["schedule"])
+            self.clean()
+        except ValidationError as error:
+            return [f"{field}: {text}" for field, texts in error.message_dict.items() for text in texts]
+        return []
 
     def check_alone(self) -> None:
         """As a job of its own: without a schedule there are no earlier steps and no nominal time."""
@@ -152,34 +167,51 @@ def config_invalid(error: registry.ConfigError) -> ValidationError:
     return ValidationError({"config": [f"{field}: {text}" for field, text in error.errors.items()]})
 
 
-def check_steps(steps: Sequence[Mapping[str, Any]]) -> list[str]:
+def check_steps(steps: Any) -> list[str]:
     """Every complaint about a list of steps, each beginning with the step it is about."""
+    if not isinstance(steps, Sequence) or isinstance(steps, str):
+        return [f"A list of steps is expected, found {shown(steps)}."]
     if not steps:
         return ["A schedule needs at least one step."]
     if len(steps) > MAX_STEPS:
-        return [f"{len(steps)} steps are too many: at most {MAX_STEPS}."]
+        return [f"{len(steps):,} steps are too many: at most {MAX_STEPS}."]
     complaints: list[str] = []
     plan: dict[str, Step] = {}
-    names: set[str] = set()
     for number, data in enumerate(steps, 1):
-        unknown = set(data) - set(Step.FIELDS)
-        if unknown:
-            complaints.append(f"Step {number}: unknown field {', '.join(sorted(unknown))}.")
+        if words := _unreadable(data):
+            complaints.append(f"Step {number}: {words}")
             continue
         step = Step(**data)
         label = f"Step {number} ({step.name})" if step.name else f"Step {number}"
-        try:
-            step.clean_fields(exclude=["schedule"])
-            step.clean()
-        except ValidationError as error:
-            complaints += [
-                f"{label}: {field}: {text}" for field, texts in error.message_dict.items() for text in texts
-            ]
+        complaints += [f"{label}: {words}" for words in step.complaints()]
+        plan[label] = step
+    return [*complaints, *_complaints_together(plan)]
+
+
+def _unreadable(data: object) -> str:
+    """Why there is no telling what it says."""
+    if not isinstance(data, Mapping):
+        return f"fields and values expected, found {shown(data)}."
+    if unknown := sorted(str(name) for name in data.keys() - set(Step.FIELDS)):
+        return f"unknown field {', '.join(unknown)}."
+    name = data.get("name", "")
+    return "" if isinstance(name, str) else f"name: text, in quotes, expected, found {shown(name)}"
+
+
+def _complaints_together(plan: Mapping[str, Step]) -> Iterator[str]:
+    """What no step can know alone; the keys are how complaints begin."""
+    names: set[str] = set()
+    first = min((step.index for step in plan.values() if isinstance(step.index, int)), default=0)
+    for label, step in plan.items():
         if step.name.casefold() in names:
-            complaints.append(f"{label}: name: another step has this name already.")
+            yield f"{label}: name: another step has this name already."
         names.add(step.name.casefold())
-        plan[f"{label}: config: "] = step
-    return complaints + _reference_complaints(plan)
+        if step.run_if == Step.RunIf.FAILURE and step.index == first:
+            yield (
+                f"{label}: run_if: nothing comes before it that could fail: give it a higher index, "
+                "or run it on success or always."
+            )
+    yield from _reference_complaints({f"{label}: config: ": step for label, step in plan.items()})
 
 
 def _reference_complaints(steps: Mapping[str, Step], *, is_plan: bool = True) -> list[str]:
@@ -239,6 +271,16 @@ def check_words(words: Any, field: str) -> None:
                 f"“{word[:LONGEST_WORD]}” is longer than {LONGEST_WORD} characters, or has spaces round it."
             )
             raise ValidationError({field: complaint})
+
+
+def check_counted(names: Sequence[str], field: str) -> None:
+    """What limits count for: they are told apart by eye, and all those of a step are kept together."""
+    for name in names:
+        if odd := [character for character in name if not character.isprintable()]:
+            raise ValidationError({field: f"The character U+{ord(odd[0]):04X} is not allowed here."})
+    if (length := sum(map(len, names))) > LONGEST_TOGETHER:
+        complaint = f"{length} characters in all are too many: at most {LONGEST_TOGETHER}."
+        raise ValidationError({field: complaint})
 
 
 def check_plain_text(text: str, field: str) -> None:

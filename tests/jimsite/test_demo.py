@@ -39,6 +39,8 @@ def test_it_creates_each_schedule_once_and_starts_the_nightly_one(capsys: pytest
         (2, "LDAP - Export", "waiting"),
         (3, "AD - Confirming Import", "waiting"),
         (3, "LDAP - Confirming Import", "waiting"),
+        (4, "Tell the people on call", "waiting"),
+        (5, "Remove the import files", "waiting"),
     ]
     before = everything()
     call_command("demo")

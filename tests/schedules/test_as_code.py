@@ -19,7 +19,7 @@ from activities.models import Activity
 from activities.yaml_lines import write
 from schedules import code_files
 from schedules.code_files import Library
-from schedules.models import Schedule, Secret, SharedCalendar
+from schedules.models import Schedule, Secret, SharedCalendar, Step
 from schedules.reconcile import Author, Outcome, reconcile
 from schedules.revisions import Revisions
 from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, seconds, step
@@ -374,9 +374,28 @@ ALL_FIELDS: dict[str, Any] = {
     "catch_up_seconds": None,
     "timeout_seconds": 60,
     "deadline_seconds": 30,
+    "on_failure": "skip",
     "pause_on_failure": True,
     "failures_to_pause": 2,
     "failures_among": 5,
+}
+
+
+ALL_STEP_FIELDS: dict[str, Any] = {
+    "index": 7,
+    "run_if": "always",
+    "continue_on_failure": True,
+    "timeout_seconds": 60,
+    "max_retries": 5,
+    "retry_seconds": 1,
+    "retry_factor": 1.5,
+    "retry_cap_seconds": 90,
+    "retry_jitter": 25,
+    "retry_on": ["NO", "503"],
+    "on_crash": "fail",
+    "pool": "ldap",
+    "priority": -5,
+    "resources": ["connected-system:7"],
 }
 
 
@@ -401,11 +420,12 @@ def define_oddities() -> None:
             description=text,
             memo={"text": text},
         )
-    make_schedule(name="All fields", **ALL_FIELDS)
+    make_schedule(step() | ALL_STEP_FIELDS, name="All fields", **ALL_FIELDS)
 
 
 def test_all_fields_are_all_fields() -> None:
     assert {"name", *ALL_FIELDS} == set(Schedule.DEFINITION)
+    assert {"name", "step_type", "config", *ALL_STEP_FIELDS} == set(Step.FIELDS)
 
 
 def _definitions() -> list[dict[str, Any]]:
@@ -508,6 +528,11 @@ class TestImport:
         before = stored()
         assert imported(again) == Outcome([], 1, 0, [])
         assert stored() == before
+
+    def test_a_whole_number_is_a_number(self) -> None:
+        assert imported(schedule_file(steps=[step(retry_factor=3)])).problems == []
+        assert imported(schedule_file(steps=[step(retry_factor=3)])) == Outcome([], 1, 0, [])
+        assert "retry_factor: 3.0" in exported()
 
     def test_state_stays(self) -> None:
         schedule = make_schedule(name="Mine", spec={"every": ["1h"]}, remaining=7)
@@ -696,6 +721,16 @@ REFUSED: list[tuple[str, str, list[str]]] = [
         "unknown field of a step",
         schedule_file(steps=[{**HTTP, "retries": 3}]),
         ["9: schedule “Mine”: steps: Step 1: there is no key “retries”; did you mean max_retries?"],
+    ),
+    (
+        "factor as text",
+        schedule_file(steps=[{**HTTP, "retry_factor": "2"}]),
+        ["9: schedule “Mine”: steps: Step 1: retry_factor: a number expected, found '2'"],
+    ),
+    (
+        "unknown policy",
+        schedule_file(on_failure="shrug"),
+        ["4: schedule “Mine”: on_failure: There is no “shrug”; there are: stop, continue, skip."],
     ),
     (
         "index as text",

@@ -1,0 +1,63 @@
+"""Whether a value has the type of its field. Django takes "3" and true for numbers, and stores infinity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db import models
+
+from .spec.wording import shown
+
+
+class StrictlyTyped(models.Model):
+    """Refuses what programs write in the wrong type; forms have turned it into the right one."""
+
+    class Meta:
+        abstract = True
+
+    def full_clean(self, exclude: Iterable[str] | None = None, *args: Any, **kwargs: Any) -> None:
+        """Types first: `clean` relies on them."""
+        exclude = set(exclude or ())
+        self.check_types(exclude)
+        super().full_clean(exclude, *args, **kwargs)
+
+    def clean_fields(self, exclude: Collection[str] | None = None) -> None:
+        self.check_types(exclude)
+        super().clean_fields(exclude=exclude)
+
+    def check_types(self, exclude: Collection[str] | None = None) -> None:
+        checked = [field for field in self._meta.concrete_fields if field.name not in (exclude or ())]
+        found = {field.name: type_complaint(field, getattr(self, field.attname)) for field in checked}
+        if complaints := {name: words for name, words in found.items() if words}:
+            raise ValidationError(complaints)
+
+
+def type_complaint(field: models.Field[Any, Any], value: Any) -> str:
+    """Nothing if it is right. What a JSON field holds, its model looks at."""
+    if value is None:
+        return "" if field.null or field.primary_key else "This field cannot be null."
+    match field:
+        case models.BooleanField():
+            wanted, is_right = "true or false", isinstance(value, bool)
+        case models.AutoField() | models.ForeignKey():
+            return ""
+        case models.IntegerField():
+            wanted, is_right = "a whole number", isinstance(value, int) and not isinstance(value, bool)
+        case models.FloatField():
+            wanted, is_right = "a number", _is_number(value)
+        case models.CharField() | models.TextField():
+            wanted, is_right = "text, in quotes,", isinstance(value, str)
+        case _:
+            return ""
+    return "" if is_right else f"{wanted} expected, found {shown(value)}"
+
+
+def _is_number(value: Any) -> bool:
+    """A whole number that no float can hold is none."""
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
