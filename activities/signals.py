@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
 from django.dispatch import Signal
 
 # ids: the activities that have just ended, of runs and of administrative changes alike.
@@ -9,3 +14,13 @@ activities_finished = Signal()
 
 # events: a sequence of `Event`, for what happens without an activity that ends.
 noticed = Signal()
+
+
+@dataclass(frozen=True)
+class Event:
+    """`data` holds what cannot be looked up, and the ids of what can."""
+
+    kind: str
+    at: datetime
+    schedule_id: int | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)

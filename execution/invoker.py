@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 
@@ -12,14 +12,16 @@ from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 
 from activities.models import Activity, Initiator
+from activities.signals import Event, noticed
 from activities.statements import AWAY, fetch, instant, update_each
 from activities.wake import wake
 from schedules.models import Backfill, Occurrence, Refused, Schedule, ScheduleQuerySet, Step
-from schedules.models.occurrence import Waiting
+from schedules.models.occurrence import Waiting, notice_missed
 from schedules.models.step import check_plain_text
 from schedules.overlap import Decision, Fate, Pending, Running, decide
 
 from .models import Execution
+from .models.execution import Accounted
 from .models.start import Start
 
 OUTCOME = (
@@ -260,7 +262,29 @@ def _account(schedules: Sequence[Schedule], now: datetime) -> set[int]:
         update_each(
             Schedule, OUTCOME, [[s.pk, *(getattr(s, name) for name in OUTCOME)] for s in changed.values()]
         )
+    _notice_failures(ended, by_pk, now)
     return {pk for pk, note in failing.items() if by_pk[pk].pause_over_failures(note, now=now)}
+
+
+def _notice_failures(ended: Sequence[Accounted], by_pk: Mapping[int, Schedule], now: datetime) -> None:
+    """With the outcomes so far, and how many of them are new: whoever listens decides what is too much."""
+    new = Counter(each.schedule_id for each in ended if each.status in ("completed", "failed"))
+    failed = {each.schedule_id for each in ended if each.status == "failed"}
+    events = [
+        Event(
+            "schedule.failing",
+            now,
+            pk,
+            {
+                "outcomes": by_pk[pk].recent_outcomes,
+                "new": new[pk],
+                "last_failure": by_pk[pk].last_failure,
+            },
+        )
+        for pk in sorted(failed)
+    ]
+    if events:
+        noticed.send(Schedule, events=events)
 
 
 def _settle(schedules: Sequence[Schedule], waiting: Sequence[Waiting], now: datetime) -> None:
@@ -278,6 +302,8 @@ def _settle(schedules: Sequence[Schedule], waiting: Sequence[Waiting], now: date
         _row(fate, started, impossible) for fate in fates if fate.verdict != "keep" or fate.id in impossible
     ]
     Occurrence.objects.settle_each(settled, now=now)
+    missed = [by_pk[fate.id] for fate in fates if fate.verdict == "miss"]
+    notice_missed([(o.schedule_id, o.nominal_at) for o in missed], now=now)
     waits = [fate for fate in fates if fate.verdict == "keep" and fate.id not in impossible]
     kept = [fate for fate in waits if by_pk[fate.id].is_due]
     if kept:

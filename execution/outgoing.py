@@ -72,13 +72,13 @@ class Call:
         )
         self._network = Network(limits, resolve=resolve, tls=tls)
 
-    def send(self, request: Request, *, follow_redirects: bool = False) -> Answer:
-        """The answer, whatever its status; CallFailed if there is none."""
+    def send(self, request: Request, *, follow_redirects: bool = False, enough: int | None = None) -> Answer:
+        """The answer, whatever its status; CallFailed if there is none. No more is read than is `enough`."""
         for _ in range(MAX_REDIRECTS + 1):
             with self._asked(request) as response:
                 headers = httpx2.Headers(response.headers)
                 if not (follow_redirects and is_redirect(response.status, headers)):
-                    return self._answer(request, response, headers)
+                    return self._answer(request, response, headers, enough)
             request = redirected(request, response.status, headers["location"])
         raise CallFailed(f"was redirected more than {MAX_REDIRECTS} times", can_retry=False)
 
@@ -116,7 +116,9 @@ class Call:
         finally:
             self._network.close()
 
-    def _answer(self, request: Request, response: httpcore2.Response, headers: httpx2.Headers) -> Answer:
+    def _answer(
+        self, request: Request, response: httpcore2.Response, headers: httpx2.Headers, enough: int | None
+    ) -> Answer:
         # What frames the pieces of a body counts as well, and so does what unpacks to nothing.
         self._network.allow(2 * settings.JIM_HTTP_BYTES + HEAD_BYTES)
         pieces = response.iter_stream()
@@ -130,6 +132,8 @@ class Call:
                 limit = f"{settings.JIM_HTTP_BYTES:,} bytes of JIM_HTTP_BYTES or {MAX_PIECES:,} pieces"
                 raise CallFailed(f"the answer is longer than {limit}", can_retry=False)
             kept += piece[: KEPT_BYTES - len(kept)]
+            if enough is not None and size >= enough:
+                break
         return Answer(
             status=response.status,
             url=request.url,

@@ -21,6 +21,7 @@ from schedules.generator import backfill, end_snoozes, fill, generate
 from schedules.models import Backfill, Occurrence, Schedule
 
 from . import lifeline, recovery
+from .companions import Company
 from .invoker import invoke
 from .loops import RETRY_SECONDS, wait_for_database
 from .models import Execution
@@ -31,6 +32,7 @@ LIFELINE_SECONDS = 1.0
 PROBE_SECONDS = 0.05
 HELD_SECONDS, LONGEST_HELD_SECONDS = 0.1, 0.5
 TIMEOUTS_PER_TICK = 100
+LATE_PER_TICK = 100
 _SOME_TIME = datetime(1, 1, 2, tzinfo=UTC)
 
 
@@ -50,12 +52,19 @@ def _time_out(execution: Execution, now: datetime) -> bool:
         return False
 
 
+def notice_late(now: datetime) -> None:
+    """Each is told of once, however long it goes on."""
+    if Execution.objects.notice_late(now=now, limit=LATE_PER_TICK) == LATE_PER_TICK:
+        wake("jim_schedules")
+
+
 SETTLING: tuple[Callable[[datetime], object], ...] = (
     fill,
     generate,
     backfill,
     end_snoozes,
     time_out,
+    notice_late,
     invoke,
 )
 RECOVERING: tuple[Callable[[datetime], object], ...] = (
@@ -65,8 +74,9 @@ RECOVERING: tuple[Callable[[datetime], object], ...] = (
 )
 
 
-def tick(now: datetime, *, recovering: bool = True) -> None:
-    """What a scheduler does, in this order; trouble in one part never stops the others."""
+def tick(now: datetime, *, recovering: bool = True) -> bool:
+    """What a scheduler does, in this order; trouble in one part never stops the others. True: none had it."""
+    is_well = True
     for part in (*(SETTLING if is_due(now) else ()), *(RECOVERING if recovering else ())):
         try:
             part(now)
@@ -74,6 +84,8 @@ def tick(now: datetime, *, recovering: bool = True) -> None:
             raise
         except Exception:
             logger.exception("%s failed; the next tick tries again", part.__name__)
+            is_well = False
+    return is_well
 
 
 def is_due(now: datetime) -> bool:
@@ -103,6 +115,7 @@ def _probe(vendor: str) -> tuple[str, list[Any]]:
         Schedule.objects.snoozed_until(_SOME_TIME),
         Backfill.objects.due(_SOME_TIME),
         Execution.objects.overtime(_SOME_TIME),
+        Execution.objects.newly_late(_SOME_TIME),
     )
     compiled = [_compiled(rows.values("pk")) for rows in probes]
     return f"SELECT {' OR '.join(f'EXISTS ({sql})' for sql, _ in compiled)}", _params(compiled)
@@ -116,6 +129,7 @@ def _outlook(vendor: str) -> tuple[str, list[Any]]:
         (Schedule.objects.all(), "paused_until"),
         (Backfill.objects.open(), "slice_at"),
         (Execution.objects.in_progress().filter(cancel_requested_at=None), "timeout_at"),
+        (Execution.objects.in_progress().filter(late_noticed_at=None), "deadline_at"),
     )
     compiled = [
         _compiled(rows.filter(**{f"{field}__gt": _SOME_TIME}).order_by(field).values(field)[:1])
@@ -138,18 +152,22 @@ class SchedulerLoop:
         self.stopping = threading.Event()
         self.woken = threading.Event()
         self.watch = Watch("jim_schedules", self.woken.set)
+        self.company = Company("scheduler", is_well=self._is_well)
+        self.ticked = float("-inf")
         self.recovered = float("-inf")
         self.patience = 0.0
 
     def run(self) -> None:
         wait_for_database(self.stopping)
         self.watch.start()
+        self.company.start()
         logger.info("scheduler is ready")
         try:
             while not self.stopping.is_set():
                 self._pass()
         finally:
             self.watch.stop()
+            self.company.stop()
             logger.info("scheduler stopped")
 
     def stop(self) -> None:
@@ -171,9 +189,15 @@ class SchedulerLoop:
         """Recovery looks at all that is running, so it is not repeated for every time that becomes due."""
         recovering = time.monotonic() - self.recovered > settings.JIM_LEASE_SECONDS / 12
         self.ticked_at = clock.now()
-        tick(self.ticked_at, recovering=recovering)
+        if tick(self.ticked_at, recovering=recovering):
+            self.ticked = time.monotonic()
+            self.company.wake()
         if recovering:
             self.recovered = time.monotonic()
+
+    def _is_well(self) -> bool:
+        """A tick comes every half lease at the latest."""
+        return time.monotonic() - self.ticked < settings.JIM_LEASE_SECONDS
 
     def _sleep(self) -> bool:
         """Until something changed (True), or a tick is due for certain (False)."""

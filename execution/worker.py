@@ -21,6 +21,7 @@ from activities.wake import Watch
 
 from . import recorder, recovery
 from .binding import bind
+from .companions import Company
 from .finishing import finish, still_held
 from .housekeeping import keep_house
 from .lifeline import Lifeline
@@ -81,6 +82,7 @@ class WorkerLoop:
         self.closed = threading.Event()
         self.woken = threading.Event()
         self.watch = Watch("jim_tasks", self._changed)
+        self.company = Company("worker", is_well=self._is_well)
         self.changed = True
         self.last_look = self.last_said = 0.0
         self.last_housekeeping = time.monotonic()
@@ -112,6 +114,7 @@ class WorkerLoop:
         self._register()
         self.beats = threading.Thread(target=self._beat, name="beat", daemon=True)
         self.beats.start()
+        self.company.start()
         self.watch.start()
 
     def _register(self) -> None:
@@ -372,6 +375,7 @@ class WorkerLoop:
     def _close(self) -> None:
         self.closed.set()
         self.watch.stop()
+        self.company.stop()
         for seats in self.seats.values():
             seats.close()
         self.nursery.close()
@@ -410,8 +414,12 @@ class WorkerLoop:
         if is_urgent or not self._backlog or len(self.ended) >= GROUP_SIZE:
             self.woken.set()
 
+    def _is_well(self) -> bool:
+        return time.monotonic() - self.last_beat < settings.JIM_LEASE_SECONDS
+
     def _changed(self) -> None:
         self.changed = True
+        self.company.wake()
         if not self._backlog:
             self.woken.set()
 

@@ -45,13 +45,17 @@ JIM_EXECUTABLE_FOLDERS = environment.folders(
 # Where PowerShell 7 is, if not in the usual folders under the name pwsh.
 JIM_PWSH = environment.text("JIM_PWSH", "pwsh")
 
-# What "http" steps may call besides public addresses: hosts, addresses or networks (comma-separated), such as
-# 10.0.0.0/8,intranet.example.
+# What "http" steps, webhooks and the heartbeat may call besides public addresses: hosts, addresses or
+# networks (comma-separated), such as 10.0.0.0/8,intranet.example.
 JIM_HTTP_ALLOW = environment.places("JIM_HTTP_ALLOW")
 # The only ports that they may call (comma-separated); all of them if there are none here.
 JIM_HTTP_PORTS = environment.ports("JIM_HTTP_PORTS")
 # How much of an answer they read; more is a failure.
 JIM_HTTP_BYTES = environment.whole("JIM_HTTP_BYTES", 10_485_760, least=1, most=1_073_741_824)
+
+# A monitor outside that the scheduler calls (GET) every so often while it ticks; none if empty.
+JIM_HEARTBEAT_URL = environment.text("JIM_HEARTBEAT_URL", "")
+JIM_HEARTBEAT_SECONDS = environment.seconds("JIM_HEARTBEAT_SECONDS", 60, least=1)
 
 # The databases that "sql" steps may name, a JSON object: {"hr": "postgresql://user:password@host:5432/name",
 # "local": "sqlite:////path/to/file"}. Without it, the file sql_connections.json in the data folder is read;
@@ -86,6 +90,7 @@ INSTALLED_APPS = [
     "activities",
     "schedules",
     "execution",
+    "webhooks",
     "jimsite.apps.JimsiteConfig",
 ]
 

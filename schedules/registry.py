@@ -50,9 +50,6 @@ step_types: dict[str, StepKind] = {}
 # What becomes of the steps after one that failed: names, and what a form says of them.
 failure_policies: dict[str, str] = {}
 
-# What may become of the steps after one that failed: the policies' names and titles.
-failure_policies: dict[str, str] = {}
-
 
 def choices() -> list[tuple[str, str]]:
     return [(name, step_types[name].title) for name in sorted(step_types)]

@@ -11,6 +11,7 @@ from django.db import connection, models, transaction
 from django.db.models import Exists, OuterRef, Q
 
 from activities.models import Activity, Ending, Initiator
+from activities.signals import Event, noticed
 from activities.statements import AWAY, among, fetch, insert_each, instant, planned_once, update_each
 from activities.wake import wake
 from execution import failure
@@ -134,6 +135,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         pairs = list(zip(starts, roots, strict=True))
         add([task for start, root in pairs for task in start.planned(by_root[root], root)], now=now)
         Activity.objects.record_ended([a for start, root in pairs for a in start.ended(root, now)])
+        _notice("execution.started", by_root.values(), now)
         return [by_root[root] for root in roots]
 
     def submit(
@@ -188,6 +190,19 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
     def late(self, now: datetime) -> ExecutionQuerySet:
         """Still running after their deadline."""
         return self.in_progress().filter(deadline_at__lt=now)
+
+    def newly_late(self, now: datetime) -> ExecutionQuerySet:
+        return self.in_progress().filter(deadline_at__lte=now, late_noticed_at=None)
+
+    def notice_late(self, *, now: datetime, limit: int) -> int:
+        late = list(self.newly_late(now).order_by("deadline_at").values_list("pk", flat=True)[:limit])
+        if not late:
+            return 0
+        with transaction.atomic():
+            fields, rows = ("late_noticed_at",), [(pk, now) for pk in sorted(late)]
+            where = "t.status = 'in_progress' AND t.late_noticed_at IS NULL"
+            _notice("execution.late", update_each(Execution, fields, rows, where=where), now)
+        return len(late)
 
     def account(self, schedule_ids: Sequence[int], *, now: datetime) -> list[Accounted]:
         """What has ended since the last time, in the order of its ends; once each."""
@@ -349,6 +364,10 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
                 for e in executions
             ]
         )
+
+
+def _notice(kind: str, ids: Iterable[int], now: datetime) -> None:
+    noticed.send(Execution, events=[Event(kind, now, data={"execution_id": pk}) for pk in ids])
 
 
 def _plan(text: str) -> Any:

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db import models
+from django.db import models, transaction
 from django.db.models import Exists, OuterRef, Q
+
+from activities.signals import Event, noticed
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +37,13 @@ class WorkerQuerySet(models.QuerySet["Worker"]):
 
     def bury(self, *, now: datetime) -> int:
         """Those of this set that are alive are dead from now on: their beats and claims count no more."""
-        return self.alive().update(status=Worker.Status.DEAD, ended_at=now)
+        buried: list[Worker] = []
+        for worker in self.alive().order_by("pk"):
+            with transaction.atomic():
+                if self.alive().filter(pk=worker.pk).update(status=Worker.Status.DEAD, ended_at=now):
+                    noticed.send(Worker, events=[worker._lost(now)])
+                    buried.append(worker)
+        return len(buried)
 
     def prune(self, *, before: datetime, limit: int) -> int:
         """Ended workers without tasks."""
@@ -75,6 +83,16 @@ class Worker(models.Model):
 
     def __str__(self) -> str:
         return f"{self.host}:{self.pid}"
+
+    def _lost(self, now: datetime) -> Event:
+        told = {
+            "id": str(self.pk),
+            "host": self.host,
+            "pid": self.pid,
+            "last_beat_at": self.beat_at.isoformat(),
+            "tasks": self.tasks.count(),
+        }
+        return Event("worker.lost", now, data={"worker": told})
 
     def beat(self, now: datetime) -> bool:
         """False: somebody buried this worker; it must end its children and register anew."""

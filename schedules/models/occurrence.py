@@ -11,6 +11,7 @@ from django.db import connection, models
 from django.db.models import F, Q
 
 from activities.models import Initiator
+from activities.signals import Event, noticed
 from activities.statements import among, fetch, insert_each, instant, update_each, write
 
 if TYPE_CHECKING:
@@ -81,6 +82,24 @@ class Automatic(NamedTuple):
         return self._replace(due_at=None, status=status, reason=reason, settled_at=now)
 
 
+def notice_missed(missed: Sequence[tuple[int, datetime]], *, now: datetime) -> None:
+    """(schedule, nominal time) of each; told of once per schedule."""
+    times: dict[int, list[datetime]] = defaultdict(list)
+    for schedule_id, at in missed:
+        times[schedule_id].append(at)
+    events = [
+        Event(
+            "schedule.missed",
+            now,
+            schedule_id,
+            {"count": len(own), "first": min(own).isoformat(), "last": max(own).isoformat()},
+        )
+        for schedule_id, own in times.items()
+    ]
+    if events:
+        noticed.send(Occurrence, events=events)
+
+
 class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
     def add(self, occurrences: Sequence[Automatic], *, now: datetime) -> None:
         """Those that are not there yet."""
@@ -92,6 +111,7 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
             "created_at": now,
         }
         insert_each(Occurrence, Automatic._fields, occurrences, same=same, unless_known=True)
+        notice_missed([(o.schedule, o.nominal_at) for o in occurrences if o.status == "missed"], now=now)
 
     def pending(self) -> OccurrenceQuerySet:
         return self.filter(status=Occurrence.Status.PENDING)

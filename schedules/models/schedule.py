@@ -12,10 +12,12 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxLengthValidator, MaxValueValidator, MinValueValidator
 from django.db import models, transaction
-from django.db.models import Q
+from django.db.models import F, Q
 from django.db.models.functions import Lower
 
 from activities.models import Activity, Initiator
+from activities.signals import Event, noticed
+from activities.statements import update_each
 from activities.text import clean_lines, clean_text
 from activities.wake import wake
 from schedules import registry
@@ -25,7 +27,7 @@ from schedules.spec import Spec, SpecError
 from schedules.spec.zones import zone_of
 
 from .labels import Tag, clean_tags, wrong_with_memo, wrong_with_tags
-from .occurrence import Automatic, Occurrence, Overlap, named_time
+from .occurrence import Automatic, Occurrence, Overlap, named_time, notice_missed
 from .refusals import Conflict, Refused
 from .shared_calendar import SharedCalendar
 from .step import Step, check_plain_text, check_steps
@@ -61,6 +63,27 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
     def overdue(self, now: datetime) -> ScheduleQuerySet:
         """Their time has passed, and nobody made an occurrence of it: no scheduler runs."""
         return self.filter(next_run_at__lt=now - timedelta(seconds=settings.JIM_OVERDUE_SECONDS))
+
+    def notice_overdue(self, *, now: datetime, limit: int) -> int:
+        """Each of its times is told of once; by whoever runs, as no scheduler does."""
+        told = Q(overdue_noticed_at=F("next_run_at"))
+        rows = self.overdue(now).filter(Q(overdue_noticed_at=None) | ~told).order_by("next_run_at")
+        overdue = list(rows.values_list("pk", "next_run_at")[:limit])
+        if not overdue:
+            return 0
+        with transaction.atomic():
+            where = "t.next_run_at = v.overdue_noticed_at"
+            where += " AND (t.overdue_noticed_at IS NULL OR t.overdue_noticed_at <> v.overdue_noticed_at)"
+            noted = update_each(Schedule, ("overdue_noticed_at",), sorted(overdue), where=where)
+            noticed.send(
+                Schedule,
+                events=[
+                    Event("schedule.overdue", now, pk, {"next_run_at": at.isoformat()})
+                    for pk, at in overdue
+                    if at and pk in noted
+                ],
+            )
+        return len(overdue)
 
     def tagged(self, *tags: str) -> ScheduleQuerySet:
         """Those with all of these tags."""
@@ -434,7 +457,9 @@ class Schedule(StrictlyTyped):
         limit = latest_missed(self.catch_up_seconds, now)
         if limit is not None:
             late = fresh.filter(planned_at__lt=limit)
+            missed = list(late.values_list("schedule_id", "nominal_at"))
             self.missed_count += late.settle("missed", reason=MISSED, now=now)
+            notice_missed(missed, now=now)
         fresh.update(kept_at=now)
 
     def skip_next(self, *, initiator: Initiator, now: datetime, token: int | None = None) -> datetime:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
@@ -26,6 +26,9 @@ SHORTEST = 4
 LONGEST_BYTES = 64 * 1024
 BATCH = 100
 
+# Columns of other apps that hold what these keys encrypt; where there is nothing, an empty text.
+elsewhere: list[tuple[type[models.Model], str]] = []
+
 
 class Survey(NamedTuple):
     """How many secrets the newest key decrypts, how many only an older one, and the names of the others."""
@@ -36,6 +39,9 @@ class Survey(NamedTuple):
 
 
 class SecretQuerySet(models.QuerySet["Secret"]):
+    def is_anything_encrypted(self) -> bool:
+        return self.exists() or any(_encrypted(*column).exists() for column in elsewhere)
+
     def names(self) -> set[str]:
         return set(self.values_list("name", flat=True))
 
@@ -82,7 +88,7 @@ class SecretQuerySet(models.QuerySet["Secret"]):
         secret.full_clean(exclude=["token"])
         check_value(value)
         with transaction.atomic():
-            secret.token = _keys_to_write_with().encrypt(value)
+            secret.token = keys_to_write_with().encrypt(value)
             secret.save(force_insert=True)
             details = {"name": secret.name, "description": secret.description}
             Activity.objects.record("create", secret, initiator=initiator, now=now, details=details)
@@ -112,7 +118,7 @@ class SecretQuerySet(models.QuerySet["Secret"]):
 
     def survey(self) -> Survey:
         keys, newest, older, lost = vault.current(), 0, 0, []
-        for name, token in self.order_by("name").values_list("name", "token").iterator():
+        for name, token in self._tokens():
             if keys.newest.decrypt(token) is not None:
                 newest += 1
             elif keys.decrypt(token) is not None:
@@ -135,15 +141,24 @@ class SecretQuerySet(models.QuerySet["Secret"]):
         opened = {name: value for name, value in values.items() if value is not None}
         return opened, values.keys() - opened.keys()
 
+    def _tokens(self) -> Iterator[tuple[str, str]]:
+        yield from self.order_by("name").values_list("name", "token").iterator()
+        for model, field in elsewhere:
+            for row in _encrypted(model, field).order_by("pk"):
+                yield str(row), getattr(row, field)
+
     def _renew(self, *, initiator: Initiator, now: datetime) -> Iterator[str]:
         done, total, last = 0, self.count(), 0
         while ids := list(self.filter(pk__gt=last).order_by("pk").values_list("pk", flat=True)[:BATCH]):
             done, last = done + len(ids), ids[-1]
             with transaction.atomic():
-                keys = _keys_to_write_with()
+                keys = keys_to_write_with()
                 for secret in self.filter(pk__in=ids).order_by("pk"):
                     secret._renew(keys, initiator=initiator, now=now)
             yield f"{done:,} of {max(done, total):,} secrets are done."
+        for model, field in elsewhere:
+            if done := _renew_column(model, field):
+                yield f"{done:,} of the {model._meta.verbose_name_plural} are done."
 
     def _drop_old(self, keys: Keys) -> int | None:
         """None if something still needs them."""
@@ -244,7 +259,7 @@ class Secret(models.Model):
         if not value:
             return []
         check_value(value)
-        self.token, self.changed_at = _keys_to_write_with().encrypt(value), now
+        self.token, self.changed_at = keys_to_write_with().encrypt(value), now
         return ["value"]
 
     @sensitive_variables()
@@ -256,6 +271,23 @@ class Secret(models.Model):
         unchanged = Secret.objects.filter(pk=self.pk, token=self.token)
         if unchanged.update(token=keys.encrypt(value)):
             Activity.objects.record("rotate", self, initiator=initiator, now=now)
+
+
+def _encrypted(model: type[models.Model], field: str) -> models.QuerySet[Any]:
+    return model._default_manager.exclude(**{field: ""})
+
+
+@sensitive_variables()
+def _renew_column(model: type[models.Model], field: str) -> int:
+    done = 0
+    with transaction.atomic():
+        keys = keys_to_write_with()
+        for pk, token in list(_encrypted(model, field).order_by("pk").values_list("pk", field)):
+            value = keys.decrypt(token) if keys.newest.decrypt(token) is None else None
+            if value is not None:
+                unchanged = model._default_manager.filter(pk=pk, **{field: token})
+                done += unchanged.update(**{field: keys.encrypt(value)})
+    return done
 
 
 def check_value(value: str) -> None:
@@ -273,10 +305,10 @@ def check_value(value: str) -> None:
     raise ValidationError({"value": complaint})
 
 
-def _keys_to_write_with() -> Keys:
+def keys_to_write_with() -> Keys:
     """Inside a transaction: until it ends, no rotation drops one of them."""
     _lock_table("ROW EXCLUSIVE")
-    return vault.for_writing(may_make_one=not Secret.objects.exists())
+    return vault.for_writing(may_make_one=not Secret.objects.is_anything_encrypted())
 
 
 @contextmanager

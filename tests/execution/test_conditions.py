@@ -53,7 +53,7 @@ def expected(
 def test_what_runs(seed: int, on_failure: str) -> None:
     chance = random.Random(seed)
     plan = [{"run_if": "success", "continue_on_failure": False} | line for line in some_plan(chance)]
-    outcomes = {line["name"]: chance.choice(OUTCOMES) for line in plan}
+    outcomes = {str(line["name"]): chance.choice(OUTCOMES) for line in plan}
     execution = Execution.objects.submit("Group", plan, initiator=SOMEBODY, now=NOW, on_failure=on_failure)
     worker = make_worker()
     while tasks := claim(worker):

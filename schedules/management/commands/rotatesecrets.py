@@ -33,7 +33,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             _require_migrated()
-            if not Secret.objects.exists():
+            if not Secret.objects.is_anything_encrypted():
                 self.stdout.write("There are no secrets: nothing to do.")
             elif options["dry_run"]:
                 self._announce(vault.current(), keep_old=options["keep_old"])

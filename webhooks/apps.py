@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.apps import AppConfig
+from django.core.checks import register
+
+
+class WebhooksConfig(AppConfig):
+    name = "webhooks"
+    default_auto_field = "django.db.models.BigAutoField"
+    verbose_name = "Who is told"
+
+    def ready(self) -> None:
+        from activities.signals import activities_finished, noticed
+        from execution import companions, housekeeping
+        from schedules.models import secret
+
+        from . import heartbeat, outbox, retention, sender
+        from .models import Endpoint
+
+        activities_finished.connect(outbox.hear_of_activities)
+        noticed.connect(outbox.hear_of_events)
+        companions.register("webhooks", sender.send_until_stopped, beside="worker")
+        companions.register("heartbeat", heartbeat.beat_until_stopped, beside="scheduler")
+        housekeeping.register("deliveries", every=timedelta(hours=6), once=retention.prune_deliveries)
+        secret.elsewhere += [(Endpoint, "token"), (Endpoint, "old_token")]
+        register(heartbeat.check_url)

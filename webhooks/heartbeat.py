@@ -1,0 +1,56 @@
+"""Tells a monitor outside that the scheduler is alive: it notices when nobody tells it any more."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from django.conf import settings
+from django.core import checks
+
+from execution.addresses import url_complaint
+from execution.companions import Life
+
+PING_SECONDS = 10.0
+logger = logging.getLogger(__name__)
+
+
+def beat_until_stopped(life: Life) -> None:
+    """Silent while the loop is stuck, or its ticks fail."""
+    if not settings.JIM_HEARTBEAT_URL:
+        return
+    pinged = float("-inf")
+    while not life.stopping.is_set():
+        life.woken.clear()
+        if life.is_well() and time.monotonic() - pinged >= settings.JIM_HEARTBEAT_SECONDS:
+            pinged = time.monotonic()
+            ping(settings.JIM_HEARTBEAT_URL)
+        due = pinged + settings.JIM_HEARTBEAT_SECONDS - time.monotonic()
+        # Before the first ping, each tick is a reason to look.
+        life.woken.wait(settings.JIM_HEARTBEAT_SECONDS) if due < 0 else life.stopping.wait(due)
+
+
+def ping(url: str) -> bool:
+    """Neither address nor answer are told: whoever knows them could ping as well."""
+    # Imported here: without a monitor, a scheduler does without the memory that it takes.
+    from execution.outgoing import Call, Request
+    from execution.wire import CallFailed
+
+    try:
+        answer = Call(total_seconds=PING_SECONDS, idle_seconds=PING_SECONDS).send(
+            Request(method="GET", url=url, headers={"User-Agent": "JIM"}), enough=0
+        )
+    except CallFailed as failed:
+        logger.warning("the heartbeat did not arrive: %s", failed)
+        return False
+    if not 200 <= answer.status < 300:
+        logger.warning("the heartbeat was answered with %d", answer.status)
+        return False
+    return True
+
+
+def check_url(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
+    url = settings.JIM_HEARTBEAT_URL
+    complaint = url_complaint(url) if url else ""
+    return [checks.Warning(f"JIM_HEARTBEAT_URL {complaint}.", id="webhooks.W001")] if complaint else []

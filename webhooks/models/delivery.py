@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django.db import connection, models, transaction
+from django.db.models import Q
+
+from activities.models import Activity, Initiator
+from activities.statements import fetch, insert_each
+from activities.text import clean_json, clean_text
+from activities.wake import wake
+from schedules.models import Refused
+from webhooks.tries import MOST_TRIES, Tried, next_try
+
+if TYPE_CHECKING:
+    from .endpoint import Endpoint
+
+# Longer than a try can take: whoever has not recorded its end by then is gone.
+HOLD_SECONDS = 60
+TRIES_KEPT = 20
+
+# Of an endpoint, with its kind and its body.
+Letter = tuple[int, str, str]
+
+
+class Claimed(NamedTuple):
+    """One try, as its sender holds it; the fence is (id, tries)."""
+
+    id: int
+    key: uuid.UUID
+    endpoint_id: int
+    body: str
+    tries: int
+    tries_left: int
+    log: list[dict[str, Any]]
+
+    @property
+    def webhook_id(self) -> str:
+        return _webhook_id(self.key)
+
+
+class DeliveryQuerySet(models.QuerySet["Delivery"]):
+    def pending(self) -> DeliveryQuerySet:
+        return self.filter(status=Delivery.Status.PENDING)
+
+    def add(self, letters: Iterable[Letter], *, now: datetime) -> list[int]:
+        """To be sent at once; whoever sends them is told."""
+        rows: list[tuple[Any, ...]] = [(uuid.uuid4(), *letter, []) for letter in letters]
+        same = {
+            "status": Delivery.Status.PENDING,
+            "tries": 0,
+            "tries_left": MOST_TRIES,
+            "created_at": now,
+            "next_try_at": now,
+        }
+        fields = ("key", "endpoint", "kind", "body", "log")
+        added = insert_each(Delivery, fields, rows, same=same, returning="id")
+        wake("jim_tasks")
+        return [pk for (pk,) in added]
+
+    def claim(self, endpoint_id: int, *, limit: int, now: datetime) -> list[Claimed]:
+        """Takes tries that are due, by putting them off: if their sender dies, they are made again later."""
+        at, hold = (
+            connection.ops.adapt_datetimefield_value(time)
+            for time in (now, now + timedelta(seconds=HOLD_SECONDS))
+        )
+        due = "endpoint_id = %s AND status = 'pending' AND tries_left > 0 AND next_try_at <= %s"
+        first = f"SELECT id FROM webhooks_delivery WHERE {due} ORDER BY next_try_at, id LIMIT %s"
+        among = f"id IN ({first})"
+        if connection.vendor == "postgresql":
+            among = f"id = ANY(ARRAY({first} FOR UPDATE SKIP LOCKED))"
+        rows = fetch(
+            "UPDATE webhooks_delivery SET tries = tries + 1, tries_left = tries_left - 1, next_try_at = %s "
+            f"WHERE {among} AND {due} RETURNING id, key, endpoint_id, body, tries, tries_left, log",
+            [hold, endpoint_id, at, limit, endpoint_id, at],
+        )
+        return [_claimed(row) for row in rows]
+
+    def deliver(self, claimed: Claimed, tried: Tried, *, now: datetime) -> Delivery.Status | None:
+        """Records how a try went, and what follows from it. None: somebody else has taken it over."""
+        at = None if tried.is_delivered else next_try(tried, left=claimed.tries_left, now=now)
+        status = Delivery.Status.PENDING if at else Delivery.Status.FAILED
+        if tried.is_delivered:
+            status = Delivery.Status.DELIVERED
+        mine = self.pending().filter(pk=claimed.id, tries=claimed.tries)
+        log = [*claimed.log, tried.as_json()][-TRIES_KEPT:]
+        ended_at = None if at else now
+        moved = mine.update(status=status, next_try_at=at, ended_at=ended_at, log=log)
+        return status if moved else None
+
+    def give_up(self, why: str, *, now: datetime) -> int:
+        return self.pending().update(
+            status=Delivery.Status.FAILED, next_try_at=None, ended_at=now, note=why[:200]
+        )
+
+    def give_up_hopeless(self, *, now: datetime) -> int:
+        """Of endpoints that are not enabled any more, and those whose last try nobody came back from."""
+        due = self.filter(next_try_at__lte=now)
+        unsendable = due.exclude(endpoint__status="enabled").give_up("The endpoint is disabled.", now=now)
+        unheard = due.filter(tries_left=0).give_up("The worker was lost in the last try.", now=now)
+        return unsendable + unheard
+
+    def prune(self, *, before: datetime, limit: int) -> int:
+        old = self.filter(ended_at__lt=before).values_list("pk", flat=True)
+        return self.filter(pk__in=list(old[:limit])).delete()[0]
+
+
+class Delivery(models.Model):
+    """One event on its way to one endpoint."""
+
+    class Status(models.TextChoices):
+        PENDING = "pending"
+        DELIVERED = "delivered"
+        FAILED = "failed"
+
+    key = models.UUIDField(unique=True, default=uuid.uuid4, editable=False)
+    endpoint = models.ForeignKey(
+        "webhooks.Endpoint",
+        models.CASCADE,
+        related_name="deliveries",
+        db_index=False,
+        # Whatever becomes of an endpoint must not stop those who write down what happened.
+        db_constraint=False,
+    )
+    kind = models.CharField("event", max_length=40)
+    body = models.TextField()
+    status = models.CharField(max_length=9, choices=Status.choices, default=Status.PENDING)
+    tries = models.PositiveIntegerField(default=0)
+    tries_left = models.PositiveSmallIntegerField(default=MOST_TRIES)
+    next_try_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True, blank=True)
+    note = models.CharField(max_length=200, blank=True, help_text="Why it ended without a try.")
+    log = models.JSONField(default=list, blank=True, help_text="Its last tries, the newest last.")
+
+    objects = DeliveryQuerySet.as_manager()
+
+    class Meta:
+        verbose_name_plural = "deliveries"
+        indexes = [
+            models.Index(
+                fields=["endpoint", "next_try_at"], name="delivery_due", condition=Q(status="pending")
+            ),
+            models.Index(fields=["endpoint", "-id"], name="delivery_of_endpoint"),
+            models.Index(fields=["kind", "-id"], name="delivery_of_kind"),
+            models.Index(
+                fields=["status", "-id"], name="delivery_undelivered", condition=~Q(status="delivered")
+            ),
+            models.Index(fields=["ended_at"], name="delivery_ended", condition=Q(ended_at__isnull=False)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} #{self.pk}"
+
+    @property
+    def webhook_id(self) -> str:
+        return _webhook_id(self.key)
+
+    @cached_property
+    def last_try(self) -> dict[str, Any]:
+        return self.log[-1] if self.log else {}
+
+    def redeliver(self, *, initiator: Initiator, now: datetime) -> None:
+        """The same id and body again, with all tries anew."""
+        with transaction.atomic():
+            endpoint: Endpoint = self.endpoint
+            if not endpoint.is_enabled:
+                raise Refused(f"“{endpoint}” is {endpoint.status}: nothing is sent to it.")
+            ended = Delivery.objects.filter(pk=self.pk).exclude(status=self.Status.PENDING)
+            anew = {"tries_left": MOST_TRIES, "next_try_at": now, "ended_at": None, "note": ""}
+            if not ended.update(status=self.Status.PENDING, **anew):
+                raise Refused(f"“{self}” is on its way already.")
+            Activity.objects.record("redeliver", self, initiator=initiator, now=now)
+            wake("jim_tasks")
+
+
+def _webhook_id(key: uuid.UUID) -> str:
+    return f"msg_{key.hex}"
+
+
+def body_of(kind: str, at: datetime, data: Mapping[str, Any]) -> str:
+    content = {"type": kind, "timestamp": at.isoformat(), "data": clean_json(data)}
+    return clean_text(json.dumps(content, ensure_ascii=False, separators=(",", ":"), default=str))
+
+
+def _claimed(row: tuple[Any, ...]) -> Claimed:
+    pk, key, endpoint_id, body, tries, tries_left, log = row
+    key = key if isinstance(key, uuid.UUID) else uuid.UUID(key)
+    return Claimed(
+        pk, key, endpoint_id, body, tries, tries_left, json.loads(log) if isinstance(log, str) else log
+    )

@@ -1,0 +1,242 @@
+"""Writes down who is to be told of what, in the transaction in which it happens.
+
+Nothing that goes wrong here may undo what happened: it is logged, and nobody is told.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.db import transaction
+from django.db.models import Exists, OuterRef, QuerySet
+
+from activities import clock
+from activities.models import Activity
+from activities.signals import Event
+from activities.statements import AWAY, among
+from execution.models import Execution
+from schedules.models import Schedule
+
+from .events import ENDINGS, OF_ACTIVITY, OF_CHANGE, is_newly_failing
+from .models import Delivery, Endpoint, Listener
+from .models.delivery import Letter, body_of
+
+TEXT_CHARS = 2_000
+RESULT_CHARS = 8_000
+ACTIVITY = (
+    *("id", "operation", "status", "target_type", "target_id", "target_name", "parent_id", "retry_of_id"),
+    *("initiator_type", "initiator_name", "task_key", "attempt", "step_index", "worker_id"),
+    *("executed_at", "finished_at", "message", "error", "result", "details", "items_total", "items_failed"),
+    "will_retry",
+)
+EXECUTION = (
+    *("id", "schedule_id", "schedule_name", "activity_id", "source", "status", "retry_of_id"),
+    *("started_at", "finished_at", "deadline_at", "is_timed_out", "error", "occurrence__nominal_at"),
+    *("activity__initiator_type", "activity__initiator_name"),
+)
+Row = Mapping[str, Any]
+logger = logging.getLogger(__name__)
+
+
+class News(NamedTuple):
+    kind: str
+    at: datetime
+    schedule_id: int | None
+    data: dict[str, Any]
+
+
+def hear_of_activities(sender: object, ids: Collection[int], **_: object) -> None:
+    if ids:
+        _write_down(ENDINGS, lambda: _of_activities(ids))
+
+
+def hear_of_events(sender: object, events: Sequence[Event], **_: object) -> None:
+    if events:
+        _write_down({event.kind for event in events}, lambda: _of_events(events))
+
+
+def _write_down(kinds: set[str], find: Callable[[], Iterable[News]]) -> None:
+    """Without anybody who listens, this is one query."""
+    listeners = [each for each in Endpoint.objects.listening() if each.kinds & kinds]
+    if not listeners:
+        return
+    try:
+        # A savepoint: an insert that is refused would take everything else with it.
+        with transaction.atomic():
+            letters = [letter for news in find() for letter in _letters(news, listeners)]
+            if letters:
+                Delivery.objects.add(letters, now=clock.estimate())
+    except AWAY:
+        raise
+    except Exception:
+        logger.exception("nobody can be told of what happened; it stands all the same")
+
+
+def _letters(news: News, listeners: Sequence[Listener]) -> Iterator[Letter]:
+    """One bad event is no reason not to tell of the others."""
+    try:
+        body = ""
+        for listener in listeners:
+            if not listener.wants(news.kind, news.schedule_id):
+                continue
+            if news.kind == "schedule.failing":
+                if told := _failing(news, listener):
+                    yield listener.id, news.kind, body_of(news.kind, news.at, told)
+                continue
+            body = body or body_of(news.kind, news.at, news.data)
+            yield listener.id, news.kind, body
+    except Exception:
+        logger.exception("nobody can be told of one %s", news.kind)
+
+
+def _failing(news: News, listener: Listener) -> dict[str, Any] | None:
+    """Each endpoint has its own idea of when it is too much."""
+    outcomes, new = news.data["outcomes"], news.data["new"]
+    if not is_newly_failing(outcomes, new, failures=listener.failures, among=listener.among):
+        return None
+    recent = outcomes[: listener.among]
+    return {
+        "schedule": news.data["schedule"],
+        "failures": recent.count("f"),
+        "among": len(recent),
+        "last_failure": _cut(news.data["last_failure"]),
+    }
+
+
+def _of_activities(ids: Collection[int]) -> Iterator[News]:
+    """Two queries, whatever their number."""
+    follows = Exists(Activity.objects.filter(retry_of=OuterRef("pk")))
+    found = _with(Activity.objects.annotate(will_retry=follows), "id", ids)
+    rows = list(found.order_by("pk").values(*ACTIVITY))
+    roots = {row["parent_id"] or row["id"] for row in rows if row["operation"] == Activity.RUN}
+    executions = {row["activity_id"]: row for row in _executions("activity_id", roots)}
+    for row in rows:
+        if news := _of_activity(row, executions):
+            yield news
+
+
+def _of_activity(row: Row, executions: Mapping[int, Row]) -> News | None:
+    if row["operation"] != Activity.RUN:
+        kind = OF_CHANGE.get((row["operation"], row["target_type"]))
+        return _of_change(kind, row) if kind else None
+    if ended := executions.get(row["id"]):
+        return _of_execution(f"execution.{ended['status']}", ended, row["finished_at"])
+    execution = executions.get(row["parent_id"])
+    data = {
+        "activity": _activity(row),
+        "will_retry": row["will_retry"],
+        "permanently_failed": OF_ACTIVITY[row["status"]] == "activity.failed" and not row["will_retry"],
+        "execution": {"id": execution["id"], "source": execution["source"]} if execution else None,
+        "schedule": _schedule(execution),
+        "initiator": {"type": row["initiator_type"], "name": row["initiator_name"]},
+    }
+    schedule_id = execution["schedule_id"] if execution else None
+    return News(OF_ACTIVITY[row["status"]], row["finished_at"], schedule_id, data)
+
+
+def _of_change(kind: str, row: Row) -> News:
+    """A schedule that is paused, an endpoint that is disabled."""
+    what, is_schedule = row["target_type"], row["target_type"] == "schedule"
+    data: dict[str, Any] = {
+        what: {"id": int(row["target_id"]), "name": row["target_name"]},
+        "note": _cut(row["message"]),
+        "initiator": {"type": row["initiator_type"], "name": row["initiator_name"]},
+    }
+    if is_schedule:
+        data["until"] = (row["details"] or {}).get("until")
+    return News(kind, row["finished_at"], int(row["target_id"]) if is_schedule else None, data)
+
+
+def _of_events(events: Sequence[Event]) -> Iterator[News]:
+    """Two queries, whatever their number."""
+    ids = {event.data["execution_id"] for event in events if "execution_id" in event.data}
+    executions = {row["id"]: row for row in _executions("id", ids)}
+    names = _names({event.schedule_id for event in events if event.schedule_id is not None})
+    for event in events:
+        if "execution_id" in event.data:
+            if execution := executions.get(event.data["execution_id"]):
+                yield _of_execution(event.kind, execution, event.at)
+        elif event.schedule_id is not None:
+            schedule = {"id": event.schedule_id, "name": names.get(event.schedule_id, "")}
+            yield News(event.kind, event.at, event.schedule_id, {"schedule": schedule, **event.data})
+        else:
+            yield News(event.kind, event.at, None, dict(event.data))
+
+
+def _of_execution(kind: str, row: Row, at: datetime) -> News:
+    data = {
+        "execution": {
+            "id": row["id"],
+            "status": row["status"],
+            "source": row["source"],
+            "nominal_at": _time(row["occurrence__nominal_at"]),
+            "started_at": _time(row["started_at"]),
+            "finished_at": _time(row["finished_at"]),
+            "deadline_at": _time(row["deadline_at"]),
+            "retry_of": row["retry_of_id"],
+            "is_timed_out": row["is_timed_out"],
+            "error": _cut(row["error"]),
+        },
+        "schedule": _schedule(row),
+        "initiator": {"type": row["activity__initiator_type"], "name": row["activity__initiator_name"]},
+    }
+    return News(kind, at, row["schedule_id"], data)
+
+
+def _executions(column: str, ids: Collection[int]) -> Sequence[Row]:
+    return list(_with(Execution.objects.all(), column, ids).values(*EXECUTION)) if ids else ()
+
+
+def _names(ids: Collection[int]) -> dict[int, str]:
+    return dict(_with(Schedule.objects.all(), "id", ids).values_list("pk", "name")) if ids else {}
+
+
+def _with(rows: QuerySet[Any], column: str, ids: Collection[int]) -> QuerySet[Any]:
+    """As an array: PostgreSQL takes only so many parameters."""
+    where, params = among(f"{rows.model._meta.db_table}.{column}", list(ids))
+    return rows.extra(where=[where], params=params)  # noqa: S610
+
+
+def _activity(row: Row) -> dict[str, Any]:
+    began, ended = row["executed_at"], row["finished_at"]
+    return {
+        "id": row["id"],
+        "name": row["target_name"],
+        "status": row["status"],
+        "key": str(row["task_key"]) if row["task_key"] else None,
+        "attempt": row["attempt"],
+        "retry_of": row["retry_of_id"],
+        "step_index": row["step_index"],
+        "worker": str(row["worker_id"]) if row["worker_id"] else None,
+        "started_at": _time(began),
+        "finished_at": _time(ended),
+        "seconds": (ended - began).total_seconds() if began and ended else None,
+        "message": _cut(row["message"]),
+        "error": _cut(row["error"]),
+        "items_total": row["items_total"],
+        "items_failed": row["items_failed"],
+        **_result(row["result"]),
+    }
+
+
+def _result(value: Any) -> dict[str, Any]:
+    is_long = len(json.dumps(value, ensure_ascii=False)) > RESULT_CHARS
+    return {"result": None if is_long else value, "result_is_left_out": is_long}
+
+
+def _schedule(execution: Row | None) -> dict[str, Any] | None:
+    if execution is None or execution["schedule_id"] is None:
+        return None
+    return {"id": execution["schedule_id"], "name": execution["schedule_name"]}
+
+
+def _time(at: datetime | None) -> str | None:
+    return at.isoformat() if at else None
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= TEXT_CHARS else f"{text[:TEXT_CHARS]}…"

@@ -1,0 +1,202 @@
+"""Sends what is to be delivered: beside each worker a thread that claims and records, and a few that call."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from activities import clock
+from activities.text import clean_text
+from execution.companions import Life
+from schedules.models import Schedule
+from schedules.vault import VaultError
+
+from .models import Claimed, Delivery, Endpoint
+from .signing import headers
+from .tries import Tried
+
+if TYPE_CHECKING:
+    from execution.outgoing import Call
+    from execution.wire import Resolver
+
+SEATS = 8
+# So that one endpoint which is slow leaves the others room.
+SEATS_PER_ENDPOINT = 2
+TRY_SECONDS = 15.0
+ANSWER_BYTES = 2_048
+# After a change, so soon at the earliest: what changed is most often nothing to be sent.
+LOOK_SECONDS, LOOK_SECONDS_UNASKED = 0.5, 2.0
+IDLE_SECONDS = 5.0
+OVERDUE_LOOK_SECONDS = 10.0
+OVERDUE_PER_LOOK = 100
+END_SECONDS = 2.0
+logger = logging.getLogger(__name__)
+
+
+def send_until_stopped(life: Life) -> None:
+    sender = Sender(life)
+    try:
+        while not life.stopping.is_set():
+            sender.look()
+            sender.rest()
+    finally:
+        sender.close()
+
+
+@dataclass(frozen=True)
+class Letter:
+    """One try, signed."""
+
+    claimed: Claimed
+    url: str
+    headers: Mapping[str, str]
+
+
+class Sender:
+    def __init__(self, life: Life, *, resolve: Resolver | None = None, seconds: float = TRY_SECONDS) -> None:
+        self.life = life
+        self.call_options: dict[str, Any] = {"resolve": resolve} if resolve else {}
+        self.seconds = seconds
+        self.pool: ThreadPoolExecutor | None = None
+        self.calls: dict[int, Call] = {}
+        self.busy: Counter[int] = Counter()
+        self.answers: deque[tuple[Claimed, Tried]] = deque()
+        self.answered = threading.Event()
+        self.next_at: datetime | None = None
+        self.has_endpoints = False
+        self.looked = self.looked_for_overdue = float("-inf")
+
+    def look(self) -> None:
+        """Records the answers that came in, and sends what is due."""
+        self.life.woken.clear()
+        self.answered.clear()
+        self._record()
+        self.looked, now = time.monotonic(), clock.now()
+        endpoints = Endpoint.objects.with_next_try()
+        enabled = [endpoint for endpoint, _ in endpoints if endpoint.is_enabled]
+        self.has_endpoints = bool(enabled)
+        self._notice_overdue(enabled, now)
+        due = [endpoint for endpoint, at in endpoints if at is not None and at <= now]
+        sent = [self._send_due(endpoint, now) for endpoint in due]
+        if not all(sent):
+            Delivery.objects.give_up_hopeless(now=now)
+        # What is due and was not taken waits for a seat: it is looked for when an answer comes in.
+        self.next_at = min((at for _, at in endpoints if at is not None and at > now), default=None)
+
+    def rest(self) -> None:
+        """Until the next try is due, something changed or an answer came in."""
+        patience = IDLE_SECONDS
+        if self.next_at is not None:
+            patience = min(patience, max(0.0, (self.next_at - clock.now()).total_seconds()))
+        if self.life.woken.wait(patience) and not self.answered.is_set():
+            least = LOOK_SECONDS if self.has_endpoints else LOOK_SECONDS_UNASKED
+            self.answered.wait(max(0.0, self.looked + least - time.monotonic()))
+
+    def close(self) -> None:
+        """Calls get a moment to end; those that are cut count as failed, and are made again later."""
+        if self.pool is None:
+            return
+        enough = time.monotonic() + END_SECONDS
+        while self.busy.total() and time.monotonic() < enough:
+            self.answered.wait(max(0.0, enough - time.monotonic()))
+            self.answered.clear()
+            self._record()
+        for call in list(self.calls.values()):
+            call.hang_up()
+        self.pool.shutdown()
+        self._record()
+
+    def _send_due(self, endpoint: Endpoint, now: datetime) -> bool:
+        """False if seats are free, and yet nothing of what is due could be taken."""
+        free = min(SEATS_PER_ENDPOINT - self.busy[endpoint.pk], SEATS - self.busy.total())
+        if free <= 0:
+            return True
+        if not endpoint.is_enabled:
+            return False
+        taken = Delivery.objects.claim(endpoint.pk, limit=free, now=now)
+        for claimed in taken:
+            self.busy[endpoint.pk] += 1
+            try:
+                signing = endpoint.signing(now)
+            except VaultError as error:
+                self._answer(claimed, Tried(at=now, error=str(error)))
+                continue
+            at = int(now.timestamp())
+            own = headers(signing, webhook_id=claimed.webhook_id, at=at, body=claimed.body)
+            self._submit(Letter(claimed, endpoint.url, own))
+        return bool(taken)
+
+    def _submit(self, letter: Letter) -> None:
+        if self.pool is None:
+            self.pool = ThreadPoolExecutor(SEATS, thread_name_prefix="webhook")
+        self.pool.submit(self._send, letter)
+
+    def _send(self, letter: Letter) -> None:
+        """In a thread of its own, without the database."""
+        began, at = time.monotonic(), clock.estimate()
+        try:
+            tried = self._call(letter, at)
+        except Exception as error:  # whatever it is, the try has ended
+            logger.exception("a webhook could not be sent")
+            told = f"{type(error).__name__} in the call"
+            tried = Tried(at=at, seconds=time.monotonic() - began, error=told)
+        self._answer(letter.claimed, tried)
+
+    def _call(self, letter: Letter, at: datetime) -> Tried:
+        # Imported here: without endpoints, a worker does without the memory that it takes.
+        from execution.outgoing import Call, Request
+        from execution.wire import CallFailed
+
+        began, own = time.monotonic(), letter.claimed.id
+        call = self.calls[own] = Call(
+            total_seconds=self.seconds, idle_seconds=self.seconds, **self.call_options
+        )
+        sent = {"Content-Type": "application/json", "User-Agent": "JIM", **letter.headers}
+        request = Request(method="POST", url=letter.url, headers=sent, body=letter.claimed.body.encode())
+        try:
+            answer = call.send(request, enough=ANSWER_BYTES)
+        except CallFailed as failed:
+            return Tried(at=at, seconds=time.monotonic() - began, error=str(failed))
+        finally:
+            del self.calls[own]
+        text = clean_text(answer.body[:ANSWER_BYTES].decode("utf-8", errors="replace"))
+        is_delivered = 200 <= answer.status < 300
+        return Tried(
+            at=at,
+            seconds=time.monotonic() - began,
+            status=answer.status,
+            answer=text,
+            error="" if is_delivered else f"the answer was {answer.status}, not 2xx",
+            retry_after=answer.headers.get("retry-after", ""),
+        )
+
+    def _answer(self, claimed: Claimed, tried: Tried) -> None:
+        self.answers.append((claimed, tried))
+        self.answered.set()
+        self.life.woken.set()
+
+    def _record(self) -> None:
+        """Each is forgotten only when it is written: the database may be away."""
+        while self.answers:
+            claimed, tried = self.answers[0]
+            now = clock.now()
+            status = Delivery.objects.deliver(claimed, tried, now=now)
+            if status is not None:
+                has_failed = status == Delivery.Status.FAILED
+                Endpoint(pk=claimed.endpoint_id).learn(tried, has_failed=has_failed, now=now)
+            self.answers.popleft()
+            self.busy[claimed.endpoint_id] -= 1
+
+    def _notice_overdue(self, enabled: list[Endpoint], now: datetime) -> None:
+        """By workers, for the schedulers that do not run; asked only where somebody wants to know."""
+        wanted = any("schedule.overdue" in endpoint.kinds for endpoint in enabled)
+        if wanted and time.monotonic() - self.looked_for_overdue > OVERDUE_LOOK_SECONDS:
+            self.looked_for_overdue = time.monotonic()
+            Schedule.objects.notice_overdue(now=now, limit=OVERDUE_PER_LOOK)
