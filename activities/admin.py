@@ -15,6 +15,7 @@ from django.utils.safestring import SafeString
 
 from . import clock
 from .models import Activity
+from .operations import Operation, OperationsAdmin
 from .pages import KnownValues, RecordAdmin
 from .words import NOTHING, badge, exact, moment, span
 
@@ -51,7 +52,9 @@ class InitiatorFilter(KnownValues):
 
 
 @admin.register(Activity)
-class ActivityAdmin(RecordAdmin[Activity]):
+class ActivityAdmin(RecordAdmin[Activity], OperationsAdmin[Activity]):
+    # Each app adds its own.
+    operations: ClassVar[list[Operation[Any]]] = []
     list_display = ("state", "operation", "target", "initiator", "created", "duration", "items", "words")
     list_filter: ClassVar = ["status", OperationFilter, TargetTypeFilter, InitiatorFilter]
     search_fields = ("target_name", "initiator_name")

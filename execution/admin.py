@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from django import forms
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
-from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Subquery
+from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.urls import reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 import activities.admin
@@ -28,15 +28,28 @@ from schedules.admin.filters import ScheduleFilter
 from schedules.form_fields import WallTime
 from schedules.models import Overlap, Schedule
 
-from . import invoker
+from . import failure, invoker
 from .models import Execution, Worker, WorkerTask
 from .models.execution import ExecutionQuerySet
+from .operations import (
+    CancelTask,
+    Hasten,
+    MoveToBack,
+    MoveToFront,
+    Prioritise,
+    Retry,
+    RetryJob,
+    RunAgain,
+    execution_link,
+    execution_url,
+)
 
 ATTEMPTS_SHOWN = 1_000
 TAILS_SHOWN = 10
 TAIL_LINES = 10
 
-activities.admin.operations |= {"trigger", "cancel", "terminate"}
+activities.admin.operations |= {"trigger", "cancel", "terminate", "reorder", "retry"}
+activities.admin.ActivityAdmin.operations.append(RetryJob())
 activities.admin.target_types.append(lambda: ["execution"])
 
 
@@ -76,14 +89,14 @@ class RunNow(ScheduleOperation):
                 format_html(
                     "“{}” was not started: {} is still running. Choose what to do then, or wait.",
                     schedule,
-                    _execution_link(overlapping.blocked_by),
+                    execution_link(overlapping.blocked_by),
                 )
             ) from overlapping
         started = Execution.objects.filter(occurrence=occurrence).only("pk").first()
         if started is None:
             url = reverse("admin:schedules_occurrence_change", args=[occurrence.pk])
             return Done(f"“{schedule}” waits for its turn.", url)
-        return Done(f"“{schedule}” is started.", _execution_url(started.pk))
+        return Done(f"“{schedule}” is started.", execution_url(started.pk))
 
     def about(self, schedule: Schedule) -> str:
         return schedule.get_overlap_display()
@@ -153,6 +166,7 @@ class ExecutionStateFilter(admin.SimpleListFilter):
         "failed": Q(status="failed"),
         "cancelled": Q(status="cancelled"),
         "late": Q(),
+        "partial": Q(),
     }
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
@@ -160,12 +174,14 @@ class ExecutionStateFilter(admin.SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: Any) -> QuerySet[Execution]:
         rows: ExecutionQuerySet = queryset.filter(self.STATES.get(self.value() or "", Q()))
+        if self.value() == "partial":
+            return rows.partial()
         return rows.late(clock.now()) if self.value() == "late" else rows
 
 
 @admin.register(Execution)
 class ExecutionAdmin(RecordAdmin[Execution], OperationsAdmin[Execution]):
-    operations: ClassVar = [Cancel(), Terminate()]
+    operations: ClassVar = [Retry(), RunAgain(), Cancel(), Terminate()]
     list_display = (
         "__str__",
         "state_badge",
@@ -189,6 +205,7 @@ class ExecutionAdmin(RecordAdmin[Execution], OperationsAdmin[Execution]):
         "times",
         "limits",
         "group",
+        "repeats",
         "root",
     )
 
@@ -203,6 +220,7 @@ class ExecutionAdmin(RecordAdmin[Execution], OperationsAdmin[Execution]):
             .defer("plan", "last_result", "schedule__last_result")
             .annotate(
                 groups=Subquery(parts.annotate(count=counted).values("count")),
+                has_successes=Exists(parts.filter(status__in=failure.SUCCEEDED)),
                 groups_reached=Subquery(reached.annotate(count=counted).values("count")),
             )
         )
@@ -220,8 +238,12 @@ class ExecutionAdmin(RecordAdmin[Execution], OperationsAdmin[Execution]):
 
     @admin.display(description="state")
     def state_badge(self, execution: Execution) -> SafeString:
-        state = badge(execution.state)
-        return format_html("{} {}", state, badge("late")) if execution.is_late(clock.now()) else state
+        marks = [execution.state]
+        if execution.status == Execution.Status.FAILED and getattr(execution, "has_successes", False):
+            marks.append("partial")
+        if execution.is_late(clock.now()):
+            marks.append("late")
+        return format_html_join(" ", "{}", ((badge(mark),) for mark in marks))
 
     @admin.display(description="schedule")
     def schedule_link(self, execution: Execution) -> SafeString | str:
@@ -279,6 +301,10 @@ class ExecutionAdmin(RecordAdmin[Execution], OperationsAdmin[Execution]):
         ]
         return " · ".join(told) or NOTHING
 
+    @admin.display(description="retry of")
+    def repeats(self, execution: Execution) -> SafeString | str:
+        return execution_link(execution.retry_of_id) if execution.retry_of_id else NOTHING
+
     @admin.display(description="record")
     def root(self, execution: Execution) -> SafeString:
         return activities.admin.link(execution.activity)
@@ -291,12 +317,12 @@ class QueueChangeList(EndlessChangeList):
 
 
 @admin.register(WorkerTask)
-class QueueAdmin(RecordAdmin[WorkerTask]):
+class QueueAdmin(RecordAdmin[WorkerTask], OperationsAdmin[WorkerTask]):
+    operations: ClassVar = [MoveToFront(), MoveToBack(), Prioritise(), Hasten(), CancelTask()]
     list_title = "Queue"
     list_display = ("name", "state", "why", "execution_link", "group", "attempt", "pool")
     list_filter = ("status",)
     search_fields = ("name",)
-    actions = ("cancel_executions",)
     oldest_first = True
     fields = (
         "name",
@@ -324,20 +350,6 @@ class QueueAdmin(RecordAdmin[WorkerTask]):
         if task is not None:
             _mark_served([task])
         return task
-
-    @admin.action(description="Cancel the executions of the selected tasks", permissions=["run"])
-    def cancel_executions(self, request: HttpRequest, chosen: QuerySet[WorkerTask]) -> HttpResponse | None:
-        rows = chosen.exclude(execution=None).order_by().values_list("execution_id", flat=True).distinct()
-        ids = list(rows[:100])
-        if not ids:
-            self.message_user(request, "None of these belongs to an execution.", messages.ERROR)
-            return None
-        executions = self.admin_site.get_model_admin(Execution)
-        assert isinstance(executions, ExecutionAdmin)
-        return HttpResponseRedirect(executions.operation_url(Cancel.name, ids))
-
-    def has_run_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm(permissions.RUN)
 
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
@@ -367,7 +379,7 @@ class QueueAdmin(RecordAdmin[WorkerTask]):
     def execution_link(self, task: WorkerTask) -> SafeString | str:
         if task.execution is None:
             return NOTHING
-        return format_html('<a href="{}">{}</a>', _execution_url(task.execution.pk), task.execution)
+        return format_html('<a href="{}">{}</a>', execution_url(task.execution.pk), task.execution)
 
     def group(self, task: WorkerTask) -> int:
         return task.step_index
@@ -451,11 +463,3 @@ def _tails(attempts: Sequence[Activity]) -> dict[int, list[OutputLine]]:
         attempt.pk: list(attempt.output.order_by("-number")[:TAIL_LINES])[::-1]
         for attempt in began[:TAILS_SHOWN]
     }
-
-
-def _execution_url(pk: int | None) -> str:
-    return reverse("admin:execution_execution_change", args=[pk])
-
-
-def _execution_link(pk: int | None) -> SafeString:
-    return format_html('<a href="{}">execution {}</a>', _execution_url(pk), pk)

@@ -12,7 +12,7 @@ from django.utils.html import strip_tags
 from activities import clock
 from activities.models import Activity
 from execution.admin import ExecutionAdmin
-from execution.models import Worker, WorkerTask
+from execution.models import Execution, Worker, WorkerTask
 from tests.admin_pages import ROLES, operation, page, sign_in, told
 from tests.base import (
     NOW,
@@ -164,22 +164,95 @@ def test_the_queue_says_why_each_task_waits(client: Client) -> None:
     assert "tests.work.noop" in text
 
 
-def test_the_queue_cancels_executions(client: Client) -> None:
-    execution = start(step("a"), step("b", 1))
-    ids = [str(pk) for pk in WorkerTask.objects.values_list("pk", flat=True)]
-    url = page("execution_workertask_changelist")
-    response = client.post(url, {"action": "cancel_executions", "_selected_action": ids})
-    assert response["Location"] == operation("execution_execution", "cancel", execution.pk)
-    viewer = sign_in("viewer")
-    assert viewer.get(url).context["action_form"] is None
+class TestTheQueue:
+    def test_it_cancels_jobs_and_executions_alike(self, client: Client) -> None:
+        execution = start(step("a"), step("b", 1))
+        (job,) = enqueue(step("alone"))
+        for task in WorkerTask.objects.filter(name__in=["b", "alone"]):
+            url = operation("execution_workertask", "cancel", task.pk)
+            assert client.get(url).status_code == 200
+            assert "is being cancelled" in told(client, client.post(url))
+        assert fresh(execution).status == "cancelled"
+        assert Activity.objects.get(task_key=job.key).status == "cancelled"
+        assert not WorkerTask.objects.exists()
+
+    def test_it_changes_the_order_of_what_waits(self, client: Client) -> None:
+        _, b, c = enqueue(step("a"), step("b"), step("c"))
+        client.post(operation("execution_workertask", "front", b.pk))
+        client.post(operation("execution_workertask", "prioritise", c.pk), {"priority": "5"})
+        assert [claim(make_worker(), limit=1)[0].name for _ in range(3)] == ["c", "b", "a"]
+
+    def test_a_priority_out_of_range_is_told_so(self, client: Client) -> None:
+        (task,) = enqueue(step("a"))
+        response = client.post(operation("execution_workertask", "prioritise", task.pk), {"priority": "9999"})
+        assert "less than or equal to 1000" in response.content.decode()
+        assert fresh(task).priority == 0
+
+    def test_what_runs_stays_where_it_is(self, client: Client) -> None:
+        (task,) = enqueue(step("a"))
+        claim(make_worker())
+        response = client.post(operation("execution_workertask", "front", task.pk))
+        assert "started meanwhile" in told(client, response)
+
+    def test_a_retry_need_not_wait(self, client: Client) -> None:
+        (task,) = enqueue(step("a", max_retries=1), now=clock.now())
+        worker = make_worker(clock.now())
+        break_down(worker, *claim(worker, now=clock.now()), now=clock.now())
+        client.post(operation("execution_workertask", "hasten", task.pk))
+        assert fresh(task).is_delayed is False
+
+    def test_nobody_changes_it_without_the_permission_to_run(self) -> None:
+        (task,) = enqueue(step("a"))
+        viewer = sign_in("viewer")
+        assert viewer.get(page("execution_workertask_changelist")).context["action_form"] is None
+        before = everything()
+        for name in ("cancel", "front", "back", "prioritise", "hasten"):
+            url = operation("execution_workertask", name, task.pk)
+            assert viewer.post(url, {"priority": "1"}).status_code == 403
+        assert everything() == before
 
 
-def test_a_single_job_has_no_execution_to_cancel(client: Client) -> None:
-    (task,) = enqueue(step("alone"))
-    url = page("execution_workertask_changelist")
-    response = client.post(url, {"action": "cancel_executions", "_selected_action": [str(task.pk)]})
-    assert "None of these belongs to an execution" in told(client, response)
-    assert client.get(page("execution_workertask_change", task.pk)).status_code == 200
+class TestRetry:
+    def test_of_an_execution_keeps_what_succeeded(self, client: Client) -> None:
+        execution = start(step("a"), step("b", 1, "fail"), name="Nightly")
+        run_until_idle()
+        text = client.get(page("execution_execution_change", execution.pk)).content.decode()
+        assert "Retry what failed" in text
+        assert "partial" in text
+        response = client.post(operation("execution_execution", "retry", execution.pk), {"key": "once"})
+        again = Execution.objects.get(retry_of=execution)
+        assert response["Location"] == page("execution_execution_change", again.pk)
+        assert run_until_idle(now=clock.now()) == ["b"]
+        text = client.get(page("execution_execution_change", again.pk)).content.decode()
+        assert f"execution {execution.pk}" in text
+        client.post(operation("execution_execution", "retry", execution.pk), {"key": "once"})
+        assert Execution.objects.count() == 2
+
+    def test_of_one_that_succeeded_is_declined_and_running_it_again_is_not(self, client: Client) -> None:
+        execution = start(step("a"))
+        run_until_idle()
+        response = client.post(operation("execution_execution", "retry", execution.pk), {"key": "k"})
+        assert "run it again as a whole" in told(client, response)
+        client.post(operation("execution_execution", "again", execution.pk), {"key": "k2"})
+        assert run_until_idle(now=clock.now()) == ["a"]
+
+    def test_of_a_running_one_is_declined(self, client: Client) -> None:
+        execution = start(step("a"))
+        response = client.post(operation("execution_execution", "again", execution.pk), {"key": "k"})
+        assert "still running" in told(client, response)
+
+    def test_of_a_single_job(self, client: Client) -> None:
+        (task,) = enqueue(step("job", 0, "fail"))
+        run_until_idle()
+        failed = Activity.objects.get(task_key=task.key)
+        text = client.get(page("activities_activity_change", failed.pk)).content.decode()
+        assert operation("activities_activity", "retry", failed.pk) in text
+        response = client.post(operation("activities_activity", "retry", failed.pk))
+        second = Activity.objects.get(retry_of=failed)
+        assert response["Location"] == page("activities_activity_change", second.pk)
+        assert "queued again" in told(client, response)
+        response = client.post(operation("activities_activity", "retry", failed.pk))
+        assert "has not ended" in told(client, response)
 
 
 def test_workers_show_lease_seats_and_refused_outcomes(client: Client) -> None:

@@ -63,6 +63,7 @@ VIEWER = {
     "execution_workertask_change": 200,
     "execution_workertask_history": 404,
     "execution_workertask_delete": 403,
+    "execution_workertask_do": 403,
     "execution_worker_changelist": 200,
     "execution_worker_add": 403,
     "execution_worker_change": 200,
@@ -74,6 +75,7 @@ VIEWER = {
     "activities_activity_history": 404,
     "activities_activity_delete": 403,
     "activities_activity_output": 200,
+    "activities_activity_do": 403,
 }
 
 
@@ -114,7 +116,8 @@ def routes() -> Iterator[str]:
 def url_of(route: str, rows: dict[str, object]) -> str:
     _, model, what = route.split("_", 2)
     if what == "do":
-        return f"{page(route, 'cancel')}?id={rows[model]}"
+        verb = "retry" if model == "activity" else "cancel"
+        return f"{page(route, verb)}?id={rows[model]}"
     return page(route, *([] if what in OF_ALL else [rows[model]]))
 
 
