@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -47,6 +48,35 @@ def key_complaint(key: str) -> str:
         if key.isprintable() and key == key.strip()
         else "begins, ends or is broken by a character that cannot be seen"
     )
+
+
+@dataclass
+class Room:
+    """How many more may run: by limit, and in pools whose next seat is reserved for a direct request."""
+
+    limits: dict[str, int]
+    pools: dict[str, int]
+
+    @classmethod
+    def left(
+        cls, sizes: Mapping[str, int], seats: Mapping[str, int], holders: Iterable[tuple[str, str, int]]
+    ) -> Room:
+        """Of the sizes of limits and the seats of pools; holders are (limit keys, pool, how many)."""
+        room = cls(dict(sizes), dict(seats))
+        for limit_keys, pool, count in holders:
+            room.take(limit_keys, pool, count)
+        return room
+
+    def fits(self, limit_keys: str, pool: str) -> bool:
+        """What nobody limits has room for one more."""
+        keys = limit_keys.split(SEPARATOR)
+        return self.pools.get(pool, 1) > 0 and all(self.limits.get(key, 1) > 0 for key in keys)
+
+    def take(self, limit_keys: str, pool: str, count: int = 1) -> None:
+        for key in self.limits.keys() & set(limit_keys.split(SEPARATOR)):
+            self.limits[key] -= count
+        if pool in self.pools:
+            self.pools[pool] -= count
 
 
 def policy() -> ConcurrencyPolicy:
