@@ -178,7 +178,7 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
                 status=Activity.Status.COMPLETE,
                 operation=operation,
                 target_type=target._meta.model_name or "",
-                target_id=str(target.pk),
+                target_id=str(target.pk)[:64],
                 target_name=str(target),
                 initiator_type=initiator.type,
                 initiator_id=initiator.id,

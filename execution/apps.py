@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.core.checks import register
 
 
 class ExecutionConfig(AppConfig):
@@ -9,8 +10,9 @@ class ExecutionConfig(AppConfig):
     verbose_name = "The runtime"
 
     def ready(self) -> None:
-        from . import failure, housekeeping, steps
+        from . import checks, failure, housekeeping, steps
 
         steps.register_own()
         failure.register_own()
         housekeeping.register_own()
+        register(checks.concurrency_policy)

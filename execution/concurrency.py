@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from django.conf import settings
 from django.utils.module_loading import import_string
+
+from schedules.models import Refused
 
 SEPARATOR = "\n"
 LONGEST_KEY = 100
@@ -30,16 +34,32 @@ class AllKeys:
 
 def limit_keys(line: Mapping[str, Any]) -> str:
     """As they are stored: in order, one per line."""
-    keys = sorted(set(policy().keys(line)))
+    keys = _keys(line)
     if wrong := [key for key in keys if key_complaint(key)]:
-        raise ValueError(f"the limit key {wrong[0][:LONGEST_KEY]!r} {key_complaint(wrong[0])}")
-    if len(text := SEPARATOR.join(keys)) > LONGEST:
-        raise ValueError(f"the limit keys have {len(text)} characters together; at most {LONGEST} are kept")
+        raise Refused(f"{_blamed()} the limit key {wrong[0]!r:.110} {key_complaint(wrong[0])}.")
+    if len(text := SEPARATOR.join(sorted(set(keys)))) > LONGEST:
+        raise Refused(f"{_blamed()} the limit keys have {len(text)} characters; at most {LONGEST} are kept.")
     return text
 
 
-def key_complaint(key: str) -> str:
+def _keys(line: Mapping[str, Any]) -> list[str]:
+    """The policy is somebody else's code: whatever it raises is said in words, and stops only this line."""
+    try:
+        return list(policy().keys(line))
+    except Refused:
+        raise
+    except Exception as error:
+        raise Refused(f"{_blamed()} {error!r:.150}") from error
+
+
+def _blamed() -> str:
+    return f"The setting JIM_CONCURRENCY_POLICY ({settings.JIM_CONCURRENCY_POLICY}) gives no limit keys:"
+
+
+def key_complaint(key: object) -> str:
     """What is wrong with a limit's key; empty if nothing is."""
+    if not isinstance(key, str):
+        return "is no text"
     if not 0 < len(key) <= LONGEST_KEY:
         return f"has {len(key)} characters; 1 to {LONGEST_KEY} are allowed"
     return (
@@ -49,11 +69,88 @@ def key_complaint(key: str) -> str:
     )
 
 
+@dataclass
+class Room:
+    """How many more may run: by limit, and in pools whose next seat is reserved for a direct request."""
+
+    limits: dict[str, int]
+    pools: dict[str, int]
+
+    @classmethod
+    def left(
+        cls, sizes: Mapping[str, int], seats: Mapping[str, int], holders: Iterable[tuple[str, str, int]]
+    ) -> Room:
+        """Of the sizes of limits and the seats of pools; holders are (limit keys, pool, how many)."""
+        room = cls(dict(sizes), dict(seats))
+        for limit_keys, pool, count in holders:
+            room.take(limit_keys, pool, count)
+        return room
+
+    def fits(self, limit_keys: str, pool: str) -> bool:
+        """What nobody limits has room for one more."""
+        keys = limit_keys.split(SEPARATOR)
+        return self.pools.get(pool, 1) > 0 and all(self.limits.get(key, 1) > 0 for key in keys)
+
+    def take(self, limit_keys: str, pool: str, count: int = 1) -> None:
+        for key in self.limits.keys() & set(limit_keys.split(SEPARATOR)):
+            self.limits[key] -= count
+        if pool in self.pools:
+            self.pools[pool] -= count
+
+
+class Candidate(NamedTuple):
+    """A ready task as the claim sees it; `is_limited` also if a reservation is what limits it."""
+
+    turn: tuple[int, int, int]
+    isolation: str
+    limit_keys: str
+    pool: str
+    is_limited: bool
+
+    @property
+    def id(self) -> int:
+        return self.turn[-1]
+
+
+class Choice(NamedTuple):
+    """Which of the limited ones, and how many of the others, by isolation."""
+
+    chosen: list[int]
+    others: Counter[str]
+
+
+def choose(
+    candidates: Iterable[Candidate], room: Room, *, free: Mapping[str, int], ahead: Mapping[str, int]
+) -> Choice:
+    """The next in turn that have room. Nothing goes before a task that only waits for a seat."""
+    chosen: list[int] = []
+    taken: Counter[str] = Counter()
+    others: Counter[str] = Counter()
+    closed: set[str] = set()
+    for task in sorted(candidates):
+        seats, most = free[task.isolation], free[task.isolation] + ahead.get(task.isolation, 0)
+        if task.isolation in closed or not room.fits(task.limit_keys, task.pool):
+            continue
+        if taken[task.isolation] >= (seats if task.is_limited else most):
+            closed.add(task.isolation)
+            continue
+        taken[task.isolation] += 1
+        if task.is_limited:
+            room.take(task.limit_keys, task.pool)
+            chosen.append(task.id)
+        else:
+            others[task.isolation] += 1
+    return Choice(chosen, others)
+
+
 def policy() -> ConcurrencyPolicy:
     return _policy(settings.JIM_CONCURRENCY_POLICY)
 
 
 @lru_cache(maxsize=8)
 def _policy(path: str) -> ConcurrencyPolicy:
-    made: ConcurrencyPolicy = import_string(path)()
+    try:
+        made: ConcurrencyPolicy = import_string(path)()
+    except Exception as error:
+        raise Refused(f"The setting JIM_CONCURRENCY_POLICY ({path}) names no policy: {error}") from error
     return made

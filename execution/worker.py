@@ -255,11 +255,10 @@ class WorkerLoop:
         lease, self.claimed_at = settings.JIM_LEASE_SECONDS, clock.now()
         if self.buried == self.worker.pk or time.monotonic() - self.last_beat > lease * 5 / 6:
             return []
-        free = {
-            isolation: seats.size - self._busy(isolation) + self.ahead[isolation]
-            for isolation, seats in self.seats.items()
-        }
-        return WorkerTask.objects.claim(self.worker, seats=free, pools=self.pools, now=self.claimed_at)
+        free = {isolation: seats.size - self._busy(isolation) for isolation, seats in self.seats.items()}
+        return WorkerTask.objects.claim(
+            self.worker, seats=free, ahead=self.ahead, pools=self.pools, now=self.claimed_at
+        )
 
     @property
     def _backlog(self) -> int:
@@ -285,7 +284,7 @@ class WorkerLoop:
         return self.seats["process" if run.task.isolation == "process" else "thread"]
 
     def _is_ready(self) -> bool:
-        return WorkerTask.objects.claimable(pools=self.pools, now=clock.now()).exists()
+        return WorkerTask.objects.is_claimable(pools=self.pools, now=clock.now())
 
     def _withdraw(self, *, older_than: float) -> None:
         now = time.monotonic()

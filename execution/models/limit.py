@@ -1,11 +1,86 @@
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator
-from django.db import models
+from django.db import OperationalError, connection, models, transaction
+
+from activities.models import Activity, Initiator
+from activities.statements import among, fetch, write
+from activities.text import clean_text
+from activities.wake import wake
+from execution.concurrency import SEPARATOR, Room, key_complaint
+from schedules.models import Refused
+
+from .worker import Worker
+
+# What is in process counts until its end is committed, whoever is alive to say so.
+HELD = (
+    "SELECT limit_keys, pool, count(*) AS number FROM execution_workertask "
+    "WHERE status = 'processing' AND worker_id IS NOT NULL GROUP BY limit_keys, pool"
+)
+BUSY = "The queue is too busy at the moment: try again."
+LOCK_TIMEOUT, DEADLOCK = "55P03", "40P01"
+
+
+class LimitQuerySet(models.QuerySet["Limit"]):
+    def define(self, key: str, size: Any, *, initiator: Initiator, now: datetime, note: str = "") -> Limit:
+        """A new limit, which counts what runs already; nothing is saved if anything is wrong."""
+        limit = Limit(key=(key or "").strip(), size=size, note=note)
+        limit.check_definition()
+        with _queue_at_rest():
+            if self.filter(pk=limit.key).exists():
+                raise ValidationError(
+                    {"key": "There is a limit with this key already: change its size instead."}
+                )
+            limit.save(force_insert=True)
+            _mark(limit.key)
+            Activity.objects.record("create", limit, initiator=initiator, now=now, details=limit.definition())
+        return limit
+
+    def room(self, *, limit_keys: str, pool: str, apart_from: UUID | None = None) -> bool:
+        """Whether one more with these keys may run now; true until the caller's transaction ends.
+
+        Reservations count once they are taken: one that waits does not keep another from its seat. A pool
+        without a limit has as many seats as its workers.
+        """
+        sizes = self.hold(limit_keys.split(SEPARATOR))
+        seats = {} if f"pool:{pool}" in sizes else {pool: self._seats(pool)}
+        taken = (
+            "SELECT limit_keys, pool, 1 FROM execution_reservation "
+            "WHERE released_at IS NULL AND taken_at IS NOT NULL AND id <> %s"
+        )
+        # No reservation has the id 0.
+        own = apart_from or UUID(int=0)
+        params = [own if connection.vendor == "postgresql" else own.hex]
+        return Room.left(sizes, seats, fetch(f"{HELD} UNION ALL {taken}", params)).fits(limit_keys, pool)
+
+    def hold(self, keys: Iterable[str]) -> dict[str, int]:
+        """The sizes of those that exist. They are locked by key, as everybody does: who counts, counts alone.
+
+        What is counted has to be read by a later statement, which sees all that was committed before.
+        """
+        these, params = among("key", sorted(set(keys)))
+        lock = "FOR NO KEY UPDATE" if connection.vendor == "postgresql" else ""
+        return dict(fetch(f"SELECT key, size FROM execution_limit WHERE {these} ORDER BY key {lock}", params))
+
+    def _seats(self, pool: str) -> int:
+        """Claims for this pool hold its reservation, as it has no limit to hold."""
+        if connection.vendor == "postgresql":
+            live = "SELECT id FROM execution_reservation WHERE pool = %s AND released_at IS NULL"
+            fetch(f"{live} FOR NO KEY UPDATE", [pool])
+        return Worker.objects.seats_of(pool)
 
 
 class Limit(models.Model):
     """How many tasks with one key run at once, whoever runs them."""
+
+    EDITABLE = ("size", "note")
 
     key = models.CharField(max_length=100, primary_key=True)
     size = models.PositiveIntegerField(
@@ -13,5 +88,95 @@ class Limit(models.Model):
     )
     note = models.CharField(max_length=200, blank=True)
 
+    objects = LimitQuerySet.as_manager()
+
     def __str__(self) -> str:
         return self.key
+
+    def definition(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.EDITABLE}
+
+    def edit(self, *, changes: Mapping[str, Any], initiator: Initiator, now: datetime) -> None:
+        """What runs goes on, also above a size that is less now."""
+        if unknown := set(changes) - set(self.EDITABLE):
+            raise ValidationError(dict.fromkeys(sorted(unknown), "There is no such field to edit."))
+        with transaction.atomic():
+            before = self._take().definition()
+            for name, value in changes.items():
+                setattr(self, name, value)
+            self.check_definition()
+            self.save(force_update=True)
+            details = {"before": before, "after": self.definition()}
+            Activity.objects.record("edit", self, initiator=initiator, now=now, details=details)
+            if self.size > before["size"]:
+                wake("jim_tasks")
+
+    def remove(self, *, initiator: Initiator, now: datetime) -> None:
+        """What waited for it starts at once, unless another limit holds it."""
+        with _queue_at_rest():
+            details = self._take().definition()
+            Activity.objects.record("delete", self, initiator=initiator, now=now, details=details)
+            Limit.objects.filter(pk=self.pk).delete()
+            _unmark(self.key)
+            wake("jim_tasks")
+
+    def check_definition(self) -> None:
+        """Raises ValidationError by field."""
+        self.note = clean_text((self.note or "").strip())
+        self.full_clean(validate_unique=False, validate_constraints=False)
+
+    def clean_fields(self, exclude: Any = None) -> None:
+        super().clean_fields(exclude)
+        if complaint := key_complaint(self.key):
+            raise ValidationError({"key": f"This key {complaint}."})
+
+    def _take(self) -> Limit:
+        """Locks the row and reads it anew, so that what follows is decided on the newest state."""
+        fresh = Limit.objects.filter(pk=self.pk).select_for_update(of=("self",), no_key=True).first()
+        if fresh is None:
+            raise Refused(f"The limit “{self}” was deleted meanwhile.")
+        self.size, self.note = fresh.size, fresh.note
+        return self
+
+
+@contextmanager
+def _queue_at_rest() -> Iterator[None]:
+    """Nobody queues, claims or ends a task meanwhile: each is marked by the limits that there are, always.
+
+    The lock keeps out as well those who hold rows that they are about to write.
+    """
+    try:
+        with transaction.atomic():
+            if connection.vendor == "postgresql":
+                write("SET LOCAL lock_timeout = '2s'", [])
+                write("LOCK TABLE execution_workertask IN EXCLUSIVE MODE", [])
+            yield
+    except OperationalError as error:
+        if getattr(error.__cause__, "sqlstate", "") in (LOCK_TIMEOUT, DEADLOCK) or "locked" in str(error):
+            raise Refused(BUSY) from error
+        raise
+
+
+def _mark(key: str) -> None:
+    has, params = _has(key)
+    write(f"UPDATE execution_workertask SET is_limited = TRUE WHERE NOT is_limited AND {has}", params)
+
+
+def _unmark(key: str) -> None:
+    has, params = _has(key)
+    if connection.vendor == "postgresql":
+        others = "string_to_array(limit_keys, chr(10)) && ARRAY(SELECT key::text FROM execution_limit)"
+    else:
+        others = f"EXISTS (SELECT 1 FROM execution_limit l WHERE {_contains('l.key')})"
+    sql = f"UPDATE execution_workertask SET is_limited = FALSE WHERE is_limited AND {has} AND NOT ({others})"
+    write(sql, params)
+
+
+def _has(key: str) -> tuple[str, list[str]]:
+    return _contains("%s"), [key]
+
+
+def _contains(key: str) -> str:
+    """One of the keys of a task is this one, all of it."""
+    find, end = ("strpos", "chr(10)") if connection.vendor == "postgresql" else ("instr", "char(10)")
+    return f"{find}({end} || limit_keys || {end}, {end} || {key} || {end}) > 0"

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, connection, models, transaction
-from django.db.models import F, Min, Q
+from django.db.models import Exists, F, Min, Q
 
 from activities.models import Activity, Ending, Initiator
 from activities.statements import among, fetch, update_each
@@ -22,7 +22,10 @@ from .attempt import Finish, Held
 from .claim import claim
 from .execution import Execution
 from .limit import Limit
+from .limited import is_any_open
 from .planned import AT_ONCE, add
+from .reservation import Reservation
+from .unlimited import RESERVED, Claimant, Seats
 from .worker import Worker
 
 RECOVERED_PER_PASS = 200
@@ -61,16 +64,20 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         """By id, as everybody does, so that nobody waits in a circle."""
         return self.select_for_update(of=("self",), no_key=True).order_by("pk")
 
-    def claimable(
+    def is_claimable(
         self,
         *,
         pools: Sequence[str],
         now: datetime,
         isolations: Collection[Isolation] = ("thread", "process"),
-    ) -> WorkerTaskQuerySet:
+    ) -> bool:
+        """Whether a worker of these pools would get anything. What a full limit holds back is not ready."""
         ready = self.queued().filter(isolation__in=isolations)
-        ready = ready.filter(Q(is_delayed=False) | Q(is_delayed=True, available_at__lte=now))
-        return ready.filter(pool__in=pools) if pools else ready
+        ready = ready.filter(pool__in=pools) if pools else ready
+        reserved = Reservation.objects.filter(released_at=None).values("pool")
+        unlimited = ready.filter(is_delayed=False, is_limited=False).exclude(pool__in=reserved)
+        ripe = ready.filter(is_delayed=True, available_at__lte=now)
+        return unlimited.exists() or ripe.exists() or is_any_open(pools, isolations)
 
     def queued_later(self, *, pools: Sequence[str], now: datetime) -> datetime | None:
         """When the next of the tasks that were delayed beyond this time will be ready."""
@@ -144,7 +151,8 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         activity.initiator_type, activity.initiator_id = initiator.type, initiator.id
         activity.initiator_name = initiator.name
         activity.save(force_insert=True)
-        limited = Limit.objects.filter(pk__in=step["limit_keys"].split(SEPARATOR)).exists()
+        # Asked by the statement that inserts it: nobody makes a limit in between.
+        limited = Exists(Limit.objects.filter(pk__in=step["limit_keys"].split(SEPARATOR)))
         task = self.create(
             key=uuid.UUID(step["key"]),
             activity=activity,
@@ -167,11 +175,19 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         return task
 
     def claim(
-        self, worker: Worker, *, seats: Mapping[Isolation, int], pools: Sequence[str], now: datetime
+        self,
+        worker: Worker,
+        *,
+        seats: Seats,
+        pools: Sequence[str],
+        now: datetime,
+        ahead: Seats | None = None,
     ) -> list[Held]:
-        """Takes ready tasks for a living worker: the first in order, at most as many as it has seats."""
-        free = {isolation: size for isolation, size in seats.items() if size > 0}
-        return claim(worker.pk, free=free, pools=pools, now=now) if free else []
+        """Takes ready tasks for a living worker: the first in order, at most as many as it has free seats.
+
+        What nobody limits may be taken `ahead` of them, by so many more.
+        """
+        return claim(Claimant(worker.pk, pools, now), free=seats, ahead=ahead or {})
 
     def release(self, tasks: Sequence[Held], *, worker_id: uuid.UUID) -> set[int]:
         """Back to the queue, unstarted, as the same attempt; one that is being cancelled is not released."""
@@ -281,9 +297,10 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         if _is_postgresql():
             # Locked in the order of all others; a plain IN would lock them in any.
             held = f"id = ANY(ARRAY(SELECT id FROM execution_workertask WHERE {held} ORDER BY id FOR UPDATE))"
-        sql = f"{verb} WHERE {held} RETURNING id, cancel_requested_at"
+        told = f", CASE WHEN {_MADE_ROOM} THEN pg_notify('jim_tasks', '') END" if _is_postgresql() else ""
+        sql = f"{verb} WHERE {held} RETURNING id, cancel_requested_at{told}"
         # Asked here: SQLite 3.40 answers IS NOT NULL wrongly after RETURNING.
-        return {pk: at is not None for pk, at in fetch(sql, [*params, _stored(worker_id)])}
+        return {pk: at is not None for pk, at, *_ in fetch(sql, [*params, _stored(worker_id)])}
 
     def _put_off(self, finishes: Sequence[Finish], worker_id: uuid.UUID) -> set[int]:
         """The same attempt, queued until its time comes; one that is being cancelled is not put off."""
@@ -331,6 +348,8 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
 
 
 _DELETE = "DELETE FROM execution_workertask"
+# What ends may be what others wait for: they need not find out by looking.
+_MADE_ROOM = f"is_limited OR pool IN ({RESERVED})"
 _RELEASE = "UPDATE execution_workertask SET status = 'queued', worker_id = NULL, claimed_at = NULL"
 
 

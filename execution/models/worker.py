@@ -23,6 +23,11 @@ class WorkerQuerySet(models.QuerySet["Worker"]):
     def expired(self, now: datetime) -> WorkerQuerySet:
         return self.alive().filter(lease_until__lt=now)
 
+    def seats_of(self, pool: str) -> int:
+        """How many tasks of this pool they can run at once; nobody has less than one seat."""
+        serving = self.alive().values_list("pools", "seats")
+        return max(1, sum(seats for pools, seats in serving if not pools or pool in pools))
+
     def register(self, *, id: uuid.UUID, pools: Sequence[str], seats: int, now: datetime) -> Worker:
         return self.create(
             id=id,

@@ -1,0 +1,22 @@
+"""What `manage.py check` says about the settings of the runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.checks import CheckMessage, Error
+
+from schedules.models import Refused
+
+from .concurrency import policy
+
+
+def concurrency_policy(**_: Any) -> list[CheckMessage]:
+    try:
+        if callable(getattr(policy(), "keys", None)):
+            return []
+        words = "What the setting JIM_CONCURRENCY_POLICY names has no method “keys”."
+    except Refused as refused:
+        words = str(refused)
+    hint = "Name a class without arguments that has keys(line), such as execution.concurrency.AllKeys."
+    return [Error(words, hint=hint, id="execution.E001")]

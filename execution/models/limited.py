@@ -1,0 +1,235 @@
+"""The claim where the order of the queue does not say everything: limits, and seats that are reserved.
+
+A look without locks comes first, so that a full limit costs those little who do not need it. Only if it
+finds room are the limits locked, by key, and all is counted anew: what is counted under the lock holds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from django.db import connection, transaction
+
+from activities.statements import among, fetch, placeholders, write
+from execution.concurrency import SEPARATOR, Candidate, Room, choose
+from execution.steps.base import Isolation
+
+from .limit import HELD, Limit
+from .unlimited import (
+    ISOLATION,
+    READY,
+    READY_LIMITED,
+    RESERVED,
+    Claimant,
+    Row,
+    Seats,
+    claim_unlimited,
+    ready,
+    take,
+)
+
+MOST_SETS = 1_000
+MOST_PASSED_OVER = 100
+# Each row: what it is about, limit keys, pool, isolation, a number; priority and position.
+COUNTS = f"""
+    SELECT 'limit' AS kind, key AS limit_keys, '' AS pool, '' AS isolation, size AS number,
+        0 AS priority, 0 AS position FROM execution_limit
+    UNION ALL SELECT 'held', limit_keys, pool, '', number, 0, 0 FROM ({HELD}) AS held
+    UNION ALL SELECT 'reserved', limit_keys, pool, '', 1, 0, 0 FROM execution_reservation
+        WHERE released_at IS NULL
+    UNION ALL SELECT 'worker', CAST(pools AS text), '', '', seats, 0, 0 FROM execution_worker
+        WHERE status = 'alive' AND EXISTS ({RESERVED})
+"""
+# From each set of keys (and isolation, and pool) to the next, however many tasks each of them has.
+SETS = f"""
+    WITH RECURSIVE s(id, limit_keys, isolation, pool) AS (
+        SELECT * FROM (SELECT id, limit_keys, isolation, pool FROM execution_workertask
+            WHERE {READY_LIMITED} ORDER BY limit_keys, isolation, pool LIMIT 1) AS first
+        UNION ALL SELECT t.id, t.limit_keys, t.isolation, t.pool FROM s
+        JOIN execution_workertask t ON t.id = (SELECT n.id FROM execution_workertask n
+            WHERE {READY_LIMITED} AND (limit_keys, isolation, pool) > (s.limit_keys, s.isolation, s.pool)
+            ORDER BY limit_keys, isolation, pool LIMIT 1)
+    )
+"""
+LOOK = (
+    f"{SETS}{COUNTS} UNION ALL SELECT * FROM "
+    f"(SELECT 'set', limit_keys, pool, isolation, 0, 0, 0 FROM s LIMIT {MOST_SETS}) AS sets"
+)
+
+
+class Group(NamedTuple):
+    """Tasks that differ in nothing but their order. Those of a reserved pool may have no limit."""
+
+    limit_keys: str
+    isolation: Isolation
+    pool: str
+    is_limited: bool
+
+
+@dataclass(frozen=True)
+class Look:
+    """What there is to know at one moment."""
+
+    room: Room
+    reserved: frozenset[str]
+    groups: tuple[Group, ...]
+    candidates: tuple[Candidate, ...]
+
+    @classmethod
+    def around(cls) -> Look:
+        return cls.of(fetch(LOOK, []))
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Look:
+        by_kind: dict[str, list[Row]] = {}
+        for kind, *row in rows:
+            by_kind.setdefault(kind, []).append(row)
+        sizes = {key: number for key, _, _, number, *_ in by_kind.get("limit", ())}
+        reserved = {pool: keys for keys, pool, *_ in by_kind.get("reserved", ())}
+        workers = [(json.loads(pools), seats) for pools, _, _, seats, *_ in by_kind.get("worker", ())]
+        seats = {
+            pool: max(1, sum(seats for pools, seats in workers if not pools or pool in pools))
+            for pool, keys in reserved.items()
+            if f"pool:{pool}" not in sizes.keys() & set(keys.split(SEPARATOR))
+        }
+        holders = [*by_kind.get("held", ()), *by_kind.get("reserved", ())]
+        room = Room.left(sizes, seats, [(keys, pool, number) for keys, pool, _, number, *_ in holders])
+        sets = [Group(keys, isolation, pool, True) for keys, pool, isolation, *_ in by_kind.get("set", ())]
+        of_reserved = [Group("", each, pool, False) for pool in seats for each in ("thread", "process")]
+        candidates = [
+            Candidate((-priority, position, pk), isolation, keys, pool, kind == "head")
+            for kind in ("head", "other")
+            for keys, pool, isolation, pk, priority, position in by_kind.get(kind, ())
+        ]
+        return cls(room, frozenset(reserved), (*sets, *of_reserved), tuple(candidates))
+
+    def open(self, pools: Sequence[str], isolations: Collection[Isolation]) -> list[Group]:
+        """Those from which one more may run, and which this worker serves."""
+        return [
+            group
+            for group in self.groups
+            if group.isolation in isolations
+            and (not pools or group.pool in pools)
+            and self.room.fits(group.limit_keys, group.pool)
+        ]
+
+
+def claim_by_turn(by: Claimant, *, free: Seats, ahead: Seats) -> list[Row]:
+    """The next in order that have room, whether anything limits them or not."""
+    look = Look.around()
+    groups = look.open(by.pools, free)
+    if not groups:
+        return _claim_others(by, _most(free, ahead))
+    with transaction.atomic(savepoint=False):
+        if any(size > 0 for size in free.values()):
+            _hold(groups, look.reserved)
+        rows, others = _claim_heads(by, groups, free, ahead)
+        return rows + _claim_others(by, others)
+
+
+def is_any_open(pools: Sequence[str], isolations: Collection[Isolation]) -> bool:
+    """Whether a task that is limited, or of a reserved pool, could be claimed at this moment."""
+    groups = Look.around().open(pools, isolations)
+    return bool(groups) and bool(_look_closer(groups, {}, pools, most=1).candidates)
+
+
+def _claim_heads(
+    by: Claimant, groups: Sequence[Group], free: Seats, ahead: Seats, passed_over: Sequence[int] = ()
+) -> tuple[list[Row], Seats]:
+    """What is chosen of these groups, and how many others go before the first that has to wait for a seat.
+
+    If somebody is changing a row that was chosen, nobody waits for that: the next one is looked for.
+    """
+    seats = max(1, *free.values())
+    look = _look_closer(groups, _most(free, ahead), by.pools, most=seats, passed_over=passed_over)
+    choice = choose(look.candidates, look.room, free=free, ahead=ahead)
+    rows = _take(by, choice.chosen)
+    missed = set(choice.chosen) - {row[0] for row in rows}
+    if not missed or len(passed_over) >= MOST_PASSED_OVER:
+        return rows, choice.others
+    taken = Counter(row[ISOLATION] for row in rows)
+    left = {isolation: size - taken[isolation] for isolation, size in free.items()}
+    more, others = _claim_heads(by, groups, left, ahead, [*passed_over, *missed])
+    return rows + more, others
+
+
+def _claim_others(by: Claimant, most: Seats) -> list[Row]:
+    wanted = {isolation: size for isolation, size in most.items() if size > 0}
+    return claim_unlimited(by, wanted, contested=True)[0] if wanted else []
+
+
+def _take(by: Claimant, ids: Sequence[int]) -> list[Row]:
+    if not ids:
+        return []
+    these, params = among("id", ids)
+    if connection.vendor == "postgresql":
+        queued = f"{these} AND status = 'queued' AND NOT is_delayed FOR UPDATE SKIP LOCKED"
+        these = f"id = ANY(ARRAY(SELECT id FROM execution_workertask WHERE {queued}))"
+    return take(by, these, params)
+
+
+def _hold(groups: Sequence[Group], reserved: Collection[str]) -> None:
+    """Who counts for these groups counts alone, until the transaction ends.
+
+    The table comes first, as for those who make and remove limits; then limits, then reservations.
+    """
+    if connection.vendor == "postgresql":
+        write("LOCK TABLE execution_workertask IN ROW EXCLUSIVE MODE", [])
+        keys = {key for group in groups if group.is_limited for key in group.limit_keys.split(SEPARATOR)}
+        Limit.objects.hold(keys)
+        if pools := {group.pool for group in groups} & set(reserved):
+            fetch(f"{RESERVED} AND pool = ANY(%s) ORDER BY pool FOR NO KEY UPDATE", [sorted(pools)])
+
+
+def _look_closer(
+    groups: Sequence[Group],
+    others: Seats,
+    pools: Sequence[str],
+    *,
+    most: int,
+    passed_over: Sequence[int] = (),
+) -> Look:
+    """The counts, the first tasks of each of these groups, and the first of the others."""
+    sql, params = [COUNTS], list[Any]()
+    for is_limited, condition in ((True, f"{READY_LIMITED} AND n.limit_keys = g.limit_keys"), (False, READY)):
+        if theirs := [group[:3] for group in groups if group.is_limited == is_limited]:
+            listed, values = _listed(theirs)
+            sql.append(_heads(connection.vendor, listed, condition, tuple(passed_over)))
+            params += [*values, most]
+    columns = "'other', limit_keys, pool, isolation, id, priority, position"
+    for isolation, size in others.items():
+        if size > 0:
+            sql.append(f"SELECT * FROM ({ready(len(pools), True, columns=columns)}) AS others")
+            params += [isolation, *pools, size]
+    return Look.of(fetch(" UNION ALL ".join(sql), params))
+
+
+def _listed(groups: Sequence[Sequence[str]]) -> tuple[str, list[Any]]:
+    if connection.vendor == "postgresql":
+        arrays = [list(column) for column in zip(*groups, strict=True)]
+        names = "g(limit_keys, isolation, pool)"
+        return f"SELECT * FROM unnest({', '.join(['%s::text[]'] * len(arrays))}) AS {names}", arrays
+    names = "column1 AS limit_keys, column2 AS isolation, column3 AS pool"
+    values = [value for group in groups for value in group]
+    return f"SELECT {names} FROM (VALUES {placeholders(groups)})", values
+
+
+def _heads(vendor: str, listed: str, condition: str, passed_over: Sequence[int]) -> str:
+    but = f"AND n.id NOT IN ({', '.join(map(str, passed_over))})" if passed_over else ""
+    first = (
+        f"SELECT n.id FROM execution_workertask n WHERE {condition} AND n.isolation = g.isolation "
+        f"AND n.pool = g.pool {but} ORDER BY n.priority DESC, n.position, n.id LIMIT %s"
+    )
+    of_group = f"= ANY(ARRAY({first}))" if vendor == "postgresql" else f"IN ({first})"
+    return (
+        "SELECT 'head', t.limit_keys, t.pool, t.isolation, t.id, t.priority, t.position "
+        f"FROM ({listed}) AS g JOIN execution_workertask t ON t.id {of_group}"
+    )
+
+
+def _most(free: Seats, ahead: Seats) -> dict[Isolation, int]:
+    return {isolation: size + ahead.get(isolation, 0) for isolation, size in free.items()}

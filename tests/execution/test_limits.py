@@ -1,0 +1,567 @@
+"""How many tasks with one key run at once: exactly as many as the limit says, whoever runs them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.core.management import call_command
+from django.core.management.base import SystemCheckError
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+
+from activities.models import Activity
+from execution.concurrency import Candidate, Room, choose
+from execution.models import Limit, Reservation, Worker, WorkerTask
+from execution.models.attempt import Held
+from schedules.models import Refused
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    break_down,
+    claim,
+    end,
+    enqueue,
+    everything,
+    fates,
+    make_schedule,
+    make_worker,
+    run_until_idle,
+    seconds,
+    start,
+    step,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+def limit(key: str, size: int = 1) -> Limit:
+    return Limit.objects.define(key, size, initiator=SOMEBODY, now=NOW)
+
+
+def resize(key: str, size: int) -> None:
+    Limit.objects.get(pk=key).edit(changes={"size": size}, initiator=SOMEBODY, now=NOW)
+
+
+def remove(key: str) -> None:
+    Limit.objects.get(pk=key).remove(initiator=SOMEBODY, now=NOW)
+
+
+def names(tasks: Sequence[Held]) -> list[str]:
+    return [task.name for task in tasks]
+
+
+def marked() -> list[str]:
+    """The tasks that some limit is about."""
+    return sorted(WorkerTask.objects.filter(is_limited=True).values_list("name", flat=True))
+
+
+def reserve(pool: str = "default", *, limit_keys: str = "global", taken: bool = False) -> Reservation:
+    return Reservation.objects.create(
+        pool=pool,
+        limit_keys=limit_keys,
+        holder="web:1",
+        created_at=NOW,
+        taken_at=NOW if taken else None,
+        lease_until=NOW + seconds(60),
+    )
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({}, ["wait", "ldap", "hr", "plain"]),
+        ({"global": 1}, ["wait"]),
+        ({"global": 3}, ["wait", "ldap", "hr"]),
+        ({"global": 9}, ["wait", "ldap", "hr", "plain"]),
+        ({"global": 0}, []),
+        ({"type:wait": 0}, ["ldap", "hr", "plain"]),
+        ({"type:python": 1}, ["wait", "ldap"]),
+        ({"pool:ldap": 0}, ["wait", "hr", "plain"]),
+        ({"pool:default": 1}, ["wait", "ldap", "hr"]),
+        ({"resource:crm": 1}, ["wait", "ldap", "plain"]),
+        ({"resource:crm": 0}, ["wait", "plain"]),
+        ({"resource:crm": 1, "pool:ldap": 0}, ["wait", "hr", "plain"]),
+        ({"global": 2, "resource:crm": 1}, ["wait", "ldap"]),
+        ({"global": 2, "type:wait": 0, "resource:crm": 1}, ["ldap", "plain"]),
+        ({"resource:cr": 0, "resource:crm2": 0, "type:pyth": 0}, ["wait", "ldap", "hr", "plain"]),
+    ],
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_only_what_has_room_for_all_of_its_keys_starts(
+    limits: Mapping[str, int], expected: list[str], is_first: bool
+) -> None:
+    """Whether the limits were there before the tasks or not; a full one holds back nobody else."""
+    tasks = [
+        step("wait") | {"step_type": "wait", "config": {"duration": "1s"}},
+        step("ldap", pool="ldap", resources=["crm"]),
+        step("hr", pool="hr", resources=["crm", "payroll"]),
+        step("plain"),
+    ]
+    if not is_first:
+        enqueue(*tasks)
+    for key, size in limits.items():
+        limit(key, size)
+    if is_first:
+        enqueue(*tasks)
+    assert names(claim(make_worker())) == expected
+    assert claim(make_worker()) == []
+
+
+class TestOverTime:
+    def test_what_ends_makes_room_for_the_next(self) -> None:
+        limit("global", 2)
+        enqueue(*(step(f"job {number}") for number in range(5)))
+        worker, rounds = make_worker(), []
+        while tasks := claim(worker):
+            rounds.append(names(tasks))
+            assert claim(make_worker()) == []
+            end(worker, *tasks)
+        assert rounds == [["job 0", "job 1"], ["job 2", "job 3"], ["job 4"]]
+
+    @pytest.mark.parametrize("how", ["fails", "retry", "release", "lost", "cancelled"])
+    def test_whatever_ends_an_attempt_makes_room(self, how: str) -> None:
+        limit("global")
+        execution = start(step("first", max_retries=1, retry_seconds=60))
+        enqueue(step("second"))
+        worker, other = make_worker(), make_worker()
+        (task,) = claim(worker)
+        assert claim(other) == []
+        match how:
+            case "fails":
+                break_down(worker, task, can_retry=False)
+            case "retry":
+                break_down(worker, task)
+            case "release":
+                WorkerTask.objects.release([task], worker_id=worker.pk)
+                WorkerTask.objects.filter(name="first").update(position=9)
+            case "lost":
+                Worker.objects.filter(pk=worker.pk).bury(now=NOW)
+                assert claim(other) == []
+                WorkerTask.objects.recover(now=NOW)
+                WorkerTask.objects.filter(name="first").update(position=9)
+            case "cancelled":
+                execution.terminate(initiator=SOMEBODY, now=NOW)
+        assert names(claim(other)) == ["second"]
+
+    def test_a_retry_waits_for_room_like_everybody_else(self) -> None:
+        limit("global")
+        start(step("again", max_retries=1, retry_seconds=10))
+        enqueue(step("other"))
+        worker = make_worker()
+        break_down(worker, *claim(worker))
+        (other,) = claim(worker)
+        later = NOW + seconds(10)
+        assert claim(worker, now=later) == []
+        end(worker, other, now=later)
+        assert names(claim(worker, now=later)) == ["again"]
+
+    def test_growing_starts_more_and_shrinking_stops_nobody(self) -> None:
+        limit("global")
+        enqueue(*(step(f"job {number}") for number in range(4)))
+        worker = make_worker()
+        tasks = claim(worker)
+        resize("global", 3)
+        tasks += claim(worker)
+        assert names(tasks) == ["job 0", "job 1", "job 2"]
+        resize("global", 1)
+        end(worker, *tasks[:2])
+        assert claim(worker) == []
+        end(worker, tasks[2])
+        assert names(claim(worker)) == ["job 3"]
+
+    def test_a_limit_that_comes_while_tasks_run_counts_them(self) -> None:
+        start(step("running"), step("later", 1))
+        worker = make_worker()
+        tasks = claim(worker)
+        enqueue(step("queued"))
+        limit("global")
+        assert marked() == ["later", "queued", "running"]
+        assert claim(worker) == []
+        end(worker, *tasks)
+        assert names(claim(worker)) == ["later"]
+        assert claim(worker) == []
+
+    def test_without_the_limit_nothing_holds_them_unless_another_one_does(self) -> None:
+        limit("global", 0)
+        limit("pool:ldap", 0)
+        enqueue(step("free"), step("held", pool="ldap"))
+        assert claim(make_worker()) == []
+        remove("global")
+        assert marked() == ["held"]
+        assert names(claim(make_worker())) == ["free"]
+        remove("pool:ldap")
+        assert marked() == []
+        assert names(claim(make_worker())) == ["held"]
+
+
+class TestOrder:
+    def test_a_limited_task_that_comes_first_goes_first(self) -> None:
+        limit("resource:crm")
+        enqueue(step("low"), step("high", resources=["crm"], priority=5))
+        assert names(claim(make_worker(), limit=1)) == ["high"]
+        assert names(claim(make_worker(), limit=1)) == ["low"]
+
+    def test_one_that_has_no_room_is_passed_by(self) -> None:
+        limit("resource:crm", 0)
+        enqueue(step("low"), step("high", resources=["crm"], priority=5))
+        assert names(claim(make_worker(), limit=1)) == ["low"]
+
+    def test_order_holds_across_sets_of_keys_and_isolations(self) -> None:
+        limit("global", 3)
+        enqueue(
+            step("d", resources=["a"], priority=-1),
+            step("b", resources=["b"]),
+            step("a", resources=["c"], priority=7, isolation="process"),
+            step("c", pool="ldap"),
+        )
+        worker, found = make_worker(), []
+        found += names(claim(worker))
+        assert found == ["a", "b", "c"]
+
+    def test_limited_and_others_take_turns_by_priority(self) -> None:
+        limit("resource:crm", 2)
+        for priority in range(6):
+            crm = {"resources": ["crm"]} if priority % 2 else {}
+            enqueue(step(f"{priority}", priority=priority, **crm))
+        assert names(claim(make_worker(), limit=4)) == ["5", "4", "3", "2"]
+
+    def test_nothing_that_is_limited_is_claimed_ahead_of_free_seats(self) -> None:
+        limit("resource:crm", 9)
+        enqueue(*(step(f"crm {number}", resources=["crm"]) for number in range(3)))
+        worker = make_worker()
+        found = WorkerTask.objects.claim(
+            worker, seats={"thread": 2, "process": 0}, ahead={"thread": 50}, pools=[], now=NOW
+        )
+        assert names(found) == ["crm 0", "crm 1"]
+
+    def test_nothing_is_claimed_ahead_that_would_go_before_one_that_waits_for_a_seat(self) -> None:
+        limit("resource:crm", 9)
+        enqueue(step("first", priority=2), step("crm", resources=["crm"], priority=1), step("last"))
+        worker = make_worker()
+        ahead = {"thread": 50}
+        full = {"thread": 0, "process": 0}
+        found = WorkerTask.objects.claim(worker, seats=full, ahead=ahead, pools=[], now=NOW)
+        assert names(found) == ["first"]
+        assert WorkerTask.objects.claim(worker, seats=full, ahead=ahead, pools=[], now=NOW) == []
+        free = {"thread": 1, "process": 0}
+        found = WorkerTask.objects.claim(worker, seats=free, ahead=ahead, pools=[], now=NOW)
+        assert names(found) == ["crm", "last"]
+
+    def test_a_worker_leaves_the_room_of_other_pools_alone(self) -> None:
+        limit("global", 1)
+        enqueue(step("ldap", pool="ldap", priority=9), step("hr", pool="hr"))
+        assert names(claim(make_worker(), pools=["hr"])) == ["hr"]
+        assert claim(make_worker()) == []
+
+    def test_a_dead_worker_gets_nothing(self) -> None:
+        limit("global")
+        enqueue(step())
+        worker = make_worker()
+        Worker.objects.filter(pk=worker.pk).bury(now=NOW)
+        before = everything()
+        assert claim(worker) == []
+        assert everything() == before
+
+
+CANDIDATES = [
+    Candidate((0, 0, 1), "thread", "a", "p", True),
+    Candidate((0, 0, 2), "thread", "", "p", False),
+    Candidate((0, 0, 3), "thread", "a\nb", "p", True),
+    Candidate((0, 0, 4), "process", "b", "q", True),
+    Candidate((0, 0, 5), "thread", "", "p", False),
+]
+
+
+@pytest.mark.parametrize(
+    ("limits", "pools", "free", "ahead", "chosen", "others"),
+    [
+        ({"a": 9, "b": 9}, {}, 9, 0, [1, 3, 4], 2),
+        ({"a": 1, "b": 9}, {}, 9, 0, [1, 4], 2),
+        ({"a": 9, "b": 1}, {}, 9, 0, [1, 3], 2),
+        ({"a": 0, "b": 0}, {}, 9, 0, [], 2),
+        ({"a": 9, "b": 9}, {}, 1, 0, [1, 4], 0),
+        ({"a": 9, "b": 9}, {}, 2, 0, [1, 4], 1),
+        ({"a": 9, "b": 9}, {}, 2, 9, [1, 4], 1),
+        ({"a": 1, "b": 9}, {}, 2, 9, [1, 4], 2),
+        ({"a": 9, "b": 9}, {}, 0, 9, [], 0),
+        ({"a": 9, "b": 9}, {"q": 0}, 9, 0, [1, 3], 2),
+    ],
+)
+def test_the_choice(
+    limits: dict[str, int],
+    pools: dict[str, int],
+    free: int,
+    ahead: int,
+    chosen: list[int],
+    others: int,
+) -> None:
+    seats = {"thread": free, "process": free}
+    choice = choose(CANDIDATES, Room(limits, pools), free=seats, ahead={"thread": ahead})
+    assert (choice.chosen, choice.others["thread"]) == (chosen, others)
+
+
+class TestReservations:
+    """The next free seat of a pool is kept for a direct request."""
+
+    def test_with_a_limit_it_counts_as_one_that_runs(self) -> None:
+        limit("pool:default", 2)
+        enqueue(*(step(f"job {number}") for number in range(3)))
+        reserved = reserve(limit_keys="pool:default")
+        assert names(claim(make_worker())) == ["job 0"]
+        reserved.released_at = NOW
+        reserved.save()
+        assert names(claim(make_worker())) == ["job 1"]
+
+    def test_without_one_the_seats_of_the_living_workers_of_the_pool_are_its_limit(self) -> None:
+        worker = Worker.objects.register(id=uuid.uuid4(), pools=["ldap"], seats=3, now=NOW)
+        Worker.objects.register(id=uuid.uuid4(), pools=["hr"], seats=9, now=NOW)
+        enqueue(*(step(f"job {number}", pool="ldap") for number in range(5)), step("other"))
+        reserved = reserve("ldap")
+        assert names(claim(worker, pools=["ldap"])) == ["job 0", "job 1"]
+        assert claim(worker, pools=["ldap"]) == []
+        assert names(claim(worker, pools=["ldap", "default"])) == ["other"]
+        reserved.released_at = NOW
+        reserved.save()
+        assert names(claim(worker, limit=1, pools=["ldap"])) == ["job 2"]
+
+    def test_a_reserved_pool_holds_back_nobody_else(self) -> None:
+        enqueue(step("held", pool="ldap", priority=9), step("other"))
+        worker = Worker.objects.register(id=uuid.uuid4(), pools=[], seats=1, now=NOW)
+        reserve("ldap")
+        assert names(claim(worker, limit=5)) == ["other"]
+        assert not WorkerTask.objects.is_claimable(pools=[], now=NOW)
+
+
+class TestRoom:
+    """What a direct request asks before it runs."""
+
+    def room(self, pool: str = "default", **asked: Any) -> bool:
+        with transaction.atomic():
+            return Limit.objects.room(limit_keys=f"global\npool:{pool}", pool=pool, **asked)
+
+    def test_a_free_limit_has_room_and_a_full_one_has_none(self) -> None:
+        limit("global")
+        assert self.room()
+        enqueue(step())
+        claim(make_worker())
+        assert not self.room()
+
+    def test_a_taken_reservation_counts_but_neither_ones_own_nor_one_that_waits(self) -> None:
+        limit("global")
+        waiting, taken = reserve("a"), reserve("b", taken=True)
+        assert not self.room(apart_from=waiting.pk)
+        assert self.room(apart_from=taken.pk)
+
+    def test_a_pool_without_a_limit_has_the_seats_of_its_workers_and_at_least_one(self) -> None:
+        assert self.room("ldap")
+        Worker.objects.register(id=uuid.uuid4(), pools=["ldap"], seats=2, now=NOW)
+        Worker.objects.register(id=uuid.uuid4(), pools=["hr"], seats=9, now=NOW)
+        reserve("ldap", limit_keys="", taken=True)
+        assert self.room("ldap")
+        enqueue(step(pool="ldap"))
+        worker = Worker.objects.register(id=uuid.uuid4(), pools=["nobody's"], seats=9, now=NOW)
+        assert names(claim(worker)) == ["work"]
+        assert not self.room("ldap")
+
+
+class TestReadiness:
+    """What a worker that runs until idle waits for."""
+
+    @pytest.mark.parametrize(("size", "expected"), [(0, False), (1, False), (2, True)])
+    def test_what_a_full_limit_holds_back_is_not_ready(self, size: int, expected: bool) -> None:
+        limit("global", 1)
+        enqueue(step("running"), step("blocked"))
+        claim(make_worker())
+        resize("global", size)
+        assert WorkerTask.objects.is_claimable(pools=[], now=NOW) is expected
+
+    def test_what_other_pools_or_seats_are_for_is_not_ready(self) -> None:
+        limit("global", 1)
+        enqueue(step("ldap", pool="ldap"))
+        assert not WorkerTask.objects.is_claimable(pools=["hr"], now=NOW)
+        assert not WorkerTask.objects.is_claimable(pools=[], now=NOW, isolations=["process"])
+        assert WorkerTask.objects.is_claimable(pools=["ldap"], now=NOW)
+
+    def test_what_is_put_off_is_ready_when_its_time_has_come(self) -> None:
+        limit("global", 1)
+        enqueue(step())
+        WorkerTask.objects.update(available_at=NOW + seconds(5), is_delayed=True)
+        assert not WorkerTask.objects.is_claimable(pools=[], now=NOW)
+        assert WorkerTask.objects.is_claimable(pools=[], now=NOW + seconds(5))
+        assert names(claim(make_worker(), now=NOW + seconds(5))) == ["work"]
+
+
+class TestDefinitions:
+    @pytest.mark.parametrize(
+        ("key", "size", "field", "words"),
+        [
+            ("", 1, "key", "blank"),
+            ("x" * 101, 1, "key", "100"),
+            ("two\nlines", 1, "key", "cannot be seen"),
+            ("nul\x00", 1, "key", "cannot be seen"),
+            ("global", -1, "size", "greater than or equal to 0"),
+            ("global", 100_001, "size", "100000"),
+            ("global", None, "size", "null"),
+            ("global", "many", "size", "integer"),
+            ("pool:taken", 1, "key", "There is a limit with this key already"),
+        ],
+    )
+    def test_what_is_wrong_is_said_and_nothing_is_saved(
+        self, key: str, size: Any, field: str, words: str
+    ) -> None:
+        limit("pool:taken")
+        before = everything()
+        with pytest.raises(ValidationError) as refused:
+            limit(key, size)
+        assert words in " ".join(refused.value.message_dict[field])
+        assert (Limit.objects.count(), everything()) == (1, before)
+
+    def test_the_longest_key_is_kept_and_recorded(self) -> None:
+        limit("x" * 100)
+        remove("x" * 100)
+        assert Activity.objects.filter(target_name="x" * 100).count() == 2
+
+    def test_each_change_is_recorded(self) -> None:
+        limit("global", 1)
+        Limit.objects.get().edit(changes={"size": 4, "note": " more "}, initiator=SOMEBODY, now=NOW)
+        remove("global")
+        made, edited, gone = Activity.objects.filter(target_type="limit").order_by("pk")
+        assert (made.operation, made.details, made.initiator_name) == (
+            "create",
+            {"size": 1, "note": ""},
+            "ada",
+        )
+        assert edited.details == {"before": {"size": 1, "note": ""}, "after": {"size": 4, "note": "more"}}
+        assert (gone.operation, gone.details) == ("delete", {"size": 4, "note": "more"})
+
+    def test_a_change_that_is_wrong_or_too_late_changes_nothing(self) -> None:
+        made = limit("global", 1)
+        for changes in ({"size": -1}, {"key": "other"}):
+            with pytest.raises(ValidationError):
+                Limit.objects.get().edit(changes=changes, initiator=SOMEBODY, now=NOW)
+        assert Limit.objects.get().size == 1
+        remove("global")
+        with pytest.raises(Refused, match="was deleted meanwhile"):
+            made.edit(changes={"size": 2}, initiator=SOMEBODY, now=NOW)
+        with pytest.raises(Refused, match="was deleted meanwhile"):
+            made.remove(initiator=SOMEBODY, now=NOW)
+
+
+class ByCustomer:
+    """One key per customer, whom the name tells."""
+
+    def keys(self, line: Mapping[str, Any]) -> Sequence[str]:
+        return [f"customer:{line['name'].partition(' ')[0]}"]
+
+
+class Raising:
+    def keys(self, line: Mapping[str, Any]) -> Sequence[str]:
+        raise LookupError("nobody knows")
+
+
+class Senseless:
+    def keys(self, line: Mapping[str, Any]) -> Sequence[Any]:
+        return [7]
+
+
+class TestPolicy:
+    def test_the_settings_name_another_one(self, settings: Any) -> None:
+        settings.JIM_CONCURRENCY_POLICY = f"{__name__}.ByCustomer"
+        limit("customer:acme")
+        enqueue(step("acme one"), step("acme two"), step("initech one"))
+        assert names(claim(make_worker())) == ["acme one", "initech one"]
+
+    @pytest.mark.parametrize(
+        ("policy", "words"),
+        [
+            (f"{__name__}.Raising", "nobody knows"),
+            (f"{__name__}.Senseless", "is no text"),
+            (f"{__name__}.Missing", "names no policy"),
+        ],
+    )
+    def test_one_that_fails_stops_what_it_was_asked_about_and_nobody_else(
+        self, settings: Any, policy: str, words: str
+    ) -> None:
+        good, bad = (make_schedule(spec={"cron": ["* * * * *"]}) for _ in range(2))
+        running = start(step("before"))
+        settings.JIM_CONCURRENCY_POLICY = policy
+        with pytest.raises(Refused, match="JIM_CONCURRENCY_POLICY.*" + words):
+            enqueue(step(f"after {policy}"))
+        from execution.scheduler import tick
+
+        tick(NOW + seconds(60))
+        for schedule in (good, bad):
+            [(status, reason)] = fates(schedule)
+            assert status == "skipped"
+            assert "JIM_CONCURRENCY_POLICY" in reason
+        assert run_until_idle() == ["before"]
+        running.refresh_from_db()
+        assert running.status == "completed"
+
+    def test_the_system_check_names_the_setting(self, settings: Any) -> None:
+        call_command("check")
+        settings.JIM_CONCURRENCY_POLICY = f"{__name__}.Missing"
+        with pytest.raises(SystemCheckError, match="JIM_CONCURRENCY_POLICY"):
+            call_command("check")
+        settings.JIM_CONCURRENCY_POLICY = f"{__name__}.NOW"
+        with pytest.raises(SystemCheckError, match="JIM_CONCURRENCY_POLICY"):
+            call_command("check")
+
+
+Pinned = Callable[[int], AbstractContextManager[object]]
+# Of a claim with limits: on SQLite, on PostgreSQL. What the limits hold back makes no difference.
+TAKEN, FULL = (8, 7), (5, 3)
+
+
+class TestCosts:
+    """A handful of statements, however many tasks, sets and limits there are."""
+
+    @pytest.mark.parametrize("size", [1, 40])
+    def test_a_claim_that_finds_room(self, size: int, django_assert_num_queries: Pinned) -> None:
+        for number in range(size):
+            limit(f"resource:r{number}")
+            enqueue(step(f"a{number}", resources=[f"r{number}"]), step(f"b{number}"))
+        worker = make_worker()
+        with django_assert_num_queries(TAKEN[connection.vendor == "postgresql"]):
+            assert len(claim(worker)) == 2 * size
+
+    @pytest.mark.parametrize("size", [1, 40])
+    def test_a_claim_that_finds_none(self, size: int, django_assert_num_queries: Pinned) -> None:
+        limit("resource:crm", 0)
+        enqueue(*(step(f"held {number}", resources=["crm"]) for number in range(size)), step("free"))
+        worker = make_worker()
+        with django_assert_num_queries(FULL[connection.vendor == "postgresql"]):
+            assert names(claim(worker)) == ["free"]
+
+    @pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL tells what it read")
+    @pytest.mark.parametrize("size", [0, 3])
+    def test_the_queue_is_not_read_through(self, size: int) -> None:
+        """Only as much of it as there are sets of keys, and seats for each."""
+        limit("global", size)
+        enqueue(*(step(f"job {number}", resources=[f"r{number % 5}"]) for number in range(300)))
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL enable_seqscan = off")
+            cursor.execute("SET LOCAL enable_bitmapscan = off")
+        with CaptureQueriesContext(connection) as captured:
+            assert len(claim(make_worker(), limit=4)) == size
+        looks = [query["sql"] for query in captured if "AS kind" in query["sql"]]
+        assert len(looks) == 1 + bool(size)
+        assert max(rows_read(look) for look in looks) <= 5 * 4 * 2 + 20
+
+
+def rows_read(sql: str) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}")
+        (plan,) = cursor.fetchone()[0]
+    return _rows_read(plan["Plan"])
+
+
+def _rows_read(plan: dict[str, Any]) -> int:
+    own = plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)
+    read = int(own * plan["Actual Loops"]) if plan.get("Relation Name") == "execution_workertask" else 0
+    return read + sum(_rows_read(part) for part in plan.get("Plans", ()))
