@@ -32,10 +32,14 @@ class Declined(Exception):
 
 @dataclass(frozen=True)
 class Done:
-    """What was done, and the page that shows it."""
+    """What was done, and the page that shows it.
+
+    `reveal` is safe markup that is shown once, in the answer itself: it must not be kept until the next page.
+    """
 
     message: str
     url: str = ""
+    reveal: str = ""
 
 
 class Operation(ABC, Generic[M]):
@@ -101,7 +105,23 @@ class OperationsAdmin(JimAdmin[M]):
         done = self._perform(request, operation, targets, form)
         if done is None:
             return self._confirmation(request, operation, targets, form)
+        if any(each.reveal for each in done):
+            return self.revelation(request, operation.label, done, back=self._page_after(targets, done))
         return HttpResponseRedirect(self._page_after(targets, done))
+
+    def revelation(
+        self, request: HttpRequest, title: str, done: Sequence[Done], *, back: str
+    ) -> HttpResponse:
+        context = {
+            **self.admin_site.each_context(request),
+            "title": title,
+            "opts": self.opts,
+            "revealed": [each.reveal for each in done],
+            "back": back,
+        }
+        answer = TemplateResponse(request, "admin/revelation.html", context)
+        answer.headers["Cache-Control"] = "no-store"
+        return answer
 
     def buttons(self, request: HttpRequest, target: M) -> list[tuple[Operation[Any], str]]:
         return [

@@ -8,12 +8,15 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 TONES = {
-    "good": ("complete", "completed", "running", "alive", "started", "ok", "done"),
+    "good": (
+        *("complete", "completed", "running", "alive", "started", "ok", "done"),
+        *("enabled", "delivered"),
+    ),
     "busy": ("in_progress", "processing", "open"),
     "wait": ("pending", "queued", "waiting"),
     "warn": (
         *("complete_with_warning", "paused", "cancelling", "skipped", "missed", "dropped"),
-        *("warning", "late"),
+        *("warning", "late", "disabled"),
     ),
     "bad": ("failed", "failed_with_error", "complete_with_error", "broken", "dead", "overdue"),
 }

@@ -13,11 +13,13 @@ from django.urls import reverse
 from activities import clock
 from execution.models import Execution, Worker
 from schedules.models import Schedule
+from webhooks.models import Endpoint
 
 ROWS = 10
 ORDER = {
     "schedules": ("Schedule", "Occurrence", "Backfill", "SharedCalendar", "Secret"),
     "execution": ("Execution", "WorkerTask", "Worker"),
+    "webhooks": ("Endpoint", "Delivery"),
     "activities": ("Activity",),
 }
 
@@ -68,6 +70,9 @@ def _now(request: HttpRequest) -> dict[str, Any]:
         shown["workers"] = Worker.objects.alive().count()
     if can("schedules.view_schedule"):
         shown["troubled"] += _troubled_schedules(now)
+    if can("webhooks.view_endpoint"):
+        silenced = Endpoint.objects.filter(status="disabled", is_disabled_by_itself=True).order_by("name")
+        shown["troubled"] += [("disabled", endpoint, _page(endpoint)) for endpoint in silenced[:ROWS]]
     return shown
 
 

@@ -18,10 +18,10 @@ else:
 class Concealed(forms.Textarea):
     """Takes what is typed and gives nothing back, not even to a form that is shown again."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, rows: int = 4) -> None:
         # Spelling checkers of browsers send what they check to their makers.
         quiet = {"autocomplete": "off", "autocapitalize": "none", "autocorrect": "off", "spellcheck": "false"}
-        super().__init__(attrs={"rows": 4, "class": "vLargeTextField code concealed", **quiet})
+        super().__init__(attrs={"rows": rows, "class": "vLargeTextField code concealed", **quiet})
 
     def format_value(self, value: Any) -> None:
         return None

@@ -84,8 +84,8 @@ class Sender:
         self.has_endpoints = bool(enabled)
         self._notice_overdue(enabled, now)
         due = [endpoint for endpoint, at in endpoints if at is not None and at <= now]
-        sent = [self._send_due(endpoint, now) for endpoint in due]
-        if not all(sent):
+        stuck = [endpoint for endpoint in due if not self._send_due(endpoint, now)]
+        if stuck:
             Delivery.objects.give_up_hopeless(now=now)
         # What is due and was not taken waits for a seat: it is looked for when an answer comes in.
         self.next_at = min((at for _, at in endpoints if at is not None and at > now), default=None)

@@ -65,7 +65,8 @@ class Removal(Operation[Any]):
             target.remove(initiator=initiator, now=now)
         except Refused as refused:
             raise Declined(str(refused)) from refused
-        return Done(f"“{name}” is deleted.", reverse(f"admin:schedules_{target._meta.model_name}_changelist"))
+        meta = target._meta
+        return Done(f"“{name}” is deleted.", reverse(f"admin:{meta.app_label}_{meta.model_name}_changelist"))
 
 
 def unsaved_of(request: HttpRequest) -> Unsaved:

@@ -147,6 +147,15 @@ class Handler(BaseHTTPRequestHandler):
         status = int(self.query["is"])
         self.answer(b"" if status in (204, 304) else f"this is {status}".encode(), status=status)
 
+    def on_busy(self) -> None:
+        after = {"Retry-After": self.query["after"]} if "after" in self.query else {}
+        self.answer(b"busy", status=int(self.query["is"]), **after)
+
+    def on_recovers(self) -> None:
+        """Fails so many times first."""
+        has_failed = sum(request["path"] == self.path for request in self.server.seen)
+        self.answer(b"", status=500 if has_failed <= int(self.query["after"]) else 204)
+
     def on_typed(self) -> None:
         """The body that is wanted, sent in hexadecimal digits, and its type."""
         self.answer(bytes.fromhex(self.body.decode()), type=self.query["type"])

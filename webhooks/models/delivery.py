@@ -57,6 +57,7 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
             "tries_left": MOST_TRIES,
             "created_at": now,
             "next_try_at": now,
+            "note": "",
         }
         fields = ("key", "endpoint", "kind", "body", "log")
         added = insert_each(Delivery, fields, rows, same=same, returning="id")

@@ -1,0 +1,252 @@
+"""Deliveries over the wire: to a real server, good and bad at its work."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from django.conf import settings as django_settings
+from django.test import override_settings
+
+from activities import clock
+from execution.companions import Company, Life
+from schedules.models import Schedule
+from tests.base import SOMEBODY, fresh, make_schedule, seconds
+from tests.conftest import subprocess_env
+from tests.steps.test_outgoing import Names
+from tests.steps.web_server import WebServer, serving
+from tests.waiting import wait_until
+from tests.webhooks.base import make_delivery, make_endpoint, send, told, verify
+from webhooks.models import Delivery, Endpoint
+from webhooks.sender import Sender
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def server() -> Iterator[WebServer]:
+    with override_settings(JIM_HTTP_ALLOW=["127.0.0.1"]), serving() as server:
+        yield server
+
+
+def deliver_to(url: str, *, within: float = 15, **options: object) -> Delivery:
+    """One test to this address, tried once."""
+    delivery = make_delivery(make_endpoint(url=url, now=clock.now()), now=clock.now())
+    send(seconds=within, **options)
+    return fresh(delivery)
+
+
+def test_what_arrives_is_what_was_written_down_and_verifies(server: WebServer) -> None:
+    delivery = deliver_to(f"{server.url}/status?is=204")
+    (request,) = server.seen
+    assert (delivery.status, request["method"], request["path"]) == ("delivered", "POST", "/status?is=204")
+    assert request["body"] == delivery.body
+    assert request["headers"]["webhook-id"] == delivery.webhook_id
+    assert request["headers"]["content-type"] == "application/json"
+    assert verify(request) == json.loads(delivery.body)
+    assert verify(request)["type"] == "endpoint.test"
+
+
+def test_after_a_rotation_old_and_new_secret_verify(server: WebServer) -> None:
+    endpoint = make_endpoint(url=f"{server.url}/echo")
+    new = endpoint.rotate(initiator=SOMEBODY, now=clock.now())
+    make_delivery(endpoint, now=clock.now())
+    send()
+    (request,) = server.seen
+    assert verify(request) == verify(request, new)
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "error"),
+    [
+        ("/status?is=500", 500, "the answer was 500, not 2xx"),
+        ("/status?is=404", 404, "the answer was 404, not 2xx"),
+        ("/redirect?to=/echo", 302, "the answer was 302, not 2xx"),
+        ("/redirect?is=308&to=/echo", 308, "the answer was 308, not 2xx"),
+        ("/silence", None, "did not end within 0.5 s"),
+        ("/drip", None, "did not end within 0.5 s"),
+        ("/drip-head", None, "did not end within 0.5 s"),
+        ("/drop", None, "no proper answer"),
+        ("/garbage", None, "no proper answer"),
+        ("/huge-head", None, "no proper answer"),
+    ],
+)
+def test_what_is_not_taken_is_tried_again(
+    server: WebServer, path: str, status: int | None, error: str
+) -> None:
+    before = clock.now()
+    delivery = deliver_to(server.url + path, within=0.5)
+    assert (delivery.status, delivery.tries, len(server.seen)) == ("pending", 1, 1)
+    assert delivery.last_try["status"] == status
+    assert error in delivery.last_try["error"]
+    assert delivery.next_try_at is not None
+    assert seconds(5) <= delivery.next_try_at - before < seconds(10)
+
+
+def test_an_answer_without_end_is_not_read_to_the_end(server: WebServer) -> None:
+    delivery = deliver_to(f"{server.url}/huge")
+    assert (delivery.status, len(delivery.last_try["answer"])) == ("delivered", 2_048)
+
+
+def test_what_was_answered_is_kept_as_text(server: WebServer) -> None:
+    delivery = deliver_to(f"{server.url}/status?is=418")
+    assert delivery.last_try["answer"] == "this is 418"
+
+
+def test_who_asks_for_time_gets_it(server: WebServer) -> None:
+    before = clock.now()
+    delivery = deliver_to(f"{server.url}/busy?is=429&after=120")
+    assert delivery.next_try_at is not None
+    assert seconds(120) <= delivery.next_try_at - before < seconds(130)
+
+
+def test_who_is_gone_is_sent_nothing_more(server: WebServer) -> None:
+    endpoint = make_endpoint(url=f"{server.url}/status?is=410", now=clock.now())
+    one, other = (make_delivery(endpoint, now=clock.now()) for _ in range(2))
+    send()
+    assert (fresh(endpoint).status, fresh(one).status, fresh(other).status) == (
+        "disabled",
+        "failed",
+        "failed",
+    )
+    assert fresh(endpoint).status_note == "It answered 410 Gone."
+    seen = len(server.seen)
+    send()
+    assert len(server.seen) == seen
+
+
+def test_each_try_is_the_same_message_signed_anew(server: WebServer) -> None:
+    endpoint = make_endpoint(url=f"{server.url}/recovers?after=2")
+    delivery = make_delivery(endpoint, now=clock.now())
+    for _ in range(3):
+        Delivery.objects.filter(pk=delivery.pk).update(next_try_at=clock.now())
+        send()
+    assert fresh(delivery).status == "delivered"
+    assert {(r["headers"]["webhook-id"], r["body"]) for r in server.seen} == {
+        (delivery.webhook_id, delivery.body)
+    }
+    assert [verify(request)["type"] for request in server.seen] == ["endpoint.test"] * 3
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:1/",
+        "http://127.1/",
+        "http://0x7f000001/",
+        "http://2852039166/",
+        "http://[::ffff:169.254.169.254]/",
+        "http://[fd00::1]/",
+        "http://100.64.0.1/",
+    ],
+)
+def test_an_address_that_is_not_public_is_refused_although_it_was_saved(url: str) -> None:
+    with override_settings(JIM_HTTP_ALLOW=["0.0.0.0/0", "::/0"]):
+        endpoint = make_endpoint(url=url)
+    delivery = make_delivery(endpoint, now=clock.now())
+    send()
+    assert "is not public" in fresh(delivery).last_try["error"]
+    assert fresh(delivery).status == "pending"
+
+
+@pytest.mark.parametrize(
+    "addresses", [["10.0.0.1"], ["1.1.1.1", "169.254.169.254"], ["::1"], ["::ffff:10.0.0.1"], ["fe80::1"]]
+)
+def test_a_name_that_leads_inside_is_refused_when_it_is_called(addresses: list[str]) -> None:
+    delivery = deliver_to("https://innocent.example/hook", resolve=Names(addresses))
+    assert "innocent.example leads to an address that is not public" in delivery.last_try["error"]
+
+
+def test_a_name_that_is_bound_anew_between_tries_is_checked_anew(server: WebServer) -> None:
+    names = Names(["127.0.0.1"], ["10.0.0.1"])
+    delivery = deliver_to(f"{server.url_of('rebinding.example')}/status?is=500", resolve=names)
+    assert (delivery.last_try["status"], names.asked) == (500, ["rebinding.example"])
+    Delivery.objects.update(next_try_at=clock.now())
+    send(resolve=names)
+    assert "is not public" in fresh(delivery).last_try["error"]
+    assert len(server.seen) == 1
+
+
+def test_without_its_key_nothing_is_sent_and_the_record_says_why(server: WebServer) -> None:
+    endpoint = make_endpoint(url=f"{server.url}/echo")
+    delivery = make_delivery(endpoint, now=clock.now())
+    with override_settings(JIM_SECRETS_KEYS=["AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="]):
+        send()
+    assert "none of the keys in JIM_SECRETS_KEYS fits" in fresh(delivery).last_try["error"]
+    assert server.seen == []
+
+
+def test_overdue_schedules_are_noticed_by_the_workers() -> None:
+    make_endpoint("schedule.overdue")
+    make_schedule(spec={"cron": ["* * * * *"]}, now=clock.now() - seconds(600))
+    assert Schedule.objects.overdue(clock.now()).count() == 1
+    sender = Sender(Life())
+    sender.look()
+    sender.look()
+    sender.close()
+    assert told() == ["schedule.overdue"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_one_slow_endpoint_holds_nobody_else_back(server: WebServer) -> None:
+    slow = make_endpoint(url=f"{server.url}/silence")
+    quick = [make_endpoint(url=f"{server.url}/status?is=200") for _ in range(2)]
+    for endpoint in (*[slow] * 20, *quick, *quick, *quick):
+        make_delivery(endpoint, now=clock.now())
+    with sending() as life:
+        wait_until(lambda: Delivery.objects.filter(status="delivered").count() == 6, seconds=10)
+        assert server.paths().count("POST /silence") == 2, "two seats for each, and no more"
+        assert not life.stopping.is_set()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_new_delivery_goes_out_at_once_and_a_stopped_sender_leaves_none_in_mid_air(
+    server: WebServer,
+) -> None:
+    endpoint = make_endpoint(url=f"{server.url}/status?is=200")
+    with sending() as life:
+        delivery = make_delivery(endpoint, now=clock.now())
+        began = time.monotonic()
+        life.woken.set()
+        wait_until(lambda: fresh(delivery).status == "delivered", seconds=5)
+        assert time.monotonic() - began < 3
+        Endpoint.objects.update(url=f"{server.url}/silence")
+        cut = make_delivery(endpoint, now=clock.now())
+        life.woken.set()
+        wait_until(lambda: "POST /silence" in server.paths())
+    assert (fresh(cut).status, fresh(cut).last_try["error"]) == ("pending", "the call was ended")
+
+
+@contextmanager
+def sending() -> Iterator[Life]:
+    """A sender in a thread of its own, as a worker has one."""
+    company = Company("worker", is_well=lambda: True)
+    company.start()
+    ((life, thread),) = company.lives
+    try:
+        yield life
+    finally:
+        company.stop()
+        assert not thread.is_alive()
+
+
+def test_a_worker_without_endpoints_does_without_the_http_client() -> None:
+    program = (
+        "import django; django.setup(); import execution.worker, sys; "
+        "print([name for name in ('httpx2', 'httpcore2', 'cryptography', 'webhooks.admin') "
+        "if name in sys.modules], 'webhooks.sender' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=subprocess_env(),
+        cwd=django_settings.BASE_DIR,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[] True"

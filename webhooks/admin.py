@@ -1,0 +1,314 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils.decorators import method_decorator
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
+
+import activities.admin
+from activities import clock
+from activities.models import Initiator
+from activities.operations import Declined, Done, Operation, OperationsAdmin
+from activities.pages import KnownValues, RecordAdmin
+from activities.words import NOTHING, badge, distance, exact, moment
+from schedules.admin.verbs import Removal, VerbsAdmin, initiator_of
+from schedules.forms import Unsaved
+from schedules.models import Refused, Schedule
+from schedules.vault import VaultError
+
+from .events import KINDS, TEST
+from .forms import EndpointForm, NoteForm, RotateForm
+from .models import Delivery, Endpoint
+from .models.endpoint import OLD_SECRET_HOURS
+
+CHANGE = "webhooks.change_endpoint"
+DELIVERIES_SHOWN = 10
+NAMES_SHOWN = 3
+SOON_SECONDS = 60
+
+activities.admin.operations |= {"enable", "disable", "rotate", "test", "redeliver"}
+activities.admin.target_types.append(lambda: ["endpoint", "delivery"])
+
+
+class Test(Operation[Endpoint]):
+    name, label, permission = "test", "Send a test", CHANGE
+    question = "An event “endpoint.test” is sent to it at once, signed like all others. Send it?"
+
+    def applies(self, endpoint: Endpoint) -> bool:
+        return endpoint.is_enabled
+
+    def perform(
+        self, endpoint: Endpoint, *, answers: dict[str, Any], initiator: Initiator, now: datetime
+    ) -> Done:
+        try:
+            delivery = endpoint.test(initiator=initiator, now=now)
+        except Refused as refused:
+            raise Declined(str(refused)) from refused
+        url = reverse("admin:webhooks_delivery_change", args=[delivery.pk])
+        return Done(f"A test of “{endpoint}” is on its way.", url)
+
+
+class Rotate(Operation[Endpoint]):
+    name, label, permission, form = "rotate", "Rotate the secret", CHANGE, RotateForm
+    question = (
+        f"It gets a new secret, which is shown once. For {OLD_SECRET_HOURS} hours everything is signed with "
+        "both, so that the receiver has time to change. Rotate it?"
+    )
+
+    @method_decorator(sensitive_variables())
+    def perform(
+        self, endpoint: Endpoint, *, answers: dict[str, Any], initiator: Initiator, now: datetime
+    ) -> Done:
+        try:
+            secret = endpoint.rotate(initiator=initiator, now=now, secret=answers["secret"])
+        except (Refused, VaultError) as refused:
+            raise Declined(str(refused)) from refused
+        shown = "" if answers["secret"] else _revealed(endpoint, secret, is_rotated=True)
+        return Done(f"“{endpoint}” has a new secret.", reveal=shown)
+
+
+class Enable(Operation[Endpoint]):
+    name, label, permission = "enable", "Enable", CHANGE
+    question = "From now on it is told of events again; of those meanwhile it is not. Enable it?"
+
+    def applies(self, endpoint: Endpoint) -> bool:
+        return not endpoint.is_enabled
+
+    def perform(
+        self, endpoint: Endpoint, *, answers: dict[str, Any], initiator: Initiator, now: datetime
+    ) -> Done:
+        if not endpoint.enable(initiator=initiator, now=now):
+            raise Declined(f"“{endpoint}” is enabled already.")
+        return Done(f"“{endpoint}” is enabled.")
+
+
+class Disable(Operation[Endpoint]):
+    name, label, permission, form = "disable", "Disable", CHANGE, NoteForm
+    question = "Nothing more is sent to it, and what waits has failed. Disable it?"
+
+    def applies(self, endpoint: Endpoint) -> bool:
+        return endpoint.is_enabled
+
+    def perform(
+        self, endpoint: Endpoint, *, answers: dict[str, Any], initiator: Initiator, now: datetime
+    ) -> Done:
+        if not endpoint.disable(initiator=initiator, now=now, note=answers["note"]):
+            raise Declined(f"“{endpoint}” is not enabled.")
+        return Done(f"“{endpoint}” is disabled.")
+
+
+class Delete(Removal):
+    permission = "webhooks.delete_endpoint"
+    question = (
+        "It is gone for good, and its secret with it; the record of what it was told stays. Delete this?"
+    )
+
+
+@admin.register(Endpoint)
+class EndpointAdmin(VerbsAdmin[Endpoint]):
+    form = EndpointForm
+    operations: ClassVar = [Test(), Rotate(), Enable(), Disable(), Delete()]
+    change_form_template = "admin/webhooks/endpoint/change_form.html"
+    list_display = ("name", "state", "told_of", "about_schedules", "last_success")
+    search_fields = ("name", "description")
+    ordering = ("name",)
+    sortable_by = ("name",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Endpoint]:
+        rows: Any = super().get_queryset(request)
+        return rows.present()  # type: ignore[no-any-return]
+
+    def get_fieldsets(self, request: HttpRequest, obj: Endpoint | None = None) -> Any:
+        if obj is not None and not self.has_change_permission(request, obj):
+            return [(None, {"fields": ("name", "url", "description", "told_of", "about_schedules")})]
+        first = ("name", "url", "description", *(("secret",) if obj is None else ()))
+        return [
+            (None, {"fields": first}),
+            ("What it is told of", {"fields": ("kinds", "schedules", ("failures", "among"))}),
+        ]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Endpoint | None = None) -> Any:
+        if obj is not None and not self.has_change_permission(request, obj):
+            return ("told_of", "about_schedules")
+        return ()
+
+    @method_decorator([sensitive_post_parameters("secret"), sensitive_variables()])
+    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        return super().changeform_view(request, *args, **kwargs)
+
+    @method_decorator([sensitive_post_parameters("secret"), sensitive_variables()])
+    def operation_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        return super().operation_view(request, *args, **kwargs)
+
+    @method_decorator(sensitive_variables())
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        given = {name: form.cleaned_data[name] for name in Endpoint.EDITABLE}
+        by, now = initiator_of(request), clock.now()
+        try:
+            if change:
+                obj.edit(changes=given, initiator=by, now=now)
+            else:
+                typed = form.cleaned_data["secret"]
+                made, secret = Endpoint.objects.define(**given, secret=typed, initiator=by, now=now)
+                obj.pk, obj.made_secret = made.pk, "" if typed else secret
+        except (Refused, VaultError) as refused:
+            raise Unsaved({"": [str(refused)]}) from refused
+        except ValidationError as error:
+            raise Unsaved(error.message_dict) from error
+        except IntegrityError as error:
+            raise Unsaved({"name": ["Somebody else took this name just now: choose another one."]}) from error
+
+    def response_add(self, request: HttpRequest, obj: Any, post_url_continue: Any = None) -> HttpResponse:
+        """A secret that was made is shown in this very answer: nothing else would forget it."""
+        if not obj.made_secret:
+            return super().response_add(request, obj, post_url_continue)
+        done = Done("", reveal=_revealed(obj, obj.made_secret))
+        url = reverse("admin:webhooks_endpoint_change", args=[obj.pk])
+        return self.revelation(request, f"“{obj}” is there", [done], back=url)
+
+    def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
+        return HttpResponseRedirect(self.operation_url(Delete.name, [object_id]))
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        if endpoint := context.get("original"):
+            now = clock.now()
+            context["trouble"] = _trouble(endpoint, now)
+            until = endpoint.old_token_until
+            context["old_secret_until"] = until if until and until > now else None
+            can_see = request.user.has_perm("webhooks.view_delivery")
+            newest = endpoint.deliveries.defer("body", "log").order_by("-pk")
+            context["deliveries"] = newest[:DELIVERIES_SHOWN] if can_see else None
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def state(self, endpoint: Endpoint) -> SafeString:
+        failing = f" {endpoint.failed_in_a_row} failed in a row" if endpoint.failed_in_a_row else ""
+        return format_html("{}{}", badge(endpoint.status), failing)
+
+    @admin.display(description="events")
+    def told_of(self, endpoint: Endpoint) -> str:
+        return "all" if set(KINDS) <= set(endpoint.kinds) else ", ".join(endpoint.kinds)
+
+    @admin.display(description="schedules")
+    def about_schedules(self, endpoint: Endpoint) -> str:
+        if not endpoint.schedules:
+            return "all"
+        rows = Schedule.objects.filter(pk__in=endpoint.schedules).order_by("name")
+        names = list(rows.values_list("name", flat=True)[:NAMES_SHOWN])
+        rest = len(endpoint.schedules) - len(names)
+        return ", ".join(names) + (f" and {rest} more" if rest else "")
+
+    @admin.display(description="last success")
+    def last_success(self, endpoint: Endpoint) -> SafeString:
+        has_any = endpoint.succeeded_at > endpoint.created_at
+        return moment(endpoint.succeeded_at if has_any else None, now=clock.now())
+
+
+class Redeliver(Operation[Delivery]):
+    name, label, permission = "redeliver", "Redeliver", "webhooks.change_delivery"
+    question = "The same event is sent again, with the same id and the same content. Redeliver it?"
+
+    def applies(self, delivery: Delivery) -> bool:
+        return delivery.status != Delivery.Status.PENDING and delivery.endpoint.is_enabled
+
+    def perform(
+        self, delivery: Delivery, *, answers: dict[str, Any], initiator: Initiator, now: datetime
+    ) -> Done:
+        try:
+            delivery.redeliver(initiator=initiator, now=now)
+        except Refused as refused:
+            raise Declined(str(refused)) from refused
+        return Done(f"“{delivery}” is on its way again.")
+
+
+class KindFilter(KnownValues):
+    title = "event"
+    parameter_name = "kind"
+
+    def values(self) -> Iterable[str]:
+        return (*KINDS, TEST)
+
+
+@admin.register(Delivery)
+class DeliveryAdmin(RecordAdmin[Delivery], OperationsAdmin[Delivery]):
+    operations: ClassVar = [Redeliver()]
+    list_display = ("__str__", "state", "endpoint_link", "created", "tries", "answer", "next_try")
+    list_filter: ClassVar = ["status", KindFilter, "endpoint"]
+    list_select_related = ("endpoint",)
+    fields = ("state", "endpoint_link", "kind", "webhook_id", "times", "tries", "next_try", "answer", "note")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Delivery]:
+        return super().get_queryset(request).select_related("endpoint")
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        delivery: Delivery = context["original"]
+        at = delivery.next_try_at
+        context["is_moving"] = at is not None and (at - clock.now()).total_seconds() < SOON_SECONDS
+        tries = [{**tried, "at": datetime.fromisoformat(tried["at"])} for tried in delivery.log]
+        context["panels"] = [
+            render_to_string("admin/webhooks/delivery/_tries.html", {"tries": tries[::-1]}),
+            activities.admin.text_panel("Content", activities.admin.as_json(json.loads(delivery.body))),
+        ]
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def state(self, delivery: Delivery) -> SafeString:
+        return badge(delivery.status)
+
+    @admin.display(description="endpoint")
+    def endpoint_link(self, delivery: Delivery) -> SafeString | str:
+        endpoint = delivery.endpoint
+        if endpoint.status == Endpoint.Status.REMOVED:
+            return f"{endpoint} (deleted)"
+        url = reverse("admin:webhooks_endpoint_change", args=[endpoint.pk])
+        return format_html('<a href="{}">{}</a>', url, endpoint)
+
+    def created(self, delivery: Delivery) -> SafeString:
+        return moment(delivery.created_at, now=clock.now())
+
+    def times(self, delivery: Delivery) -> str:
+        created = f"created {exact(delivery.created_at)}"
+        return f"{created} · ended {exact(delivery.ended_at)}" if delivery.ended_at else created
+
+    @admin.display(description="next try")
+    def next_try(self, delivery: Delivery) -> str:
+        at = delivery.next_try_at
+        return NOTHING if at is None else distance(max(at, clock.now()), now=clock.now())
+
+    @admin.display(description="last answer")
+    def answer(self, delivery: Delivery) -> str:
+        last = delivery.last_try
+        return delivery.note or last.get("error") or (str(last["status"]) if last else NOTHING)
+
+    @admin.display(description="id")
+    def webhook_id(self, delivery: Delivery) -> str:
+        return delivery.webhook_id
+
+
+@sensitive_variables()
+def _revealed(endpoint: Endpoint, secret: str, *, is_rotated: bool = False) -> SafeString:
+    context = {"endpoint": endpoint, "secret": secret, "is_rotated": is_rotated, "hours": OLD_SECRET_HOURS}
+    return render_to_string("admin/webhooks/endpoint/_secret.html", context)
+
+
+def _trouble(endpoint: Endpoint, now: datetime) -> str:
+    """Why nothing can be signed here."""
+    try:
+        endpoint.signing(now)
+    except VaultError as error:
+        return str(error)
+    return ""
