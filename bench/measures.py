@@ -17,7 +17,7 @@ from django.db import connection
 from activities import clock
 from activities.models import Activity
 from execution.invoker import trigger
-from execution.models import Execution, Worker, WorkerTask
+from execution.models import Execution, Limit, Worker, WorkerTask
 from execution.scheduler import tick
 from schedules.models import Occurrence, Schedule
 
@@ -53,6 +53,9 @@ GAP_SECONDS = 0.02
 DUE_IN = timedelta(seconds=4)
 TICKS = 20
 CLAIM = 100
+LIMIT = 4
+# The threads of each worker: together three times the limit, or exactly as many.
+LIMITED_CREW, FOUR_SEATS = (4, 4, 4), (2, 1, 1)
 
 
 def enqueue_single(sizes: Sizes) -> list[Reading]:
@@ -82,6 +85,19 @@ def drain(sizes: Sizes) -> list[Reading]:
 def drain_one_worker(sizes: Sizes) -> list[Reading]:
     enqueue_many(sizes.drain)
     return [Reading("drain_one_worker", _drain(sizes.drain, workers=1), "tasks/s")]
+
+
+def drain_limited(sizes: Sizes) -> list[Reading]:
+    """A limit of four, three workers with four seats each: who has seats is not what it depends on."""
+    Limit.objects.define("global", LIMIT, initiator=BY, now=clock.now())
+    enqueue_many(sizes.limited)
+    return [Reading("drain_limited", _drain(sizes.limited, workers=LIMITED_CREW), "tasks/s")]
+
+
+def drain_four_seats(sizes: Sizes) -> list[Reading]:
+    """What a limit of four is compared with: no limit, and four seats."""
+    enqueue_many(sizes.limited)
+    return [Reading("drain_four_seats", _drain(sizes.limited, workers=FOUR_SEATS), "tasks/s")]
 
 
 def drain_children(sizes: Sizes) -> list[Reading]:
@@ -213,13 +229,13 @@ def _workers() -> int:
     return 2 if connection.vendor == "postgresql" else 1
 
 
-def _drain(tasks: int, *, workers: int) -> float:
+def _drain(tasks: int, *, workers: int | Sequence[int]) -> float:
     """Tasks per second, from the start of the first until the end of the last has been recorded."""
     settle()
     with Crew() as crew:
         crew.scheduler()
-        for _ in range(workers):
-            crew.start_worker()
+        for threads in [8] * workers if isinstance(workers, int) else workers:
+            crew.start_worker("--threads", str(threads))
         crew.wait(lambda: marks.total().calls >= tasks, every=0.01)
         crew.wait(lambda: not WorkerTask.objects.exists(), every=0.002)
         ended = time.monotonic_ns()

@@ -32,17 +32,22 @@ def finish(
     Raises only if the database is away.
     """
     claimed: list[Held] = []
+
+    def claim() -> list[Held]:
+        claimed.extend(then())
+        return claimed
+
     try:
         with transaction.atomic():
             # First in line: what was claimed does not wait for the settling of what has ended.
             transaction.on_commit(lambda: start(claimed))
-            accepted = WorkerTask.objects.finish(finishes, worker_id=worker_id, now=now)
-            claimed = then()
+            accepted = WorkerTask.objects.finish(finishes, worker_id=worker_id, now=now, then=claim)
     except AWAY:
         raise
     except Exception:
         logger.exception("a batch of %d outcomes was refused; trying them one by one", len(finishes))
-        accepted, claimed = set(), []
+        accepted = set()
+        claimed.clear()
         for one in finishes:
             accepted |= _finish_one(one, worker_id=worker_id, now=now)
     stale = [f.task for f in finishes if f.task.pk not in accepted]

@@ -18,7 +18,7 @@ from activities.statements import among, fetch, placeholders, write
 from execution.concurrency import SEPARATOR, Candidate, Room, choose
 from execution.steps.base import Isolation
 
-from .limit import HELD, Limit
+from .limit import HELD, Limit, hidden
 from .unlimited import (
     ISOLATION,
     READY,
@@ -45,14 +45,17 @@ COUNTS = f"""
         WHERE status = 'alive' AND EXISTS ({RESERVED})
 """
 # From each set of keys (and isolation, and pool) to the next, however many tasks each of them has.
+NEXT_SET = f"""
+    SELECT n.id FROM execution_workertask n
+    WHERE {READY_LIMITED} AND (limit_keys, isolation, pool) > (s.limit_keys, s.isolation, s.pool)
+    ORDER BY limit_keys, isolation, pool LIMIT 1
+"""
 SETS = f"""
     WITH RECURSIVE s(id, limit_keys, isolation, pool) AS (
         SELECT * FROM (SELECT id, limit_keys, isolation, pool FROM execution_workertask
             WHERE {READY_LIMITED} ORDER BY limit_keys, isolation, pool LIMIT 1) AS first
-        UNION ALL SELECT t.id, t.limit_keys, t.isolation, t.pool FROM s
-        JOIN execution_workertask t ON t.id = (SELECT n.id FROM execution_workertask n
-            WHERE {READY_LIMITED} AND (limit_keys, isolation, pool) > (s.limit_keys, s.isolation, s.pool)
-            ORDER BY limit_keys, isolation, pool LIMIT 1)
+        UNION ALL SELECT t.id, t.limit_keys, t.isolation, t.pool
+        FROM s JOIN execution_workertask t ON t.id {{in_next_set}}
     )
 """
 LOOK = (
@@ -81,7 +84,7 @@ class Look:
 
     @classmethod
     def around(cls) -> Look:
-        return cls.of(fetch(LOOK, []))
+        return cls.of(fetch(LOOK.format(in_next_set=_in(connection.vendor, NEXT_SET)), []))
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Look:
@@ -124,9 +127,10 @@ def claim_by_turn(by: Claimant, *, free: Seats, ahead: Seats) -> list[Row]:
     groups = look.open(by.pools, free)
     if not groups:
         return _claim_others(by, _most(free, ahead))
+    has_table = connection.in_atomic_block
     with transaction.atomic(savepoint=False):
         if any(size > 0 for size in free.values()):
-            _hold(groups, look.reserved)
+            _hold(groups, look.reserved, has_table=has_table)
         rows, others = _claim_heads(by, groups, free, ahead)
         return rows + _claim_others(by, others)
 
@@ -165,20 +169,21 @@ def _claim_others(by: Claimant, most: Seats) -> list[Row]:
 def _take(by: Claimant, ids: Sequence[int]) -> list[Row]:
     if not ids:
         return []
-    these, params = among("id", ids)
-    if connection.vendor == "postgresql":
-        queued = f"{these} AND status = 'queued' AND NOT is_delayed FOR UPDATE SKIP LOCKED"
-        these = f"id = ANY(ARRAY(SELECT id FROM execution_workertask WHERE {queued}))"
-    return take(by, these, params)
+    if connection.vendor != "postgresql":
+        return take(by, *among("id", ids))
+    these = f"id = {hidden('bigint')} AND status = 'queued' AND NOT is_delayed FOR UPDATE SKIP LOCKED"
+    return take(by, f"id = ANY(ARRAY(SELECT id FROM execution_workertask WHERE {these}))", [list(ids)])
 
 
-def _hold(groups: Sequence[Group], reserved: Collection[str]) -> None:
+def _hold(groups: Sequence[Group], reserved: Collection[str], *, has_table: bool) -> None:
     """Who counts for these groups counts alone, until the transaction ends.
 
-    The table comes first, as for those who make and remove limits; then limits, then reservations.
+    The table comes first, as for those who make and remove limits; then limits, then reservations. Whoever
+    is in a transaction has the table from the claim that found out that this is needed.
     """
     if connection.vendor == "postgresql":
-        write("LOCK TABLE execution_workertask IN ROW EXCLUSIVE MODE", [])
+        if not has_table:
+            write("LOCK TABLE execution_workertask IN ROW EXCLUSIVE MODE", [])
         keys = {key for group in groups if group.is_limited for key in group.limit_keys.split(SEPARATOR)}
         Limit.objects.hold(keys)
         if pools := {group.pool for group in groups} & set(reserved):
@@ -211,8 +216,8 @@ def _look_closer(
 def _listed(groups: Sequence[Sequence[str]]) -> tuple[str, list[Any]]:
     if connection.vendor == "postgresql":
         arrays = [list(column) for column in zip(*groups, strict=True)]
-        names = "g(limit_keys, isolation, pool)"
-        return f"SELECT * FROM unnest({', '.join(['%s::text[]'] * len(arrays))}) AS {names}", arrays
+        given = ", ".join(["(SELECT %s::text[])"] * len(arrays))
+        return f"SELECT * FROM unnest({given}) AS g(limit_keys, isolation, pool)", arrays
     names = "column1 AS limit_keys, column2 AS isolation, column3 AS pool"
     values = [value for group in groups for value in group]
     return f"SELECT {names} FROM (VALUES {placeholders(groups)})", values
@@ -224,11 +229,15 @@ def _heads(vendor: str, listed: str, condition: str, passed_over: Sequence[int])
         f"SELECT n.id FROM execution_workertask n WHERE {condition} AND n.isolation = g.isolation "
         f"AND n.pool = g.pool {but} ORDER BY n.priority DESC, n.position, n.id LIMIT %s"
     )
-    of_group = f"= ANY(ARRAY({first}))" if vendor == "postgresql" else f"IN ({first})"
     return (
         "SELECT 'head', t.limit_keys, t.pool, t.isolation, t.id, t.priority, t.position "
-        f"FROM ({listed}) AS g JOIN execution_workertask t ON t.id {of_group}"
+        f"FROM ({listed}) AS g JOIN execution_workertask t ON t.id {_in(vendor, first)}"
     )
+
+
+def _in(vendor: str, chosen: str) -> str:
+    """An array is looked up by key; PostgreSQL may prefer to join all of the queue with what is not one."""
+    return f"= ANY(ARRAY({chosen}))" if vendor == "postgresql" else f"IN ({chosen})"
 
 
 def _most(free: Seats, ahead: Seats) -> dict[Isolation, int]:

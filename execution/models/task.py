@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, connection, models, transaction
@@ -197,10 +198,18 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
             wake("jim_tasks")
         return set(released)
 
-    def finish(self, finishes: Sequence[Finish], *, worker_id: uuid.UUID, now: datetime) -> set[int]:
+    def finish(
+        self,
+        finishes: Sequence[Finish],
+        *,
+        worker_id: uuid.UUID,
+        now: datetime,
+        then: Callable[[], Sequence[Held]] = list,
+    ) -> set[int]:
         """Ends attempts of one worker, in one transaction; returns the tasks whose outcome was accepted.
 
-        The fence is (id, attempt, worker): what another has taken over since changes nothing.
+        The fence is (id, attempt, worker): what another has taken over since changes nothing. `then` claims
+        for the seats that this leaves; others are told of the room that it does not use.
         """
         with transaction.atomic(savepoint=False):
             ids = {f.task.execution_id for f in finishes if f.task.execution_id is not None}
@@ -216,11 +225,13 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
             for f in over:
                 if f.task.pk in gone:
                     nxt = following.get(f.task.pk)
-                    endings.append(f.ending(why_not=nxt.why_not if nxt else "", cancelled=gone[f.task.pk]))
+                    why_not, cancelled = nxt.why_not if nxt else "", gone[f.task.pk].is_cancelled
+                    endings.append(f.ending(why_not=why_not, cancelled=cancelled))
             if endings:
                 Activity.objects.finish(endings)
                 _keep_steps([(f.task.activity_id, f.task.step) for f in over if _is_retryable(f, gone)])
             Execution.objects.advance(executions, now=now)
+            _tell_of_room([f.task for f in over if f.task.pk in gone and gone[f.task.pk].made_room], then())
         return retried | put_off | set(gone)
 
     def cancel(self, *, now: datetime) -> int:
@@ -282,14 +293,15 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         with transaction.atomic():
             gone = self._held([task], worker_id, verb=_DELETE)
             if gone:
+                _tell_of_room([task] if gone[task.pk].made_room else [])
                 failed = Activity.Status.FAILED_WITH_ERROR
                 Activity.objects.finish([Ending(task.activity_id, failed, now, task.claimed_at, error=error)])
         return set(gone)
 
     def _held(
         self, tasks: Sequence[Held], worker_id: uuid.UUID, *, verb: str, extra: str = ""
-    ) -> dict[int, bool]:
-        """Deletes or releases what this worker still holds; tells of each whether it was being cancelled."""
+    ) -> dict[int, Gone]:
+        """Deletes or releases what this worker still holds."""
         if not tasks:
             return {}
         theirs, params = among("(id, attempt)", [(task.pk, task.attempt) for task in tasks])
@@ -297,10 +309,12 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         if _is_postgresql():
             # Locked in the order of all others; a plain IN would lock them in any.
             held = f"id = ANY(ARRAY(SELECT id FROM execution_workertask WHERE {held} ORDER BY id FOR UPDATE))"
-        told = f", CASE WHEN {_MADE_ROOM} THEN pg_notify('jim_tasks', '') END" if _is_postgresql() else ""
-        sql = f"{verb} WHERE {held} RETURNING id, cancel_requested_at{told}"
+        # On SQLite nobody has to be told of room.
+        made_room = f"is_limited OR pool IN ({RESERVED})" if _is_postgresql() else "FALSE"
+        sql = f"{verb} WHERE {held} RETURNING id, cancel_requested_at, {made_room}"
         # Asked here: SQLite 3.40 answers IS NOT NULL wrongly after RETURNING.
-        return {pk: at is not None for pk, at, *_ in fetch(sql, [*params, _stored(worker_id)])}
+        rows = fetch(sql, [*params, _stored(worker_id)])
+        return {pk: Gone(at is not None, bool(room)) for pk, at, room in rows}
 
     def _put_off(self, finishes: Sequence[Finish], worker_id: uuid.UUID) -> set[int]:
         """The same attempt, queued until its time comes; one that is being cancelled is not put off."""
@@ -348,9 +362,22 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
 
 
 _DELETE = "DELETE FROM execution_workertask"
-# What ends may be what others wait for: they need not find out by looking.
-_MADE_ROOM = f"is_limited OR pool IN ({RESERVED})"
 _RELEASE = "UPDATE execution_workertask SET status = 'queued', worker_id = NULL, claimed_at = NULL"
+
+
+class Gone(NamedTuple):
+    """A task that its worker no longer holds; `made_room`: others may have waited for that."""
+
+    is_cancelled: bool
+    made_room: bool
+
+
+def _tell_of_room(ended: Sequence[Held], claimed: Sequence[Held] = ()) -> None:
+    """Unless what was claimed since has just the same keys, and so took it."""
+    left = Counter(task.step.get("limit_keys") for task in ended)
+    left.subtract(task.step.get("limit_keys") for task in claimed)
+    if any(count > 0 for count in left.values()):
+        wake("jim_tasks")
 
 
 def _check_same(job: Wanted, details: Any) -> None:

@@ -31,9 +31,10 @@ RIPEN = "UPDATE execution_workertask SET is_delayed = FALSE"
 READY = "status = 'queued' AND NOT is_delayed AND NOT is_limited"
 READY_LIMITED = "status = 'queued' AND NOT is_delayed AND is_limited"
 RESERVED = "SELECT pool FROM execution_reservation WHERE released_at IS NULL"
+# Found by their keys: an index of all that is pending looks cheap to a plan that is made while nothing is.
 BEGIN = (
     "UPDATE activities_activity a SET status = 'in_progress', worker_id = %s, executed_at = %s "
-    "FROM t WHERE a.id = t.activity_id AND a.status = 'pending' RETURNING 1"
+    "WHERE a.id = ANY(ARRAY(SELECT activity_id FROM t)) AND a.status || '' = 'pending' RETURNING 1"
 )
 # Then it takes more than the order of the queue to say who is next. Two probes of an index.
 IS_CONTESTED = f"(EXISTS (SELECT 1 FROM execution_workertask WHERE {READY_LIMITED}) OR EXISTS ({RESERVED}))"
@@ -125,17 +126,16 @@ def _left(most: Seats, rows: Sequence[Row]) -> dict[Isolation, int]:
 def _claim_statement(vendor: str, isolations: int, pools: int, contested: bool) -> str:
     if vendor != "postgresql":
         return _update(f"id IN ({_any_ready(isolations, pools, contested)})")
-    is_contested = "FALSE" if contested else f"(SELECT {IS_CONTESTED})"
-    unless = "" if contested else f"AND NOT {is_contested} "
+    unless = "" if contested else "AND NOT (SELECT is_contested FROM c) "
     # An array is computed once; a plain IN may become a join that runs the LIMIT again for each row.
     pick = f"ARRAY({ready(pools, contested, unless)} FOR UPDATE SKIP LOCKED)"
     update = _update(f"id = ANY({' || '.join([pick] * isolations)})")
     return (
-        f"WITH ripe AS ({RIPEN} WHERE id = ANY(ARRAY({RIPE} FOR UPDATE SKIP LOCKED)) RETURNING id), "
+        f"WITH c AS MATERIALIZED (SELECT {'FALSE' if contested else IS_CONTESTED} AS is_contested), "
+        f"ripe AS ({RIPEN} WHERE id = ANY(ARRAY({RIPE} FOR UPDATE SKIP LOCKED)) RETURNING id), "
         f"t AS ({update}), begun AS ({BEGIN}), "
-        "r AS (SELECT (SELECT count(*) FROM ripe) AS ripe, (SELECT count(*) FROM begun) AS begun, "
-        f"{is_contested} AS is_contested) "
-        f"SELECT ripe, begun, is_contested, {COLUMNS} FROM r LEFT JOIN t ON TRUE"
+        "r AS (SELECT (SELECT count(*) FROM ripe) AS ripe, (SELECT count(*) FROM begun) AS begun) "
+        f"SELECT ripe, begun, is_contested, {COLUMNS} FROM r CROSS JOIN c LEFT JOIN t ON TRUE"
     )
 
 
