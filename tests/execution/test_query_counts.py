@@ -33,7 +33,7 @@ STATEMENTS = {
     "fail": (10, 10),
     "account": (11, 11),
     "cancel": (16, 17),
-    "recover": (13, 14),
+    "recover": (14, 15),
     "say": (6, 6),
     "look": (2, 2),
 }
