@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from urllib.parse import urlencode
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.db.models import Model, QuerySet
+from django.db.models import Model, QuerySet, UUIDField
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -24,6 +25,7 @@ from .pages import JimAdmin
 
 M = TypeVar("M", bound=Model)
 MOST_AT_ONCE = 100
+UUID_TEXT = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Declined(Exception):
@@ -142,12 +144,17 @@ class OperationsAdmin(JimAdmin[M]):
 
     def _targets(self, request: HttpRequest) -> list[M]:
         ids = set(request.GET.getlist("id"))
-        if not all(text.isascii() and text.isdigit() and len(text) < 19 for text in ids):
+        if not all(self._is_id(text) for text in ids):
             raise Http404("That is no id.")
         targets = list(self.get_queryset(request).filter(pk__in=ids).order_by("pk")[:MOST_AT_ONCE])
         if not targets or len(targets) != len(ids):
             raise Http404("Not all of these exist.")
         return targets
+
+    def _is_id(self, text: str) -> bool:
+        if isinstance(self.opts.pk, UUIDField):
+            return UUID_TEXT.fullmatch(text) is not None
+        return text.isascii() and text.isdigit() and len(text) < 19
 
     def _perform(
         self, request: HttpRequest, operation: Operation[Any], targets: Sequence[M], form: forms.Form

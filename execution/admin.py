@@ -29,7 +29,8 @@ from schedules.form_fields import WallTime
 from schedules.models import Overlap, Schedule
 
 from . import failure, invoker
-from .models import Execution, Worker, WorkerTask
+from .concurrency import SEPARATOR
+from .models import Execution, Reservation, Worker, WorkerTask
 from .models.execution import ExecutionQuerySet
 from .operations import (
     CancelTask,
@@ -48,9 +49,9 @@ ATTEMPTS_SHOWN = 1_000
 TAILS_SHOWN = 10
 TAIL_LINES = 10
 
-activities.admin.operations |= {"trigger", "cancel", "terminate", "reorder", "retry"}
+activities.admin.operations |= {"trigger", "cancel", "terminate", "reorder", "retry", "release"}
 activities.admin.ActivityAdmin.operations.append(RetryJob())
-activities.admin.target_types.append(lambda: ["execution"])
+activities.admin.target_types.append(lambda: ["execution", "reservation"])
 
 
 class RunForm(forms.Form):
@@ -428,6 +429,77 @@ class WorkerAdmin(RecordAdmin[Worker]):
 
     def ended(self, worker: Worker) -> SafeString:
         return moment(worker.ended_at, now=clock.now())
+
+
+class Release(Operation[Reservation]):
+    name, label, form, is_final = "release", "Release", ReasonForm, True
+    permission = permissions.RUN
+    question = (
+        "The seat is free at once. The request that has it, or waits for it, is told that it was lost; "
+        "what it runs is asked to stop. Release this?"
+    )
+
+    def applies(self, reservation: Reservation) -> bool:
+        return reservation.released_at is None
+
+    def perform(
+        self, reservation: Reservation, *, answers: dict[str, Any], initiator: Initiator, now: datetime
+    ) -> Done:
+        if not reservation.free(initiator=initiator, now=now, reason=answers["reason"]):
+            raise Declined(f"The seat of “{reservation}” is free already.")
+        return Done(f"The seat of “{reservation}” is released.")
+
+
+@admin.register(Reservation)
+class ReservationAdmin(RecordAdmin[Reservation], OperationsAdmin[Reservation]):
+    """Direct requests that have a seat or wait for one, and the last ones of each pool."""
+
+    operations: ClassVar = [Release()]
+    list_display = ("holder", "pool", "state_badge", "asked", "taken", "lease", "activity_link")
+    ordering = ("-created_at",)
+    fields = (
+        "holder",
+        "pool",
+        "state_badge",
+        "limits",
+        "asked",
+        "taken",
+        "lease",
+        "released",
+        "activity_link",
+    )
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return ChangeList
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Reservation]:
+        return super().get_queryset(request).select_related("activity")
+
+    @admin.display(description="state")
+    def state_badge(self, reservation: Reservation) -> SafeString:
+        return badge(reservation.state)
+
+    @admin.display(description="limit keys")
+    def limits(self, reservation: Reservation) -> str:
+        return ", ".join(reservation.limit_keys.split(SEPARATOR))
+
+    def asked(self, reservation: Reservation) -> SafeString:
+        return moment(reservation.created_at, now=clock.now())
+
+    def taken(self, reservation: Reservation) -> SafeString:
+        return moment(reservation.taken_at, now=clock.now())
+
+    def released(self, reservation: Reservation) -> SafeString:
+        return moment(reservation.released_at, now=clock.now())
+
+    @admin.display(description="lease ends")
+    def lease(self, reservation: Reservation) -> SafeString:
+        is_live = reservation.released_at is None
+        return moment(reservation.lease_until if is_live else None, now=clock.now())
+
+    @admin.display(description="activity")
+    def activity_link(self, reservation: Reservation) -> SafeString | str:
+        return NOTHING if reservation.activity is None else activities.admin.link(reservation.activity)
 
 
 def _mark_served(tasks: Sequence[Any]) -> None:

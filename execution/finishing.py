@@ -72,27 +72,29 @@ def _finish_one(one: Finish, *, worker_id: UUID, now: datetime) -> set[int]:
         raise
     except Exception as error:
         logger.exception("the outcome of task %s was refused", one.task.pk)
-        refusal = f"The database refused the outcome: {_plain(error)}"
+        failure = bare(one, error)
     try:
         with transaction.atomic():
-            return WorkerTask.objects.finish([_bare(one, refusal)], worker_id=worker_id, now=now)
+            return WorkerTask.objects.finish([failure], worker_id=worker_id, now=now)
     except AWAY:
         raise
     except Exception:
         logger.exception("even the bare failure of task %s was refused", one.task.pk)
         connection.close()
+        refusal = failure.outcome.error
         abandoned = WorkerTask.objects.abandon(one.task, refusal, worker_id=worker_id, now=now)
         if one.task.execution_id is not None:
             Execution.objects.filter(pk=one.task.execution_id).recover(now=now)
         return abandoned
 
 
-def _bare(one: Finish, refusal: str) -> Finish:
+def bare(one: Finish, error: Exception) -> Finish:
+    """What can be recorded of an outcome that the database refuses."""
     outcome = replace(
         one.outcome,
         status="failed_with_error",
         message="",
-        error=refusal,
+        error=f"The database refused the outcome: {_plain(error)}",
         traceback="",
         result=None,
         can_retry=False,

@@ -13,7 +13,7 @@ from activities.models import Activity
 from activities.statements import AWAY
 from schedules.models import Backfill, Occurrence
 
-from .models import Chore, Execution, Worker
+from .models import Chore, Execution, Reservation, Worker
 
 BATCH = 500
 logger = logging.getLogger(__name__)
@@ -77,6 +77,10 @@ def prune_workers(now: datetime) -> int:
     return Worker.objects.prune(before=now - timedelta(days=1), limit=BATCH)
 
 
+def prune_reservations(now: datetime) -> int:
+    return Reservation.objects.prune(before=now - timedelta(days=1), limit=BATCH)
+
+
 def register_own() -> None:
     for name, once in (
         ("history", prune_history),
@@ -85,5 +89,6 @@ def register_own() -> None:
         ("backfills", prune_backfills),
         ("administrative", prune_administrative),
         ("workers", prune_workers),
+        ("reservations", prune_reservations),
     ):
         register(name, every=timedelta(hours=6), once=once)

@@ -10,7 +10,7 @@ from django.conf import settings
 from activities.statements import AWAY
 
 from . import lifeline
-from .models import Chore, Execution, Worker, WorkerTask
+from .models import Chore, Execution, Reservation, Worker, WorkerTask
 from .models.worker import lease
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,8 @@ def bury_expired(now: datetime) -> int:
 
 
 def recover(now: datetime) -> None:
-    """Orphaned tasks, then executions that nobody would move. One bad row stops nobody."""
+    """Lapsed reservations, orphaned tasks, executions that nobody would move. One bad row stops nobody."""
+    expire_reservations(now)
     try:
         WorkerTask.objects.recover(now=now)
     except AWAY:
@@ -51,6 +52,19 @@ def recover(now: datetime) -> None:
         logger.exception("recovering tasks failed; trying them one by one")
         _recover_one_by_one(now)
     Execution.objects.recover(now=now)
+
+
+def expire_reservations(now: datetime) -> None:
+    """Of direct requests whose process is gone, so that nobody waits for their seats."""
+    try:
+        expired = Reservation.objects.expire(now)
+    except AWAY:
+        raise
+    except Exception:
+        logger.exception("reservations cannot be expired; the next look tries again")
+    else:
+        if expired:
+            logger.warning("%d direct requests did not beat for a lease; their seats are free", expired)
 
 
 def _recover_one_by_one(now: datetime) -> None:

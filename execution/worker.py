@@ -84,7 +84,7 @@ class WorkerLoop:
         self.watch = Watch("jim_tasks", self._changed)
         self.company = Company("worker", is_well=self._is_well)
         self.changed = True
-        self.last_look = self.last_said = 0.0
+        self.last_look = self.last_said = self.last_expiry = 0.0
         self.last_housekeeping = time.monotonic()
         self.deadline: float | None = None
 
@@ -135,6 +135,7 @@ class WorkerLoop:
                 self._reincarnate()
             self._tell()
             self._look_after()
+            self._free_reserved_seats()
             busy = self._flush(claiming=claiming)
             self._keep_house(is_idle=not busy and not self.runs)
             if self._backlog:
@@ -224,6 +225,12 @@ class WorkerLoop:
             elif held[key] is not None:
                 self._interrupt(run, "cancel")
         self._give_up_on_deaf_steps()
+
+    def _free_reserved_seats(self) -> None:
+        """No scheduler is needed for the queue to go on after a direct request whose process is gone."""
+        if time.monotonic() - self.last_expiry > settings.JIM_LEASE_SECONDS / 12:
+            self.last_expiry = time.monotonic()
+            recovery.expire_reservations(clock.now())
 
     def _interrupt(self, run: Run, reason: Reason) -> None:
         if run.outcome is not None:

@@ -16,6 +16,7 @@ VIEW = (
     *("schedules.view_schedule", "schedules.view_occurrence", "schedules.view_backfill"),
     "schedules.view_sharedcalendar",
     *("execution.view_execution", "execution.view_workertask", "execution.view_worker"),
+    "execution.view_reservation",
     "activities.view_activity",
 )
 ROLES = {

@@ -13,7 +13,7 @@ from django.db import models
 
 from activities.models import Activity, ActivityItem, Initiator, OutputLine
 from execution.binding import bind
-from execution.models import Execution, Worker, WorkerTask
+from execution.models import Execution, Limit, Reservation, Worker, WorkerTask
 from execution.models.attempt import Finish, Held
 from execution.nursery import Nursery
 from execution.recorder import Said, write
@@ -147,6 +147,8 @@ def everything() -> dict[str, list[dict[str, Any]]]:
         Execution,
         WorkerTask,
         Worker,
+        Limit,
+        Reservation,
     ]
     kept += [Activity, ActivityItem, OutputLine]
     return {model.__name__: list(model._default_manager.order_by("pk").values()) for model in kept}

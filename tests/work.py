@@ -47,6 +47,14 @@ def note(ctx: Context, ledger: str, seconds: float = 0, deaf: bool = False, fare
     mark(ledger, "end", ctx)
 
 
+def note_until(ctx: Context, ledger: str, path: str) -> None:
+    """The same, and in between it waits for somebody to make this file."""
+    mark(ledger, "start", ctx)
+    while not Path(path).exists():
+        ctx.wait(0.02)
+    mark(ledger, "end", ctx)
+
+
 def note_and_fail(ctx: Context, ledger: str, failures: int = 1) -> None:
     """Fails its first attempts."""
     mark(ledger, "start", ctx)

@@ -1,11 +1,120 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
 
-from django.db import models
+from django.db import models, transaction
 from django.db.models import Q
 
-from activities.models import Activity
+from activities.models import Activity, Ending, Initiator
+from activities.statements import fetch, insert_each
+from activities.wake import wake
+
+from .limit import Limit
+from .limited import SETS
+from .planned import ACTIVITY_FIELDS, Planned
+from .unlimited import READY, READY_LIMITED
+from .worker import lease
+
+LOST = "the process that ran it was lost"
+_TURN = "ORDER BY priority DESC, position, id LIMIT 1"
+_IS_ANY_READY = " UNION ALL ".join(
+    f"SELECT 1 FROM execution_workertask WHERE {ready} AND pool = %s" for ready in (READY, READY_LIMITED)
+)
+_UNLIMITED = " UNION ALL ".join(
+    "SELECT * FROM (SELECT id, priority, position FROM execution_workertask "
+    f"WHERE {READY} AND pool = %s AND isolation = '{isolation}' {_TURN}) AS {isolation}"
+    for isolation in ("thread", "process")
+)
+_LIMITED = f"""
+    SELECT t.id, t.priority, t.position FROM s JOIN execution_workertask t ON t.id = (
+        SELECT n.id FROM execution_workertask n WHERE {READY_LIMITED} AND n.limit_keys = s.limit_keys
+        AND n.isolation = s.isolation AND n.pool = s.pool {_TURN}
+    ) WHERE s.pool = %s
+"""
+
+
+class Lost(Exception):
+    """The seat is not the request's any more: it lapsed, or somebody released it."""
+
+
+class ReservationQuerySet(models.QuerySet["Reservation"]):
+    def live(self) -> ReservationQuerySet:
+        return self.filter(released_at=None)
+
+    def lapsed(self, now: datetime) -> ReservationQuerySet:
+        """Live, though nobody has beaten for a lease."""
+        return self.live().filter(lease_until__lt=now)
+
+    def reserve(
+        self,
+        line: Mapping[str, Any],
+        *,
+        holder: str,
+        now: datetime,
+        then: Callable[[Reservation], object] = lambda reservation: None,
+    ) -> Reservation | None:
+        """The next free seat of the line's pool; None while another has it, or a queued task goes first.
+
+        What is done `then` is part of the same transaction.
+        """
+        reservation = self._reserve(line, holder, now, then)
+        if reservation is None and self.filter(pool=line["pool"]).expire(now):
+            reservation = self._reserve(line, holder, now, then)
+        return reservation
+
+    def in_the_way(self, pool: str, *, now: datetime) -> Reservation | None:
+        """Why the next seat of the pool cannot be reserved: who has it, or after whom a task goes first."""
+        rows = list(self.filter(pool=pool).order_by("-released_at"))
+        for live in (each for each in rows if each.released_at is None):
+            return live if live.lease_until >= now else None
+        return rows[0] if rows and rows[0].lets_pass(now) else None
+
+    def expire(self, now: datetime) -> int:
+        """Frees the seats of those who did not beat for a lease."""
+        return sum(reservation.lapse(now) for reservation in self.lapsed(now))
+
+    def prune(self, *, before: datetime, limit: int) -> int:
+        """Those that were released; the last one of each pool may still let a task pass, for a lease."""
+        old = self.filter(released_at__lt=before).values_list("pk", flat=True)[:limit]
+        return self.filter(pk__in=list(old)).delete()[0]
+
+    def _reserve(
+        self, line: Mapping[str, Any], holder: str, now: datetime, then: Callable[[Reservation], object]
+    ) -> Reservation | None:
+        """Durable, because a reservation that nobody sees reserves nothing."""
+        with transaction.atomic(durable=True):
+            reservation = self._insert(line, holder, now)
+            if reservation is None or not self._is_its_turn(reservation, now):
+                return None
+            then(reservation)
+        return reservation
+
+    def _insert(self, line: Mapping[str, Any], holder: str, now: datetime) -> Reservation | None:
+        """None: there is a live one of the pool already."""
+        made = Reservation(
+            pool=line["pool"],
+            limit_keys=line["limit_keys"],
+            holder=holder,
+            created_at=now,
+            lease_until=now + lease(),
+        )
+        fields = ("id", "pool", "limit_keys", "holder", "created_at", "lease_until")
+        row = [getattr(made, name) for name in fields]
+        return made if insert_each(Reservation, fields, [row], unless_known=True, returning="id") else None
+
+    def _is_its_turn(self, reservation: Reservation, now: datetime) -> bool:
+        """Asked once it is there: since then nobody can release a seat of this pool and set another turn."""
+        others = self.filter(pool=reservation.pool).exclude(pk=reservation.pk)
+        released = list(others.order_by("-released_at"))
+        if any(last.lets_pass(now) for last in released[:1]):
+            self.filter(pk=reservation.pk).delete()
+            return False
+        if older := [each.pk for each in released[1:]]:
+            self.filter(pk__in=older).delete()
+        return True
 
 
 class Reservation(models.Model):
@@ -24,6 +133,8 @@ class Reservation(models.Model):
         null=True, help_text="The task that goes before the next reservation of this pool."
     )
 
+    objects = ReservationQuerySet.as_manager()
+
     class Meta:
         constraints = [
             models.UniqueConstraint(
@@ -34,3 +145,99 @@ class Reservation(models.Model):
 
     def __str__(self) -> str:
         return f"{self.pool} for {self.holder}"
+
+    @property
+    def state(self) -> str:
+        if self.released_at is not None:
+            return "released"
+        return "waiting" if self.taken_at is None else "running"
+
+    def take(self, line: Mapping[str, Any], *, initiator: Initiator, now: datetime) -> bool:
+        """Its request begins, with an activity that only this reservation may write to.
+
+        False while no seat is free; Lost if it was released before.
+        """
+        with transaction.atomic(savepoint=False):
+            if not self.sees_room():
+                return False
+            planned = Planned(dict(line), initiator)
+            [self.activity_id] = Activity.objects.add(
+                (*ACTIVITY_FIELDS, "worker_id", "details"),
+                [(*planned.activity, self.pk, {"step": planned.line})],
+                status=Activity.Status.IN_PROGRESS,
+                now=now,
+            )
+            taken = self._live().filter(taken_at=None)
+            if not taken.update(taken_at=now, lease_until=now + lease(), activity=self.activity_id):
+                raise Lost
+        self.taken_at = now
+        return True
+
+    def sees_room(self) -> bool:
+        """Whether a seat is free; outside a transaction, that may have changed by the next moment."""
+        return Limit.objects.room(limit_keys=self.limit_keys, pool=self.pool, apart_from=self.pk)
+
+    def beat(self, now: datetime) -> bool:
+        """False: the seat was given to others."""
+        return self._live().update(lease_until=now + lease()) == 1
+
+    def finish(self, ending: Ending, *, now: datetime) -> bool:
+        """Records how its request ended and releases the seat; False, and nothing, if it was lost before."""
+        with transaction.atomic():
+            is_own = self._release(self._live(), now)
+            if is_own:
+                Activity.objects.finish([ending])
+        return is_own
+
+    def release(self, now: datetime, *, why: str = "cancelled") -> bool:
+        """Frees the seat; a request that runs in it counts as cancelled, and notices by its next beat."""
+        with transaction.atomic():
+            is_own = self._release(self._live(), now)
+            if is_own:
+                self._end(Activity.Status.CANCELLED, now, message=why)
+        return is_own
+
+    def free(self, *, initiator: Initiator, now: datetime, reason: str = "") -> bool:
+        """Somebody takes the seat from its holder."""
+        with transaction.atomic():
+            is_freed = self.release(now, why=f"Its seat was released by {initiator.name}.")
+            if is_freed:
+                Activity.objects.record("release", self, initiator=initiator, now=now, message=reason)
+        return is_freed
+
+    def lapse(self, now: datetime) -> bool:
+        """Frees the seat of a holder that did not beat for a lease; what ran in it has failed."""
+        with transaction.atomic():
+            is_over = self._release(self._live().filter(lease_until__lt=now), now)
+            if is_over:
+                self._end(Activity.Status.FAILED_WITH_ERROR, now, error=LOST, permanently_failed=True)
+        return is_over
+
+    def lets_pass(self, now: datetime) -> bool:
+        """Whether a queued task still goes before the next reservation; for a lease at most."""
+        if self.passes_first is None or self.released_at is None or now >= self.released_at + lease():
+            return False
+        ready = "SELECT 1 FROM execution_workertask WHERE id = %s AND status = 'queued' AND NOT is_delayed"
+        return bool(fetch(ready, [self.passes_first]))
+
+    def _live(self) -> ReservationQuerySet:
+        return Reservation.objects.live().filter(pk=self.pk)
+
+    def _release(self, held: ReservationQuerySet, now: datetime) -> bool:
+        is_released = held.update(released_at=now, passes_first=_first_of(self.pool)) == 1
+        if is_released:
+            wake("jim_tasks")
+        return is_released
+
+    def _end(self, status: str, now: datetime, **words: Any) -> None:
+        if self.activity_id is not None and self.taken_at is not None:
+            finished_at = max(self.taken_at, now)
+            Activity.objects.finish([Ending(self.activity_id, status, finished_at, self.taken_at, **words)])
+
+
+def _first_of(pool: str) -> int | None:
+    """The next task of the pool, found by index however long the queue is. To plan that takes a moment."""
+    if not fetch(f"{_IS_ANY_READY} LIMIT 1", [pool] * 2):
+        return None
+    rows = fetch(f"{SETS} SELECT id FROM ({_LIMITED} UNION ALL {_UNLIMITED}) AS firsts {_TURN}", [pool] * 3)
+    return rows[0][0] if rows else None

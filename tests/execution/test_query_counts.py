@@ -34,7 +34,7 @@ STATEMENTS = {
     "fail": (13, 13),
     "account": (12, 12),
     "cancel": (19, 20),
-    "recover": (14, 15),
+    "recover": (15, 16),
     "say": (6, 6),
     "look": (2, 2),
 }

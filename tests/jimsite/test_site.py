@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import reverse
 
 from activities.models import Activity
-from execution.models import Worker, WorkerTask
+from execution.models import Reservation, Worker, WorkerTask
 from schedules.models import Backfill, Occurrence, Schedule, Secret, SharedCalendar
 from tests.admin_pages import page, sign_in
 from tests.base import NOW, SOMEBODY, claim, everything, make_schedule, make_worker, seconds, start, step
@@ -69,6 +69,12 @@ VIEWER = {
     "execution_worker_change": 200,
     "execution_worker_history": 404,
     "execution_worker_delete": 403,
+    "execution_reservation_changelist": 200,
+    "execution_reservation_add": 403,
+    "execution_reservation_change": 200,
+    "execution_reservation_history": 404,
+    "execution_reservation_delete": 403,
+    "execution_reservation_do": 404,
     "activities_activity_changelist": 200,
     "activities_activity_add": 403,
     "activities_activity_change": 200,
@@ -94,12 +100,16 @@ def rows() -> dict[str, object]:
         now=NOW,
     )
     secret = Secret.objects.put("token", "a value", initiator=SOMEBODY, now=NOW)
+    reservation = Reservation.objects.create(
+        pool="default", holder="here:1", created_at=NOW, lease_until=NOW + seconds(60)
+    )
     return {
         "schedule": execution.schedule_id,
         "execution": execution.pk,
         "occurrence": Occurrence.objects.get().pk,
         "workertask": WorkerTask.objects.order_by("pk")[0].pk,
         "worker": Worker.objects.get().pk,
+        "reservation": reservation.pk,
         "secret": secret.pk,
         "sharedcalendar": calendar.pk,
         "backfill": backfill.pk,

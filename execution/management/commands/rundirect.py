@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from activities.models import Initiator
+from activities.strict_json import loads
+from execution import direct
+from execution.loops import require_migrated
+from schedules.management.usable_database import usable_database
+
+FAILED, WRONG, BUSY, INTERRUPTED = 1, 2, 3, 130
+
+
+class Command(BaseCommand):
+    help = (
+        "Runs one step here and now, in the next free seat of its pool: after what runs, before everything "
+        "that is queued. Ctrl-C stops it. Exit codes: 0 it succeeded, 1 it failed, 2 it is not a step that "
+        "can run, 3 no seat was free in time."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("step_type", metavar="TYPE", help="the step type, such as python or executable")
+        parser.add_argument("config", type=config, metavar="CONFIG", help="its settings, as a JSON object")
+        parser.add_argument("--name", default="direct request", help="what records call it")
+        parser.add_argument("--pool", default="default", help="whose next seat it takes (default: default)")
+        parser.add_argument(
+            "--wait",
+            type=seconds,
+            default=direct.WAIT_SECONDS,
+            metavar="SECONDS",
+            help=f"how long to wait for a seat (default {direct.WAIT_SECONDS:g})",
+        )
+        parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="how long the step may run")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        require_migrated("execution_reservation")
+        step = {name: options[name] for name in ("name", "step_type", "config", "pool")}
+        if options["timeout"] is not None:
+            step["timeout_seconds"] = math.ceil(options["timeout"])
+        try:
+            with usable_database(), heeding_term():
+                answer = direct.run(
+                    step, initiator=Initiator.system("rundirect"), timeout_seconds=options["wait"]
+                )
+        except ValidationError as error:
+            raise CommandError(complaints(error), returncode=WRONG) from None
+        except (direct.Busy, direct.TimedOut) as error:
+            raise CommandError(f"It was not run: {error}.", returncode=BUSY) from None
+        except direct.Lost as error:
+            raise CommandError(f"It was lost: {error}.", returncode=FAILED) from None
+        except KeyboardInterrupt:
+            raise CommandError("It was interrupted.", returncode=INTERRUPTED) from None
+        self._tell(answer)
+
+    def _tell(self, answer: direct.Answer) -> None:
+        outcome = answer.outcome
+        words = outcome.error or outcome.message
+        told = outcome.status.replace("_", " ") + (f": {words}" if words else "")
+        if answer.has_failed:
+            raise CommandError(f"{told} (activity {answer.activity_id})", returncode=FAILED)
+        self.stdout.write(f"{told} (activity {answer.activity_id})")
+        if outcome.result is not None:
+            self.stdout.write(json.dumps(outcome.result, ensure_ascii=False))
+
+
+@contextmanager
+def heeding_term() -> Iterator[None]:
+    """As Ctrl-C."""
+    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def config(text: str) -> Any:
+    try:
+        return loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"a JSON object is needed: {error}") from None
+
+
+def seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number <= 86_400:
+        raise argparse.ArgumentTypeError(f"a number of seconds from 0 to 86400 is needed, not {text!r}")
+    return number
+
+
+def complaints(error: ValidationError) -> str:
+    by_field = error.message_dict if hasattr(error, "error_dict") else {"": error.messages}
+    return " ".join(
+        f"{name}: {' '.join(texts)}" if name else " ".join(texts) for name, texts in by_field.items()
+    )

@@ -1,0 +1,347 @@
+"""A step that runs in the calling process, as soon as the next seat of its pool is free."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.core.management import CommandError, call_command
+from django.db import connections
+
+from activities import clock
+from activities.models import Activity
+from execution import direct
+from execution.models import Limit, Reservation, WorkerTask
+from execution.models.adhoc import job_line
+from execution.models.job import Job
+from execution.models.reservation import LOST
+from schedules.models import Secret
+from tests.base import SOMEBODY, claim, end, enqueue, make_worker, step
+from tests.invariants import violations
+from tests.refusing import database_that_refuses
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def run(*args: Any, wait: float = 5, **fields: Any) -> direct.Answer:
+    return direct.run(step(*args, **fields), initiator=SOMEBODY, timeout_seconds=wait)
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Callable[..., Future[direct.Answer]]]:
+    """Another thread of the same process makes the request."""
+    with ThreadPoolExecutor() as pool:
+
+        def ask(*args: Any, **fields: Any) -> Future[direct.Answer]:
+            def call() -> direct.Answer:
+                try:
+                    return run(*args, **fields)
+                finally:
+                    connections.close_all()
+
+            return pool.submit(call)
+
+        yield ask
+
+
+@pytest.fixture
+def one_seat() -> None:
+    Limit.objects.create(key="pool:default", size=1)
+
+
+def is_live(*, taken: bool | None = None) -> bool:
+    rows = Reservation.objects.live()
+    return (rows if taken is None else rows.filter(taken_at__isnull=not taken)).exists()
+
+
+class TestOutcome:
+    def test_the_caller_hears_it_and_an_activity_records_it(self) -> None:
+        answer = run("now", 0, "result", kwargs={"value": {"a": 1}})
+        assert (answer.outcome.status, answer.outcome.result, answer.has_failed) == (
+            "complete",
+            {"a": 1},
+            False,
+        )
+        activity = Activity.objects.get()
+        assert (activity.pk, activity.status, activity.result) == (answer.activity_id, "complete", {"a": 1})
+        assert (activity.target_name, activity.initiator_name) == ("now", "ada")
+        assert not WorkerTask.objects.exists()
+        assert not is_live()
+        assert violations() == []
+
+    def test_a_failure_is_an_answer_and_is_not_repeated(self) -> None:
+        answer = run("now", 0, "fail", max_retries=3)
+        assert answer.has_failed
+        assert answer.outcome.error == "RuntimeError: it broke"
+        activity = Activity.objects.get()
+        assert (activity.status, activity.attempt, activity.permanently_failed) == (
+            "failed_with_error",
+            1,
+            True,
+        )
+        assert not is_live()
+
+    def test_somebody_may_retry_it_later_as_a_job(self) -> None:
+        answer = run("now", 0, "fail")
+        key = Activity.objects.get(pk=answer.activity_id).task_key
+        assert key is not None
+        job = Job.find(key)
+        assert job is not None
+        assert job.retry(initiator=SOMEBODY, now=clock.now()).attempt == 2
+
+    @pytest.mark.parametrize("isolation", ["thread", "process"])
+    def test_output_items_and_progress_are_recorded(self, isolation: str) -> None:
+        answer = run("now", 0, "talk", isolation=isolation)
+        activity = Activity.objects.get(pk=answer.activity_id)
+        assert [line.text for line in activity.output.all()] == ["line 0", "line 1", "line 2"]
+        assert activity.items.count() == activity.items_total == 3
+        assert (activity.progress_done, activity.message) == (3, "talking")
+
+    def test_while_it_runs_its_words_can_be_read(self, elsewhere: Any, tmp_path: Path) -> None:
+        going = elsewhere("now", 0, "wait_for_file", kwargs={"path": str(tmp_path / "go")})
+        wait_until(Activity.objects.filter(status="in_progress", message="waiting").exists)
+        (tmp_path / "go").touch()
+        assert going.result().outcome.result == "the file is there"
+
+    @pytest.mark.parametrize("isolation", ["thread", "process"])
+    def test_a_step_that_takes_too_long_is_stopped(self, isolation: str) -> None:
+        answer = run("now", 0, "wait_for_ever", timeout_seconds=1, isolation=isolation)
+        assert answer.outcome.error == "timed out after 1 s"
+        assert not is_live()
+
+    def test_secrets_are_filled_in_and_masked(self, settings: Any) -> None:
+        Secret.objects.put("pin", "s3cret-s3cret", initiator=SOMEBODY, now=clock.now())
+        answer = run("now", 0, "result", kwargs={"value": "{{ secrets.pin }}"})
+        assert answer.outcome.status == "complete"
+        assert "s3cret" not in str(answer.outcome.result)
+
+    def test_a_step_that_puts_itself_off_waits_in_its_seat(self) -> None:
+        began = time.monotonic()
+        waiting = {"name": "pause", "step_type": "wait", "config": {"duration": "1s"}}
+        answer = direct.run(waiting, initiator=SOMEBODY)
+        assert answer.outcome.status == "complete"
+        assert time.monotonic() - began >= 1
+
+    def test_what_the_database_refuses_is_a_failure(self) -> None:
+        with database_that_refuses("NEW.status = 'complete'", table="activities_activity"):
+            run("now")
+        activity = Activity.objects.get()
+        assert activity.status == "failed_with_error"
+        assert "refused the outcome" in activity.error
+        assert not is_live()
+
+    @pytest.mark.parametrize(
+        ("wrong", "field"),
+        [
+            ({"step_type": "nope"}, "step_type"),
+            ({"config": {"function": "x y"}}, "config"),
+            ({"pool": ""}, "pool"),
+        ],
+    )
+    def test_a_step_that_cannot_be_is_refused_before_anything_happens(
+        self, wrong: dict[str, Any], field: str
+    ) -> None:
+        with pytest.raises(ValidationError) as caught:
+            direct.run(step() | wrong, initiator=SOMEBODY)
+        assert field in caught.value.message_dict
+        assert not Reservation.objects.exists()
+        assert not Activity.objects.exists()
+
+
+class TestWaiting:
+    def test_it_starts_as_soon_as_what_runs_has_ended(self, one_seat: None, elsewhere: Any) -> None:
+        enqueue(step("running"), now=clock.now())
+        worker = make_worker(clock.now())
+        running = claim(worker, now=clock.now())
+        going = elsewhere("direct")
+        wait_until(is_live)
+        assert not is_live(taken=True)
+        end(worker, *running, now=clock.now())
+        assert going.result().outcome.status == "complete"
+
+    def test_without_a_seat_in_time_it_says_what_runs(self, one_seat: None) -> None:
+        enqueue(step("the long one"), now=clock.now())
+        claim(make_worker(clock.now()), now=clock.now())
+        with pytest.raises(direct.TimedOut, match=r"pool “default” .* within 0.1 s; “the long one” still"):
+            run(wait=0.1)
+        assert not is_live()
+        assert not Activity.objects.filter(target_name="work").exists()
+
+    def test_a_limit_of_nothing_is_told_too(self) -> None:
+        Limit.objects.create(key="global", size=0)
+        with pytest.raises(direct.TimedOut, match="is full, or 0"):
+            run(wait=0)
+
+    def test_a_second_one_waits_for_the_first(self, one_seat: None, elsewhere: Any, tmp_path: Path) -> None:
+        first = elsewhere("first", 0, "wait_for_file", kwargs={"path": str(tmp_path / "go")})
+        wait_until(lambda: is_live(taken=True))
+        second = elsewhere("second")
+        (tmp_path / "go").touch()
+        assert first.result().outcome.finished_at <= second.result().outcome.executed_at
+
+    def test_a_second_one_that_cannot_wait_is_told_to_come_back(
+        self, one_seat: None, elsewhere: Any, tmp_path: Path, settings: Any
+    ) -> None:
+        settings.JIM_LEASE_SECONDS = 60
+        first = elsewhere("first", 0, "wait_for_file", kwargs={"path": str(tmp_path / "go")})
+        wait_until(lambda: is_live(taken=True))
+        with pytest.raises(direct.Busy, match="another direct request runs in pool “default”") as caught:
+            run(wait=0)
+        assert caught.value.retry_after == 5
+        (tmp_path / "go").touch()
+        first.result()
+
+    def test_a_queued_task_that_goes_first_is_told_too(self, one_seat: None) -> None:
+        now = clock.now()
+        before = Reservation.objects.reserve(job_line(step(), now=now), holder="here:1", now=now)
+        assert before is not None
+        enqueue(step("queued"), now=now)
+        before.release(now)
+        with pytest.raises(direct.Busy, match="a queued task of pool “default” goes before"):
+            run(wait=0.05)
+
+    @pytest.mark.serial
+    @pytest.mark.parametrize("taken", [False, True])
+    def test_a_dead_one_is_waited_for_no_longer_than_its_lease(self, settings: Any, taken: bool) -> None:
+        settings.JIM_LEASE_SECONDS, settings.JIM_POLL_SECONDS = 0.5, 0.1
+        line, now = job_line(step("dead"), now=clock.now()), clock.now()
+        dead = Reservation.objects.reserve(line, holder="gone:1", now=now)
+        assert dead is not None
+        assert not taken or dead.take(line, initiator=SOMEBODY, now=now)
+        began = time.monotonic()
+        assert run().outcome.status == "complete"
+        assert 0.4 < time.monotonic() - began < 2
+        assert [a.error for a in Activity.objects.filter(target_name="dead")] == [LOST] * taken
+
+
+class TestLost:
+    def test_it_beats_as_long_as_it_runs(self, settings: Any, elsewhere: Any, tmp_path: Path) -> None:
+        settings.JIM_LEASE_SECONDS = 0.5
+        going = elsewhere("now", 0, "wait_for_file", kwargs={"path": str(tmp_path / "go")})
+        wait_until(lambda: is_live(taken=True))
+        began = Reservation.objects.get().lease_until
+        wait_until(lambda: (Reservation.objects.get().lease_until - began).total_seconds() > 1)
+        assert Reservation.objects.expire(clock.now()) == 0
+        (tmp_path / "go").touch()
+        assert going.result().outcome.status == "complete"
+
+    def test_who_lost_its_seat_stops_and_its_outcome_is_refused(self, settings: Any, elsewhere: Any) -> None:
+        settings.JIM_LEASE_SECONDS = 0.6
+        going = elsewhere("now", 0, "wait_for_ever")
+        wait_until(lambda: is_live(taken=True))
+        reservation = Reservation.objects.get()
+        wait_until(lambda: reservation.lapse(clock.now() + (reservation.lease_until - clock.now()) * 9))
+        with pytest.raises(direct.Lost, match="given to others while it ran"):
+            going.result(5)
+        activity = Activity.objects.get()
+        assert (activity.status, activity.error) == ("failed_with_error", LOST)
+
+    def test_an_outcome_that_comes_too_late_changes_nothing(self, elsewhere: Any, tmp_path: Path) -> None:
+        going = elsewhere("now", 0, "ignore_everything", kwargs={"path": str(tmp_path / "go")})
+        wait_until(lambda: is_live(taken=True))
+        Reservation.objects.get().release(clock.now(), why="released by ada")
+        (tmp_path / "go").touch()
+        with pytest.raises(direct.Lost):
+            going.result(5)
+        activity = Activity.objects.get()
+        assert (activity.status, activity.message) == ("cancelled", "released by ada")
+
+    def test_a_place_that_was_given_up_is_not_waited_in(
+        self, one_seat: None, settings: Any, elsewhere: Any
+    ) -> None:
+        settings.JIM_LEASE_SECONDS = 0.6
+        Limit.objects.update(size=0)
+        going = elsewhere("now", wait=30)
+        wait_until(is_live)
+        Reservation.objects.get().release(clock.now())
+        with pytest.raises(direct.Lost, match="before a seat became free"):
+            going.result(5)
+
+
+class TestInterrupted:
+    """Whoever leaves, leaves the seat free."""
+
+    @pytest.mark.parametrize("function", ["wait_for_ever", "ignore_everything"])
+    def test_ctrl_c_stops_the_step_and_a_second_one_a_deaf_step(
+        self, function: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        kwargs = {"path": "/nowhere"} if function == "ignore_everything" else {}
+        interrupt, asked = direct.Keeper.interrupt, list[Any]()
+
+        def note(keeper: direct.Keeper, reason: Any) -> None:
+            interrupt(keeper, reason)
+            asked.append(reason)
+
+        monkeypatch.setattr(direct.Keeper, "interrupt", note)
+
+        def press() -> None:
+            wait_until(lambda: Activity.objects.filter(message="waiting").exists())
+            os.kill(os.getpid(), signal.SIGINT)
+            if function == "ignore_everything":
+                wait_until(lambda: len(asked) == 1)
+                os.kill(os.getpid(), signal.SIGINT)
+            connections.close_all()
+
+        presser = threading.Thread(target=press)
+        presser.start()
+        with pytest.raises(KeyboardInterrupt):
+            run("now", 0, function, kwargs=kwargs)
+        presser.join()
+        activity = Activity.objects.get()
+        assert (activity.status, activity.message) == ("cancelled", "cancelled")
+        assert not is_live()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+    def test_ctrl_c_while_it_waits(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        Limit.objects.create(key="global", size=0)
+
+        def sees_room(self: Reservation) -> bool:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(Reservation, "sees_room", sees_room)
+        with pytest.raises(KeyboardInterrupt):
+            run(wait=30)
+        assert not is_live()
+        assert not Activity.objects.exists()
+
+
+class TestCommand:
+    CONFIG = '{"function": "tests.work.result", "isolation": "thread"}'
+
+    def test_it_prints_the_outcome(self) -> None:
+        out = StringIO()
+        call_command("rundirect", "python", self.CONFIG, "--name", "by hand", stdout=out)
+        activity = Activity.objects.get(target_name="by hand")
+        assert out.getvalue().splitlines() == [f"complete (activity {activity.pk})", "42"]
+
+    @pytest.mark.parametrize(
+        ("config", "more", "code", "words"),
+        [
+            (
+                '{"function": "tests.work.fail", "isolation": "thread"}',
+                [],
+                1,
+                "failed with error: RuntimeError",
+            ),
+            ('{"function": "tests.work.wait_for_ever"}', ["--timeout", "1"], 1, "timed out after 1 s"),
+            ('{"function": "tests.work.noop", "nope": 1}', [], 2, "nope"),
+            (CONFIG, ["--pool", "full", "--wait", "0"], 3, "no seat of pool “full” became free within 0 s"),
+        ],
+    )
+    def test_its_exit_code_tells_how_it_ended(
+        self, config: str, more: list[str], code: int, words: str
+    ) -> None:
+        Limit.objects.create(key="pool:full", size=0)
+        with pytest.raises(CommandError, match=words) as caught:
+            call_command("rundirect", "python", config, *more)
+        assert caught.value.returncode == code
