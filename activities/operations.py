@@ -121,9 +121,7 @@ class OperationsAdmin(JimAdmin[M]):
             "revealed": [each.reveal for each in done],
             "back": back,
         }
-        answer = TemplateResponse(request, "admin/revelation.html", context)
-        answer.headers["Cache-Control"] = "no-store"
-        return answer
+        return TemplateResponse(request, "admin/revelation.html", context)
 
     def buttons(self, request: HttpRequest, target: M) -> list[tuple[Operation[Any], str]]:
         return [

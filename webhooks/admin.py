@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from django.contrib import admin
-from django.core.exceptions import ValidationError
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db import IntegrityError
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -166,7 +166,9 @@ class EndpointAdmin(VerbsAdmin[Endpoint]):
         except (Refused, VaultError) as refused:
             raise Unsaved({"": [str(refused)]}) from refused
         except ValidationError as error:
-            raise Unsaved(error.message_dict) from error
+            # The one rule that is about the whole endpoint is about its name.
+            told = {"name" if at == NON_FIELD_ERRORS else at: said for at, said in error.message_dict.items()}
+            raise Unsaved(told) from error
         except IntegrityError as error:
             raise Unsaved({"name": ["Somebody else took this name just now: choose another one."]}) from error
 

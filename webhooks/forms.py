@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib.admin.widgets import FilteredSelectMultiple
-from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.core.exceptions import ValidationError
 from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from schedules.forms import OneComplaint, Unsaved
 from schedules.models import Schedule
@@ -39,6 +40,13 @@ class SigningSecret(forms.CharField):
         return secret
 
 
+class Chosen(FilteredSelectMultiple):
+    """In the frame that the admin puts around its own."""
+
+    def render(self, *args: Any, **kwargs: Any) -> SafeString:
+        return format_html('<div class="related-widget-wrapper">{}</div>', super().render(*args, **kwargs))
+
+
 class EndpointForm(OneComplaint, EndpointModelForm):
     kinds = forms.MultipleChoiceField(
         label="Events",
@@ -52,7 +60,7 @@ class EndpointForm(OneComplaint, EndpointModelForm):
     schedules = forms.ModelMultipleChoiceField(
         Schedule.objects.none(),
         required=False,
-        widget=FilteredSelectMultiple("schedules", is_stacked=False),
+        widget=Chosen("schedules", is_stacked=False),
         help_text="Only what these schedules do is told. None: all of them, single jobs and workers as well.",
     )
     secret = SigningSecret()
@@ -66,12 +74,11 @@ class EndpointForm(OneComplaint, EndpointModelForm):
             "url": forms.TextInput(attrs={"class": "vLargeTextField code", "spellcheck": "false"}),
             "description": forms.Textarea(attrs={"rows": 2, "class": "vLargeTextField"}),
         }
-        labels = {"failures": "Failing means"}
         help_texts = {
             "url": "Where events are sent (POST), such as https://chat.example/hooks/jim.",
-            "failures": "So many failures make a schedule “failing”. It is told when that is reached, not "
+            "failures": "So many of them make a schedule “failing”. It is told when that is reached, not "
             "again with each further failure.",
-            "among": "executions; the same number on both sides means failures in a row.",
+            "among": "So many executions count; with the same number in both fields, failures in a row do.",
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -93,12 +100,6 @@ class EndpointForm(OneComplaint, EndpointModelForm):
         super().full_clean()
         if self.is_bound and self.errors and self.cleaned_data.get("secret"):
             self.add_error("secret", "Please type it again: what you typed is not sent back to you.")
-
-    def add_error(self, field: str | None, error: Any) -> None:
-        """The one rule that is about the whole endpoint is about its name."""
-        if NON_FIELD_ERRORS in getattr(error, "error_dict", {}):
-            field, error = "name", error.error_dict[NON_FIELD_ERRORS]
-        super().add_error(field, error)
 
 
 class RotateForm(forms.Form):

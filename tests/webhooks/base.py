@@ -10,7 +10,7 @@ from typing import Any
 from standardwebhooks import Webhook
 
 from execution.companions import Life
-from tests.base import NOW, SOMEBODY, seconds
+from tests.base import NOW, SOMEBODY
 from tests.waiting import wait_until
 from webhooks.events import KINDS
 from webhooks.models import Claimed, Delivery, Endpoint
@@ -72,6 +72,3 @@ def send(*, seconds: float = 15, **options: Any) -> None:
 def verify(request: dict[str, Any], secret: str = SECRET) -> Any:
     """As the receiver does it, with somebody else's library."""
     return Webhook(secret).verify(request["body"], request["headers"])
-
-
-__all__ = ["NOW", "SOMEBODY", "seconds"]

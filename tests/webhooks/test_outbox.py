@@ -102,7 +102,7 @@ def disable_another() -> None:
     make_endpoint("worker.lost").disable(initiator=SOMEBODY, now=NOW, note="no more")
 
 
-HOW: dict[str, tuple[Callable[[], None], list[str]]] = {
+HOW: dict[str, tuple[Callable[[], object], list[str]]] = {
     "activity.completed": (complete, ["execution.started", "activity.completed", "execution.completed"]),
     "activity.failed": (fail, ["execution.started", "activity.failed", "execution.failed"]),
     "activity.skipped": (skip, ["activity.skipped"]),

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from execution import companions
+from execution.companions import Company, Life
+from execution.worker import WorkerLoop
+from tests.loops import running
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> dict[str, companions.Run]:
+    """Those of a worker, without the ones that the apps have registered."""
+    own: dict[str, companions.Run] = {}
+    monkeypatch.setitem(companions.registered, "worker", own)
+    return own
+
+
+def test_a_companion_is_woken_and_stopped(registered: dict[str, companions.Run]) -> None:
+    woken, ended = threading.Event(), threading.Event()
+
+    def run(life: Life) -> None:
+        life.woken.wait(10)
+        woken.set()
+        life.stopping.wait(10)
+        ended.set()
+
+    companions.register("friend", run, beside="worker")
+    company = Company("worker", is_well=lambda: True)
+    company.start()
+    company.wake()
+    assert woken.wait(10)
+    company.stop()
+    assert ended.is_set()
+
+
+def test_one_that_breaks_is_started_again(
+    registered: dict[str, companions.Run],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(companions, "AGAIN_SECONDS", 0.01)
+    times: list[int] = []
+
+    def run(life: Life) -> None:
+        times.append(1)
+        if len(times) < 3:
+            raise ZeroDivisionError
+        life.stopping.wait(10)
+
+    companions.register("clumsy", run, beside="worker")
+    company = Company("worker", is_well=lambda: True)
+    with caplog.at_level(logging.ERROR):
+        company.start()
+        wait_until(lambda: len(times) == 3)
+        company.stop()
+    assert "clumsy broke; it starts again" in caplog.text
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_has_company_while_it_runs(registered: dict[str, companions.Run]) -> None:
+    lives: list[Life] = []
+
+    def run(life: Life) -> None:
+        lives.append(life)
+        life.stopping.wait(30)
+
+    companions.register("friend", run, beside="worker")
+    with running(WorkerLoop(processes=1, threads=1)):
+        wait_until(lambda: lives and lives[0].is_well())
+        assert not lives[0].stopping.is_set()
+    assert lives[0].stopping.is_set()

@@ -1,0 +1,115 @@
+"""The monitor outside hears of the scheduler while its ticks succeed, and of nothing else."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from django.test import override_settings
+
+from execution import scheduler
+from execution.companions import Life
+from execution.scheduler import SchedulerLoop
+from tests.loops import running
+from tests.steps.web_server import WebServer, serving
+from tests.waiting import wait_until
+from webhooks.heartbeat import beat_until_stopped, check_url, ping
+
+
+@pytest.fixture
+def monitor() -> Iterator[WebServer]:
+    with (
+        serving() as server,
+        override_settings(
+            JIM_HTTP_ALLOW=["127.0.0.1"],
+            JIM_HEARTBEAT_URL=f"{server.url}/status?is=200&token=canary",
+            JIM_HEARTBEAT_SECONDS=0.05,
+        ),
+    ):
+        yield server
+
+
+@contextmanager
+def beating(life: Life) -> Iterator[None]:
+    thread = threading.Thread(target=beat_until_stopped, args=(life,))
+    thread.start()
+    try:
+        yield
+    finally:
+        life.stopping.set()
+        life.woken.set()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_it_is_told_again_and_again_by_get_without_a_body(monitor: WebServer) -> None:
+    with beating(Life()):
+        wait_until(lambda: len(monitor.seen) >= 3)
+    assert {(request["method"], request["body"]) for request in monitor.seen} == {("GET", "")}
+
+
+def test_it_hears_nothing_of_a_loop_that_does_not_fare_well(monitor: WebServer) -> None:
+    is_well = threading.Event()
+    life = Life(is_well.is_set)
+    with beating(life):
+        life.woken.set()
+        wait_until(lambda: not life.woken.is_set())
+        assert monitor.seen == []
+        is_well.set()
+        life.woken.set()
+        wait_until(lambda: monitor.seen)
+        is_well.clear()
+        wait_until(lambda: not life.woken.is_set())
+
+
+def test_without_an_address_there_is_nothing_to_do() -> None:
+    beat_until_stopped(Life())
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/status?is=500&token=canary", "answered with 500"),
+        ("/redirect?to=/echo&token=canary", "answered with 302"),
+        ("/drop?token=canary", "did not arrive: no proper answer"),
+    ],
+)
+def test_a_failure_is_logged_without_the_address(
+    monitor: WebServer, caplog: pytest.LogCaptureFixture, path: str, words: str
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="webhooks"):
+        assert not ping(monitor.url + path)
+    assert words in caplog.text
+    assert "canary" not in caplog.text
+
+
+def test_an_address_inside_is_refused_and_the_check_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    with override_settings(JIM_HEARTBEAT_URL="http://10.0.0.1/ping"):
+        (warning,) = check_url(None)
+        assert "JIM_HTTP_ALLOW can allow it" in warning.msg
+        assert not ping("http://10.0.0.1/ping")
+    assert "refused" in caplog.text
+    assert check_url(None) == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_scheduler_whose_ticks_fail_falls_silent(
+    monitor: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trouble = threading.Event()
+
+    def generate(now: object) -> None:
+        if trouble.is_set():
+            raise ZeroDivisionError
+
+    monkeypatch.setattr(scheduler, "RECOVERING", (generate,))
+    with override_settings(JIM_LEASE_SECONDS=0.6), running(SchedulerLoop()) as loop:
+        wait_until(lambda: monitor.seen)
+        assert loop._is_well()
+        trouble.set()
+        wait_until(lambda: not loop._is_well())
+        trouble.clear()
+        wait_until(loop._is_well)
