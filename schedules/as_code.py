@@ -1,4 +1,4 @@
-"""Schedules and calendars as a file that people review.
+"""Schedules, calendars and templates as a file that people review.
 
 It says what a person has defined, and nothing of what became of it: no counters, no times that have passed,
 not whether somebody has paused it.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Any
 
@@ -16,7 +17,7 @@ from django.db import models
 
 from activities.yaml_lines import write
 
-from .models import Refused, Schedule, ScheduleQuerySet, SharedCalendar, Step
+from .models import Refused, Schedule, ScheduleQuerySet, SharedCalendar, Step, TaskTemplate
 from .models.refusals import unknown_schedule
 from .models.shared_calendar import names_in
 from .registry import ConfigError, StepKind, step_types
@@ -40,10 +41,20 @@ def shape_of(model: type[models.Model], names: Iterable[str]) -> Shape:
 SCHEDULE = shape_of(Schedule, Schedule.DEFINITION)
 CALENDAR = shape_of(SharedCalendar, ("name", "description", "excluded"))
 STEP = shape_of(Step, Step.FIELDS)
+TEMPLATE = shape_of(TaskTemplate, ("name", *TaskTemplate.EDITABLE))
 
 
-def selected(names: Sequence[str], *, tags: Sequence[str]) -> tuple[list[Schedule], Iterable[SharedCalendar]]:
-    """The open schedules of these names and with all of these tags, and their calendars; else everything."""
+@dataclass(frozen=True)
+class Selection:
+    """What goes into a file."""
+
+    schedules: Sequence[Schedule]
+    calendars: Iterable[SharedCalendar] = ()
+    templates: Iterable[TaskTemplate] = ()
+
+
+def selected(names: Sequence[str], *, tags: Sequence[str]) -> Selection:
+    """The open schedules of these names and with all of these tags, and what they use; else everything."""
     schedules = Schedule.objects.open().tagged(*tags)
     within = f" with the tag {listed([f'“{tag}”' for tag in tags])}" if tags else ""
     known = {name.lower(): (pk, name) for pk, name in schedules.values_list("pk", "name")}
@@ -54,9 +65,12 @@ def selected(names: Sequence[str], *, tags: Sequence[str]) -> tuple[list[Schedul
         if key not in known:
             raise unknown_schedule(name, [stored for _, stored in known.values()], within=within)
     found = _at_rest(schedules.filter(pk__in=[known[key][0] for key in keys]) if names else schedules)
+    calendars, templates = SharedCalendar.objects.all(), TaskTemplate.objects.known()
+    if not names and not tags:
+        return Selection(found, calendars, templates)
     used = {name for schedule in found for name in names_in(schedule.spec)}
-    calendars = SharedCalendar.objects.all()
-    return found, calendars.filter(name__in=used) if names or tags else calendars
+    referred = {step.template_id for schedule in found for step in schedule.steps.all() if step.template_id}
+    return Selection(found, calendars.filter(name__in=used), templates.filter(pk__in=referred))
 
 
 def _at_rest(schedules: ScheduleQuerySet) -> list[Schedule]:
@@ -70,11 +84,12 @@ def _at_rest(schedules: ScheduleQuerySet) -> list[Schedule]:
     return list(found.values())
 
 
-def written(schedules: Iterable[Schedule], calendars: Iterable[SharedCalendar]) -> Iterator[str]:
+def written(chosen: Selection) -> Iterator[str]:
     """The text of a file, piece by piece; the same definitions give the same text on every database."""
     entries = {
-        "calendars": [calendar_entry(each.name, each.definition()) for each in _by_name(calendars)],
-        "schedules": [schedule_entry(each.definition()) for each in _by_name(schedules)],
+        "calendars": [calendar_entry(each.name, each.definition()) for each in _by_name(chosen.calendars)],
+        "templates": [template_entry(each.name, each.definition()) for each in _by_name(chosen.templates)],
+        "schedules": [schedule_entry(each.definition()) for each in _by_name(chosen.schedules)],
     }
     yield f"version: {VERSION}\n"
     for title, items in entries.items():
@@ -99,13 +114,28 @@ def schedule_entry(definition: Mapping[str, Any]) -> dict[str, Any]:
 
 def step_entry(step: Mapping[str, Any], *, alone: bool) -> dict[str, Any]:
     """Of several steps, each says its index: readers would take a mere list for an order."""
-    values = {**step, "config": _short_config(step["step_type"], step["config"])}
     always = () if alone else ("index",)
+    if "template" in step:
+        return _templated_entry(step, always)
+    values = {**step, "config": _short_config(step["step_type"], step["config"])}
     return {
         name: values[name]
         for name, field in STEP.items()
         if name in always or not _is_default(field, values[name])
     }
+
+
+def _templated_entry(step: Mapping[str, Any], always: Sequence[str]) -> dict[str, Any]:
+    """All that it says: a default is another value than the template's."""
+    values = {name: _sorted(step[name]) for name in ("index", "name", "template", *STEP) if name in step}
+    is_usual = _is_default(STEP["index"], values["index"]) and "index" not in always
+    return _without(values, "index") if is_usual else values
+
+
+def template_entry(name: str, definition: Mapping[str, Any]) -> dict[str, Any]:
+    config = _short_config(definition["step_type"], definition["config"])
+    values = {"name": name, **definition, "config": config}
+    return {key: values[key] for key, field in TEMPLATE.items() if not _is_default(field, values[key])}
 
 
 def calendar_entry(name: str, definition: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,7 +191,7 @@ def _lines(value: Any, other: Any) -> list[str]:
             return ["null"] if isinstance(other, int) else []
         case str():
             return value.splitlines() or [""]
-        case {"step_type": _}:
+        case {"name": _, "step_type": _} | {"name": _, "template": _}:
             return write(step_entry(value, alone=False)).splitlines()
     return write(value).removesuffix("...\n").splitlines()
 

@@ -1,4 +1,4 @@
-"""Files with schedules and calendars, read: what they say, in the right types, and where they say it."""
+"""Files with schedules and what they share, read: what they say, in the right types, and where."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.db import models
 
 from activities.yaml_lines import Node, Unreadable, read
 
-from .as_code import CALENDAR, SCHEDULE, STEP, VERSION, Shape, shape_of
+from .as_code import CALENDAR, SCHEDULE, STEP, TEMPLATE, VERSION, Shape, shape_of
 from .field_types import type_complaint
 from .models import Schedule
 from .placeholders import hint
@@ -22,6 +22,8 @@ MOST_BYTES = 5 * 1024 * 1024
 MOST_ENTRIES = 5_000
 # What a schedule may begin with; afterwards it is state, which files do not speak of.
 WHEN_NEW: Shape = {"paused": models.BooleanField()} | dict(shape_of(Schedule, ["remaining"]))
+PLAIN: dict[str, Shape] = {"calendar": CALENDAR, "template": TEMPLATE}
+REFERENCE: Shape = {"template": models.CharField(null=True)}
 
 
 class Problem(NamedTuple):
@@ -36,7 +38,7 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """One calendar or schedule of a file: what it says, in the right types, and where."""
+    """One calendar, template or schedule of a file: what it says, in the right types, and where."""
 
     kind: str
     name: str
@@ -73,6 +75,7 @@ class Library:
     """What several files say together."""
 
     calendars: dict[str, Entry] = field(default_factory=dict)
+    templates: dict[str, Entry] = field(default_factory=dict)
     schedules: dict[str, Entry] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
@@ -93,12 +96,13 @@ class Library:
 
     def _add_document(self, document: _Part) -> None:
         if not document.is_object:
-            document.complain("version: 1, calendars: and schedules: expected at the top")
+            document.complain("version: 1, calendars:, templates: and schedules: expected at the top")
         elif complaint := _version_complaint(document.node):
             document.complain(complaint, document.node.inside("version"))
         else:
-            document.refuse_unknown(["version", "calendars", "schedules"])
+            document.refuse_unknown(["version", "calendars", "templates", "schedules"])
             self._add_entries(document, "calendars", "calendar", self.calendars)
+            self._add_entries(document, "templates", "template", self.templates)
             self._add_entries(document, "schedules", "schedule", self.schedules)
 
     def _add_entries(self, document: _Part, title: str, kind: str, kept: dict[str, Entry]) -> None:
@@ -134,8 +138,8 @@ class _Part:
             self.complain(f"each {kind} needs its keys, with a name first: - name: …")
             return None
         labelled = self.inner(self.node, f"{kind} “{name}”: ")
-        if kind == "calendar":
-            return Entry(kind, name, labelled.given(CALENDAR), [], self.file, self.node)
+        if kind in PLAIN:
+            return Entry(kind, name, labelled.given(PLAIN[kind]), [], self.file, self.node)
         shape = {**SCHEDULE, **WHEN_NEW}
         given, steps = labelled.given(shape, "steps"), labelled.steps()
         return None if steps is None else Entry(kind, name, given, steps, self.file, self.node)
@@ -165,7 +169,7 @@ class _Part:
                 part.complain(
                     "index: each of several steps says its own; those with the same run side by side"
                 )
-        return [part.given(STEP) for part in parts]
+        return [part.given({**STEP, **REFERENCE}) for part in parts]
 
     def listed(self, key: str) -> list[Node] | None:
         inner = self.node.value.get(key, Node([], self.node.line))

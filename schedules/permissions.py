@@ -17,7 +17,7 @@ DEFINE_CODE = "schedules.define_code"
 def new_code(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> list[str]:
     """Names of the steps in `after` that run code or use a secret, and were not in `before` exactly so."""
     known = {_exactly(step) for step in before}
-    return [step["name"] for step in after if _exactly(step) not in known and _needs_permission(step)]
+    return [step["name"] for step in after if _exactly(step) not in known and needs_code(step)]
 
 
 def _exactly(step: Mapping[str, Any]) -> str:
@@ -25,7 +25,7 @@ def _exactly(step: Mapping[str, Any]) -> str:
     return json.dumps(step, sort_keys=True)
 
 
-def _needs_permission(step: Mapping[str, Any]) -> bool:
+def needs_code(step: Mapping[str, Any]) -> bool:
     """Whoever decides where a secret goes may as well read it."""
     kind = step_types.get(step["step_type"])
     is_code = kind is None or kind.needs_code_permission

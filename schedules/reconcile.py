@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from django.contrib.auth.models import AbstractUser
 from django.core.exceptions import ValidationError
@@ -18,13 +19,13 @@ from django.db.models import Q
 from activities.models import Initiator
 
 from . import permissions
-from .as_code import CALENDAR, CHUNK, SCHEDULE, Shape, canonical_spec, spec_in_words
+from .as_code import CALENDAR, CHUNK, SCHEDULE, TEMPLATE, Shape, canonical_spec, spec_in_words
 from .code_files import Entry, Library, Problem
-from .models import Conflict, Refused, Schedule, SharedCalendar, Step
-from .models.shared_calendar import names_in
+from .models import Conflict, Refused, Schedule, SharedCalendar, Step, TaskTemplate, shared_calendar, template
 from .spec.wording import counted
 
 SYSTEM = Initiator.system("importschedules")
+KINDS = ("calendar", "template", "schedule")
 AGAIN = "somebody else changed it meanwhile: run the import again"
 
 
@@ -65,49 +66,64 @@ def reconcile(
     along: Along = iter,
 ) -> Outcome:
     """A dry run does it all and takes it back. With `paused`, new schedules begin paused."""
-    calendars, schedules = _compared_calendars(library), _compared_schedules(library, paused=paused)
-    changes: list[Change] = [change for change in (*calendars, *schedules) if change.is_needed]
+    calendars, templates = _compared_calendars(library), _compared_templates(library)
+    proposed = {change.after["name"]: TaskTemplate(**change.after) for change in templates}
+    schedules = _compared_schedules(library, _stored_templates() | proposed, paused=paused)
+    compared = [*calendars, *templates, *schedules]
+    changes: list[Change] = [change for change in compared if change.is_needed]
     others = Schedule.objects.open().count() - sum(not change.is_new for change in schedules)
     problems = [*library.problems, *(problem for change in changes for problem in change.misfits(author))]
     if changes:
         problems += _apply(changes, author=author, now=now, keep=not (dry_run or problems), along=along)
-    return Outcome(changes, len(calendars) + len(schedules) - len(changes), others, problems)
+    return Outcome(changes, len(compared) - len(changes), others, problems)
 
 
 def _apply(
     changes: Sequence[Change], *, author: Author, now: datetime, keep: bool, along: Along
 ) -> list[Problem]:
-    broken: set[str] = set()
+    broken: set[Thing] = set()
     with transaction.atomic():
         problems = _hold(changes)
         for change in () if problems else along(_in_order(changes)):
-            if broken.isdisjoint(change.calendars):  # else it would only complain about that calendar
-                found = change.attempt(author.initiator, now)
+            if broken.isdisjoint(change.needs):  # else it would only complain about those
+                found = change.attempt(author, now)
                 problems += found
-                broken |= {change.entry.name} if found and isinstance(change, CalendarChange) else set()
+                broken |= {Thing(change.entry.kind, change.entry.name)} if found else set()
         if problems or not keep:
             transaction.set_rollback(True)
     return problems
 
 
 def _in_order(changes: Sequence[Change]) -> list[Change]:
-    """Schedules may name new calendars; and two imports of the same new names meet at the first of them."""
-    return sorted(changes, key=lambda change: (isinstance(change, ScheduleChange), change.entry.key))
+    """Schedules may name what is new; and two imports of the same new names meet at the first of them."""
+    return sorted(changes, key=lambda change: (KINDS.index(change.entry.kind), change.entry.key))
 
 
 def _hold(changes: Sequence[Change]) -> list[Problem]:
-    """Locks what will change, calendars before schedules as everybody does; tells what has changed since."""
+    """Locks what will change, schedules last as everybody does; tells what has changed since."""
     old = [change for change in changes if not change.is_new]
-    calendars = [change.pk for change in old if isinstance(change, CalendarChange)]
-    schedules = [change.pk for change in old if isinstance(change, ScheduleChange)]
-    names = {name for change in changes for name in change.calendars}
-    held = SharedCalendar.objects.lock().filter(Q(pk__in=calendars) | Q(name__in=names)).order_by("pk")
-    tokens = {("calendar", pk): token for pk, token in held.values_list("pk", "token")}
-    users = Schedule.objects.open().filter(shared_calendars__in=calendars).values_list("pk", flat=True)
-    also = Schedule.objects.lock().filter(pk__in={*schedules, *users}).order_by("pk")
+    needed = {thing for change in changes for thing in change.needs}
+    pks = {kind: [change.pk for change in old if change.entry.kind == kind] for kind in KINDS}
+    tokens: dict[tuple[str, int], int] = {}
+    for kind, rows in (
+        ("calendar", SharedCalendar.objects.lock()),
+        ("template", TaskTemplate.objects.lock()),
+    ):
+        names = [thing.name for thing in needed if thing.kind == kind]
+        held = rows.filter(Q(pk__in=pks[kind]) | Q(name__in=names)).order_by("pk")
+        tokens |= {(kind, pk): token for pk, token in held.values_list("pk", "token")}
+    found = Schedule.objects.open().values_list("pk", flat=True)
+    users = {*found.filter(shared_calendars__in=pks["calendar"])}
+    users |= {*found.filter(steps__template__in=pks["template"])}
+    also = Schedule.objects.lock().filter(pk__in={*pks["schedule"], *users}).order_by("pk")
     tokens |= {("schedule", pk): token for pk, token in also.values_list("pk", "token")}
     moved = [change for change in old if tokens.get((change.entry.kind, change.pk)) != change.token]
     return [change.entry.problem(AGAIN) for change in moved]
+
+
+class Thing(NamedTuple):
+    kind: str
+    name: str
 
 
 @dataclass
@@ -139,9 +155,9 @@ class Change(ABC):
         return int(self.stored.token)
 
     @property
-    @abstractmethod
-    def calendars(self) -> Sequence[str]:
-        """The names of those that it depends on."""
+    def needs(self) -> set[Thing]:
+        """The calendars and templates that it depends on."""
+        return set()
 
     def misfits(self, author: Author) -> Iterator[Problem]:
         """What can be told before anything is tried."""
@@ -149,9 +165,9 @@ class Change(ABC):
         if not author.may(needed):
             yield self.entry.problem(f"{author.initiator.name} needs the permission {needed}")
 
-    def attempt(self, initiator: Initiator, now: datetime) -> list[Problem]:
+    def attempt(self, author: Author, now: datetime) -> list[Problem]:
         try:
-            self.apply(initiator, now)
+            self.apply(author, now)
         except ValidationError as error:
             return self.entry.problems(error.message_dict)
         except Refused as refused:
@@ -161,61 +177,83 @@ class Change(ABC):
         return []
 
     @abstractmethod
-    def apply(self, initiator: Initiator, now: datetime) -> None: ...
+    def apply(self, author: Author, now: datetime) -> None: ...
 
     @abstractmethod
     def in_words(self) -> str: ...
 
 
-class CalendarChange(Change):
-    ADD, EDIT = "schedules.add_sharedcalendar", "schedules.change_sharedcalendar"
-
-    @property
-    def calendars(self) -> Sequence[str]:
-        return ()
+class SharedChange(Change):
+    """Of what schedules refer to by its name."""
 
     def misfits(self, author: Author) -> Iterator[Problem]:
         yield from super().misfits(author)
         if not self.is_new and self.after["name"] != self.stored.name:
             yield self.entry.problem(f"name: it is “{self.stored.name}” here: write it the same way", "name")
 
-    def apply(self, initiator: Initiator, now: datetime) -> None:
+
+class CalendarChange(SharedChange):
+    ADD, EDIT = "schedules.add_sharedcalendar", "schedules.change_sharedcalendar"
+
+    def apply(self, author: Author, now: datetime) -> None:
         changes = {name: self.after[name] for name in SharedCalendar.EDITABLE}
         if self.is_new:
-            SharedCalendar.objects.define(self.after["name"], **changes, initiator=initiator, now=now)
+            SharedCalendar.objects.define(self.after["name"], **changes, initiator=author.initiator, now=now)
         else:
-            self.stored.edit(token=self.token, changes=changes, initiator=initiator, now=now)
+            self.stored.edit(token=self.token, changes=changes, initiator=author.initiator, now=now)
 
     def in_words(self) -> str:
         return SharedCalendar(excluded=self.after["excluded"]).describe()
 
 
+class TemplateChange(SharedChange):
+    ADD, EDIT = "schedules.add_tasktemplate", "schedules.change_tasktemplate"
+
+    def apply(self, author: Author, now: datetime) -> None:
+        by: dict[str, Any] = {
+            "initiator": author.initiator,
+            "now": now,
+            "may_define_code": author.may(permissions.DEFINE_CODE),
+        }
+        if self.is_new:
+            TaskTemplate.objects.define(**self.after, **by)
+        else:
+            differing = [name for name in self.after if not _same(self.after[name], self.before[name])]
+            self.stored.edit(token=self.token, changes={name: self.after[name] for name in differing}, **by)
+
+    def in_words(self) -> str:
+        return f"steps of the type {self.after['step_type']}"
+
+
 @dataclass
 class ScheduleChange(Change):
     steps: list[dict[str, Any]]
+    templates: Mapping[str, TaskTemplate]
     paused: bool
 
     ADD, EDIT = "schedules.add_schedule", "schedules.change_schedule"
 
     @property
-    def calendars(self) -> Sequence[str]:
-        return names_in(self.after["spec"])
+    def needs(self) -> set[Thing]:
+        calendars = {Thing("calendar", name) for name in shared_calendar.names_in(self.after["spec"])}
+        return calendars | {Thing("template", name) for name in template.names_in(self.steps)}
 
     def misfits(self, author: Author) -> Iterator[Problem]:
         yield from super().misfits(author)
         if author.may(permissions.DEFINE_CODE):
             return
-        if names := permissions.new_code(self.before.get("steps", []), self.steps):
+        before = [] if self.is_new else [step.as_json() for step in self.stored.steps.all()]
+        if names := permissions.new_code(before, template.as_they_run(self.steps, self.templates)):
             told = ", ".join(f"“{name}”" for name in names)
             words = f"{author.initiator.name} needs the permission {permissions.DEFINE_CODE} for {told}"
             yield self.entry.problem(f"steps: {words}", "steps")
 
-    def apply(self, initiator: Initiator, now: datetime) -> None:
+    def apply(self, author: Author, now: datetime) -> None:
         fields = {name: value for name, value in self.after.items() if name != "steps"}
         if self.is_new:
             fields["remaining"] = self.entry.given.get("remaining")
             Schedule.objects.define(
-                **fields, steps=self.steps, paused=self.paused, initiator=initiator, now=now
+                **fields, steps=self.steps, paused=self.paused, initiator=author.initiator, now=now
             )
             return
         # Anew: the one that was compared holds old steps, and an edited calendar may have moved its token.
@@ -224,7 +262,7 @@ class ScheduleChange(Change):
             token=schedule.token,
             changes={name: fields[name] for name in fields if not _same(fields[name], self.before[name])},
             steps=None if _same(self.after["steps"], self.before["steps"]) else self.steps,
-            initiator=initiator,
+            initiator=author.initiator,
             now=now,
         )
 
@@ -249,7 +287,29 @@ def _canonical_calendar(entry: Entry) -> dict[str, Any]:
     return {"name": calendar.name, **calendar.definition()}
 
 
-def _compared_schedules(library: Library, *, paused: bool) -> list[ScheduleChange]:
+def _compared_templates(library: Library) -> list[TemplateChange]:
+    stored = {name.lower(): each for name, each in _stored_templates().items()} if library.templates else {}
+    changes = []
+    for key, entry in library.templates.items():
+        known = stored.get(key)
+        before = {"name": known.name, **known.definition()} if known else {}
+        changes.append(TemplateChange(entry, known, before, _canonical_template(entry)))
+    return changes
+
+
+def _stored_templates() -> dict[str, TaskTemplate]:
+    return {each.name: each for each in TaskTemplate.objects.known()}
+
+
+def _canonical_template(entry: Entry) -> dict[str, Any]:
+    made = TaskTemplate(**_defaults(TEMPLATE) | entry.given)
+    _cleaned(made.clean)
+    return {"name": made.name, **made.definition()}
+
+
+def _compared_schedules(
+    library: Library, templates: Mapping[str, TaskTemplate], *, paused: bool
+) -> list[ScheduleChange]:
     stored = _stored(library.schedules.keys())
     changes = []
     for key, entry in library.schedules.items():
@@ -258,7 +318,7 @@ def _compared_schedules(library: Library, *, paused: bool) -> list[ScheduleChang
         steps = [_canonical_step(step) for step in entry.steps]
         after = _canonical_fields(entry) | {"steps": sorted(steps, key=lambda step: step["index"])}
         begins_paused = paused or entry.given.get("paused", False)
-        changes.append(ScheduleChange(entry, schedule, before, after, steps, begins_paused))
+        changes.append(ScheduleChange(entry, schedule, before, after, steps, templates, begins_paused))
     return changes
 
 
@@ -290,7 +350,10 @@ def _canonical_fields(entry: Entry) -> dict[str, Any]:
 
 
 def _canonical_step(data: dict[str, Any]) -> dict[str, Any]:
-    step = Step(**data)
+    if data.get("template") is not None:
+        name = unicodedata.normalize("NFC", data.get("name", "").strip())
+        return {**data, "index": data.get("index", 0), "name": name}
+    step = Step(**{name: value for name, value in data.items() if name != "template"})
     _cleaned(step.clean)
     return step.as_json()
 

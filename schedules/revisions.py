@@ -20,6 +20,8 @@ from .models import Schedule, SharedCalendar, Step
 PAGE = 100
 LONGEST_SHOWN = 200
 LONGEST_COMPARED = 1_000
+# Calendars and templates: what they say is recorded only when it changes.
+SHARED = ("calendars", "templates")
 # What a step may change and still be the same step.
 PLACE = ("name", "index")
 
@@ -110,9 +112,7 @@ class Revisions(Sequence[Revision]):
 
 def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
     """What differs between two definitions. Steps are known by their names, so that moving one is no edit."""
-    # What a shared calendar excludes is recorded only when it changes.
-    known = before.get("calendars", {}).keys() & after.get("calendars", {}).keys()
-    changes = _compared("", _fields(before, known), _fields(after, known))
+    changes = _compared("", *_fields(before, after))
     return [*changes, *_compared_steps(_steps(before), _steps(after))]
 
 
@@ -165,7 +165,9 @@ def _completed(definition: dict[str, Any]) -> dict[str, Any]:
     """With the defaults of fields that there were not yet when it was recorded."""
     if "steps" not in definition:
         return definition
-    steps = [_defaults(Step, Step.FIELDS) | step for step in definition["steps"]]
+    steps = [
+        step if step.get("template") else _defaults(Step, Step.FIELDS) | step for step in definition["steps"]
+    ]
     return _defaults(Schedule, Schedule.EDITABLE) | definition | {"steps": steps}
 
 
@@ -174,12 +176,15 @@ def _defaults(model: type[Model], names: Sequence[str]) -> dict[str, Any]:
     return {name: getattr(unsaved, name) for name in names}
 
 
-def _fields(definition: Mapping[str, Any], calendars: Collection[str]) -> dict[str, Any]:
-    """All but the steps, and of the shared calendars these."""
-    excluded = definition.get("calendars", {})
-    return _without(definition, ("steps", "calendars")) | {
-        "calendars": {name: excluded[name] for name in sorted(calendars)}
-    }
+def _fields(*definitions: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Of each definition all but the steps; of what it shares with others, what both of them speak of."""
+    fields = [_without(definition, ("steps", *SHARED)) for definition in definitions]
+    for kind in SHARED:
+        parts = [definition.get(kind, {}) for definition in definitions]
+        both = sorted(set.intersection(*(set(part) for part in parts)))
+        for own, part in zip(fields, parts, strict=True):
+            own[kind] = {name: part[name] for name in both}
+    return fields
 
 
 def _steps(definition: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

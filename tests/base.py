@@ -18,7 +18,7 @@ from execution.models.attempt import Finish, Held
 from execution.nursery import Nursery
 from execution.recorder import Said, write
 from execution.steps.base import Outcome, perform
-from schedules.models import Backfill, Occurrence, Schedule, Secret, SharedCalendar, Step
+from schedules.models import Backfill, Occurrence, Schedule, Secret, SharedCalendar, Step, TaskTemplate
 
 NOW = datetime(2026, 11, 16, 3, 0, tzinfo=UTC)
 SOMEBODY = Initiator("user", "7", "ada")
@@ -140,6 +140,7 @@ def everything() -> dict[str, list[dict[str, Any]]]:
     kept: list[Any] = [
         Schedule,
         SharedCalendar,
+        TaskTemplate,
         Step,
         Secret,
         Backfill,

@@ -16,10 +16,11 @@ from django.core.exceptions import ValidationError
 from activities.models import Activity, Initiator
 from execution.binding import note
 from execution.concurrency import limit_keys
-from schedules.models import Step
+from schedules.models import Step, TaskTemplate
 from schedules.models.schedule import YEAR_SECONDS
 from schedules.models.step import check_plain_text, check_steps, config_invalid
 from schedules.registry import ConfigError, failure_policies, step_types
+from schedules.spec.wording import shown
 
 from .planned import Planned
 
@@ -44,10 +45,31 @@ class Wanted:
     is_keyed: bool = False
 
     @classmethod
-    def of(cls, request: Mapping[str, Any], *, initiator: Initiator, now: datetime) -> Wanted:
+    def each(
+        cls, requests: Sequence[Mapping[str, Any]], *, initiator: Initiator, now: datetime
+    ) -> list[Wanted]:
+        templates = TaskTemplate.objects.needed_by(requests)
+        return [cls.of(request, templates, initiator=initiator, now=now) for request in requests]
+
+    @classmethod
+    def of(
+        cls,
+        request: Mapping[str, Any],
+        templates: Mapping[str, TaskTemplate],
+        *,
+        initiator: Initiator,
+        now: datetime,
+    ) -> Wanted:
+        if not isinstance(request, Mapping):
+            raise ValidationError({"step": f"fields and values expected, found {shown(request)}"})
+        step = request
+        if not OPTIONS.isdisjoint(request):
+            step = {name: request[name] for name in request if name not in OPTIONS}
+        if "template" in step:
+            step = _resolved(step, templates)
+        line = job_line(step, now=now)
         if OPTIONS.isdisjoint(request):
-            return cls(job_line(request, now=now), initiator)
-        line = job_line({name: request[name] for name in request if name not in OPTIONS}, now=now)
+            return cls(line, initiator)
         key = _text(request, "idempotency_key")
         if key:
             # The same principal's same key names the same job, for as long as there is a record of it.
@@ -153,22 +175,33 @@ def checked_group(
         wrong["on_failure"] = f"There is no policy “{on_failure}”; there are: {known}."
     if not _is_timeout(timeout_seconds):
         wrong["timeout_seconds"] = "A whole number of seconds from 1 to a year is expected."
-    data = [_step(step, number, mode) for number, step in enumerate(steps)]
-    if complaints := check_steps(data) if data else ["A group needs at least one step."]:
+    data = [
+        _step(step, number, mode) if isinstance(step, Mapping) else step for number, step in enumerate(steps)
+    ]
+    templates = TaskTemplate.objects.needed_by(data)
+    if complaints := check_steps(data, templates) if data else ["A group needs at least one step."]:
         wrong["steps"] = complaints
     if wrong:
         raise ValidationError(wrong)
     check_plain_text(name.strip(), "name")
-    return [Step.from_json(None, step) for step in data]
+    return [Step.from_json(None, step, templates) for step in data]
 
 
 def _step(step: Mapping[str, Any], number: int, mode: str) -> dict[str, Any]:
-    data = {"name": f"{step.get('step_type', 'step')} {number + 1}", **step}
+    kind = step.get("template") or step.get("step_type", "step")
+    data = {"name": f"{kind} {number + 1}", **step}
     if mode not in ("sequential", "parallel"):
         return data
     if "index" in step:
         raise ValidationError({"steps": f"Step {number + 1}: index: leave it out, or use the mode “steps”."})
     return data | {"index": number if mode == "sequential" else 0}
+
+
+def _resolved(step: Mapping[str, Any], templates: Mapping[str, TaskTemplate]) -> dict[str, Any]:
+    name = step["template"]
+    if not isinstance(name, str) or name not in templates:
+        raise ValidationError({"template": f"{TaskTemplate.objects.why_not(str(name))}."})
+    return templates[name].resolve(step)
 
 
 def _is_timeout(seconds: object) -> bool:

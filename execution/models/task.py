@@ -98,7 +98,7 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         A request is a step, and may have a `position`, a time to be `available_at`, an `idempotency_key` (a
         repeated request names the first one's job) and a `dedup_key` (skipped while its twin has not ended).
         """
-        jobs = [Wanted.of(request, initiator=initiator, now=now) for request in requests]
+        jobs = Wanted.each(list(requests), initiator=initiator, now=now)
         if any(job.is_keyed or job.dedup_key for job in jobs):
             self._enqueue_once(jobs, now=now)
         elif len(jobs) <= AT_ONCE:

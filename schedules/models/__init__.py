@@ -8,6 +8,7 @@ from .schedule import Schedule, ScheduleQuerySet
 from .secret import Secret
 from .shared_calendar import SharedCalendar
 from .step import MAX_STEPS, Step
+from .template import TaskTemplate
 
 __all__ = [
     "MAX_STEPS",
@@ -22,4 +23,5 @@ __all__ = [
     "SharedCalendar",
     "Step",
     "Tag",
+    "TaskTemplate",
 ]

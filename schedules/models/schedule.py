@@ -31,6 +31,7 @@ from .occurrence import Automatic, Occurrence, Overlap, named_time, notice_misse
 from .refusals import Conflict, Refused
 from .shared_calendar import SharedCalendar
 from .step import Step, check_plain_text, check_steps
+from .template import TaskTemplate
 
 if TYPE_CHECKING:
     from schedules.description import Description
@@ -135,12 +136,13 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         schedule = Schedule(**fields)
         with transaction.atomic():
             SharedCalendar.objects.hold(schedule.spec)
-            schedule.check_definition(steps, now=now, spec_changed=True)
+            templates = TaskTemplate.objects.hold(steps)
+            schedule.check_definition(steps, templates=templates, now=now, spec_changed=True)
             if paused:
                 schedule._set_paused(now, note=note)
             schedule.restart_cursor(now)
             schedule.save(force_insert=True)
-            schedule._replace_steps(steps)
+            schedule._replace_steps(steps, templates)
             schedule._index()
             Activity.objects.record(
                 "create", schedule, initiator=initiator, now=now, details=schedule._editable()
@@ -330,7 +332,7 @@ class Schedule(StrictlyTyped):
 
     def definition(self) -> dict[str, Any]:
         """What a person wrote, as JSON: recorded with each change, compared to show differences."""
-        steps = [step.as_json() for step in self.steps.all()] if self.pk else []
+        steps = [step.written() for step in self.steps.all()] if self.pk else []
         return {name: getattr(self, name) for name in self.DEFINITION} | {"steps": steps}
 
     def edit(
@@ -347,19 +349,20 @@ class Schedule(StrictlyTyped):
             raise ValidationError(dict.fromkeys(sorted(unknown), "There is no such field to edit."))
         with transaction.atomic():
             SharedCalendar.objects.hold(changes.get("spec"))
+            templates = TaskTemplate.objects.hold(steps, schedule=self)
             self._take(token)
             before = self._editable()
             if "spec" in changes and changes["spec"] != self.spec:
                 self.generate_until(now)
             for name, value in changes.items():
                 setattr(self, name, value)
-            after_steps = before["steps"] if steps is None else steps
+            checked = self._steps_as_they_run(before["steps"]) if steps is None else steps
             spec_changed = self.spec != before["spec"]
-            self.check_definition(after_steps, now=now, spec_changed=spec_changed)
+            self.check_definition(checked, templates=templates, now=now, spec_changed=spec_changed)
             if spec_changed or self.spec_error:
                 self._restart_or_refuse(now, spec_changed=spec_changed)
             if steps is not None:
-                self._replace_steps(steps)
+                self._replace_steps(steps, templates)
             self._index()
             kept = self.occurrences.exclude(source="auto") if self.is_paused else self.occurrences.all()
             kept.release()  # another policy may not let them wait
@@ -586,7 +589,12 @@ class Schedule(StrictlyTyped):
         self.spec_error, self.next_run_at = str(error)[:500], None
 
     def check_definition(
-        self, steps: Sequence[Mapping[str, Any]], *, now: datetime, spec_changed: bool
+        self,
+        steps: Sequence[Mapping[str, Any]],
+        *,
+        templates: Mapping[str, TaskTemplate],
+        now: datetime,
+        spec_changed: bool,
     ) -> None:
         """Raises ValidationError by field: the schedule's own fields, `spec` and `steps`."""
         errors: dict[str, Any] = {}
@@ -602,7 +610,7 @@ class Schedule(StrictlyTyped):
             self.spec = spec.as_json()
         except SpecError as error:
             errors["spec"] = [str(error)]
-        step_errors = check_steps(steps)
+        step_errors = check_steps(steps, templates)
         if step_errors:
             errors["steps"] = step_errors
         if errors:
@@ -706,9 +714,16 @@ class Schedule(StrictlyTyped):
         self.tag_rows.exclude(name__in=self.tags).delete()
         Tag.objects.bulk_create(Tag(schedule=self, name=tag) for tag in self.tags if tag not in known)
 
-    def _replace_steps(self, steps: Iterable[Mapping[str, Any]]) -> None:
+    def _replace_steps(
+        self, steps: Iterable[Mapping[str, Any]], templates: Mapping[str, TaskTemplate]
+    ) -> None:
         self.steps.all().delete()
-        Step.objects.bulk_create([Step.from_json(self, step) for step in steps])
+        Step.objects.bulk_create([Step.from_json(self, step, templates) for step in steps])
+
+    def _steps_as_they_run(self, written: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+        """What is stored follows from the templates as they were when it was stored, or since edited."""
+        is_templated = any("template" in step for step in written)
+        return [step.as_json() for step in self.steps.all()] if is_templated else written
 
     def why(self, at: datetime, *, now: datetime) -> Answer:
         """Why it ran at a time, or did not, or whether it will; without a zone, on its own clock."""

@@ -15,6 +15,7 @@ from schedules.spec.wording import shown
 
 if TYPE_CHECKING:
     from .schedule import Schedule
+    from .template import TaskTemplate
 
 MAX_STEPS = 500
 MOST_WORDS = 10
@@ -24,44 +25,15 @@ LONGEST_TOGETHER = 300
 VALUES_OF_ANY_JOB = ("attempt", "idempotency_key")
 
 
-class Step(StrictlyTyped):
-    """One line of a plan; steps with the same index run side by side."""
+class TaskFields(StrictlyTyped):
+    """What runs, and how: of a step, and of a template of steps."""
 
     class OnCrash(models.TextChoices):
         RETRY = "retry", "Run it again"
         FAIL = "fail", "Fail: it must not run twice"
 
-    class RunIf(models.TextChoices):
-        SUCCESS = "success", "Nothing before it failed"
-        FAILURE = "failure", "Something before it failed"
-        ALWAYS = "always", "Always"
-
-    FIELDS = (
-        "index",
-        "name",
-        "step_type",
-        "config",
-        "run_if",
-        "continue_on_failure",
-        "timeout_seconds",
-        "max_retries",
-        "retry_seconds",
-        "retry_factor",
-        "retry_cap_seconds",
-        "retry_jitter",
-        "retry_on",
-        "on_crash",
-        "pool",
-        "priority",
-        "resources",
-    )
-
-    schedule = models.ForeignKey("schedules.Schedule", models.CASCADE, related_name="steps", db_index=False)
-    index = models.PositiveIntegerField(default=0, validators=[MaxValueValidator(1000)])
-    name = models.CharField(max_length=200)
     step_type = models.CharField(max_length=40)
     config = models.JSONField(default=dict, blank=True)
-    run_if = models.CharField(max_length=8, choices=RunIf.choices, default=RunIf.SUCCESS)
     continue_on_failure = models.BooleanField(default=False)
     timeout_seconds = models.PositiveIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(604_800)]
@@ -103,21 +75,7 @@ class Step(StrictlyTyped):
     )
 
     class Meta:
-        ordering = ["index", "id"]
-        constraints = [models.UniqueConstraint(fields=["schedule", "name"], name="step_name_once")]
-
-    def __str__(self) -> str:
-        return self.name
-
-    @classmethod
-    def from_json(cls, schedule: Schedule | None, data: Mapping[str, Any]) -> Step:
-        step = cls(schedule=schedule, **data)
-        step.name = unicodedata.normalize("NFC", step.name.strip())
-        step.config = registry.step_types[step.step_type].clean(step.config)
-        return step
-
-    def as_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.FIELDS}
+        abstract = True
 
     def clean(self) -> None:
         self.clean_frame()
@@ -128,9 +86,7 @@ class Step(StrictlyTyped):
 
     def clean_frame(self) -> None:
         """All but the config."""
-        self.name = unicodedata.normalize("NFC", self.name.strip())
         self.retry_factor = float(self.retry_factor)  # as it is stored: files say 3
-        check_plain_text(self.name, "name")
         check_plain_text(self.pool, "pool")
         check_words(self.retry_on, "retry_on")
         check_words(self.resources, "resources")
@@ -142,20 +98,6 @@ class Step(StrictlyTyped):
                 {"step_type": f"There is no step type “{self.step_type}”; there are: {known}."}
             )
 
-    def complaints(self) -> list[str]:
-        """All that is wrong with it alone, each beginning with its field."""
-        try:
-            self.clean_fields(exclude=["schedule"])
-            self.clean()
-        except ValidationError as error:
-            return [f"{field}: {text}" for field, texts in error.message_dict.items() for text in texts]
-        return []
-
-    def check_alone(self) -> None:
-        """As a job of its own: without a schedule there are no earlier steps and no nominal time."""
-        if complaints := _reference_complaints({"": self}, is_plan=False):
-            raise ValidationError({"config": complaints})
-
     def references(self) -> list[tuple[str, Reference]]:
         """What its placeholders refer to, each with the field of the config that it stands in."""
         if not isinstance(self.config, dict) or not has_placeholders(self.config):
@@ -163,11 +105,124 @@ class Step(StrictlyTyped):
         return [(field, ref) for field, value in self.config.items() for ref in dict.fromkeys(found(value))]
 
 
+class Step(TaskFields):
+    """One line of a plan; steps with the same index run side by side."""
+
+    class RunIf(models.TextChoices):
+        SUCCESS = "success", "Nothing before it failed"
+        FAILURE = "failure", "Something before it failed"
+        ALWAYS = "always", "Always"
+
+    FIELDS = (
+        "index",
+        "name",
+        "step_type",
+        "config",
+        "run_if",
+        "continue_on_failure",
+        "timeout_seconds",
+        "max_retries",
+        "retry_seconds",
+        "retry_factor",
+        "retry_cap_seconds",
+        "retry_jitter",
+        "retry_on",
+        "on_crash",
+        "pool",
+        "priority",
+        "resources",
+    )
+
+    schedule = models.ForeignKey("schedules.Schedule", models.CASCADE, related_name="steps", db_index=False)
+    index = models.PositiveIntegerField(default=0, validators=[MaxValueValidator(1000)])
+    name = models.CharField(max_length=200)
+    run_if = models.CharField(max_length=8, choices=RunIf.choices, default=RunIf.SUCCESS)
+    template = models.ForeignKey(
+        "schedules.TaskTemplate",
+        models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="steps",
+        editable=False,
+        db_index=False,
+    )
+    # With a template: what was written, its name included. The other fields hold what follows from both.
+    overrides = models.JSONField(default=dict, blank=True, editable=False)
+
+    class Meta:
+        ordering = ["index", "id"]
+        constraints = [models.UniqueConstraint(fields=["schedule", "name"], name="step_name_once")]
+        indexes = [
+            models.Index(
+                fields=["template"], name="step_of_template", condition=models.Q(template__isnull=False)
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @classmethod
+    def from_json(
+        cls,
+        schedule: Schedule | None,
+        data: Mapping[str, Any],
+        templates: Mapping[str, TaskTemplate] | None = None,
+    ) -> Step:
+        step = cls.read(data, templates or {})
+        if schedule is not None:
+            step.schedule = schedule
+        step.name = unicodedata.normalize("NFC", step.name.strip())
+        step.config = registry.step_types[step.step_type].clean(step.config)
+        return step
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any], templates: Mapping[str, TaskTemplate]) -> Step:
+        """Not checked yet; ValidationError if it cannot be told what its template makes of it."""
+        name = data.get("template")
+        if name is None:
+            return cls(**{field: value for field, value in data.items() if field != "template"})
+        if not isinstance(name, str):
+            raise ValidationError({"template": f"the name of a template expected, found {shown(name)}"})
+        if name not in templates:
+            raise ValidationError({"template": _why_no_template(name)})
+        overrides = {field: value for field, value in data.items() if field not in ("index", "name")}
+        return cls(**templates[name].merged(data), template=templates[name], overrides=overrides)
+
+    def as_json(self) -> dict[str, Any]:
+        """As it runs."""
+        return {name: getattr(self, name) for name in self.FIELDS}
+
+    def written(self) -> dict[str, Any]:
+        """As a person wrote it."""
+        if self.template_id is None:
+            return self.as_json()
+        return {"index": self.index, "name": self.name, **self.overrides}
+
+    def clean_frame(self) -> None:
+        self.name = unicodedata.normalize("NFC", self.name.strip())
+        check_plain_text(self.name, "name")
+        super().clean_frame()
+
+    def complaints(self) -> list[str]:
+        """All that is wrong with it alone, each beginning with its field."""
+        try:
+            self.clean_fields(exclude=["schedule", "template"])
+            self.clean()
+        except ValidationError as error:
+            return _by_field(error)
+        return []
+
+    def check_alone(self) -> None:
+        """As a job of its own: without a schedule there are no earlier steps and no nominal time."""
+        if complaints := _reference_complaints({"": self}, is_plan=False):
+            raise ValidationError({"config": complaints})
+
+
 def config_invalid(error: registry.ConfigError) -> ValidationError:
     return ValidationError({"config": [f"{field}: {text}" for field, text in error.errors.items()]})
 
 
-def check_steps(steps: Any) -> list[str]:
+def check_steps(steps: Any, templates: Mapping[str, TaskTemplate] | None = None) -> list[str]:
     """Every complaint about a list of steps, each beginning with the step it is about."""
     if not isinstance(steps, Sequence) or isinstance(steps, str):
         return [f"A list of steps is expected, found {shown(steps)}."]
@@ -181,25 +236,36 @@ def check_steps(steps: Any) -> list[str]:
         if words := _unreadable(data):
             complaints.append(f"Step {number}: {words}")
             continue
-        step = Step(**data)
-        label = f"Step {number} ({step.name})" if step.name else f"Step {number}"
-        complaints += [f"{label}: {words}" for words in step.complaints()]
-        plan[label] = step
-    return [*complaints, *_complaints_together(plan)]
+        label = f"Step {number} ({data['name']})" if data.get("name") else f"Step {number}"
+        try:
+            plan[label] = Step.read(data, templates or {})
+        except ValidationError as error:
+            complaints += [f"{label}: {words}" for words in _by_field(error)]
+    return [*complaints, *plan_complaints(plan)]
+
+
+def plan_complaints(plan: Mapping[str, Step]) -> list[str]:
+    """What is wrong with the steps of a plan, alone and together; the keys are how complaints begin."""
+    alone = [f"{label}: {words}" for label, step in plan.items() for words in step.complaints()]
+    return [*alone, *_complaints_together(plan)]
+
+
+def _by_field(error: ValidationError) -> list[str]:
+    return [f"{field}: {text}" for field, texts in error.message_dict.items() for text in texts]
 
 
 def _unreadable(data: object) -> str:
     """Why there is no telling what it says."""
     if not isinstance(data, Mapping):
         return f"fields and values expected, found {shown(data)}."
-    if unknown := sorted(str(name) for name in data.keys() - set(Step.FIELDS)):
+    if unknown := sorted(str(name) for name in data.keys() - {*Step.FIELDS, "template"}):
         return f"unknown field {', '.join(unknown)}."
     name = data.get("name", "")
     return "" if isinstance(name, str) else f"name: text, in quotes, expected, found {shown(name)}"
 
 
 def _complaints_together(plan: Mapping[str, Step]) -> Iterator[str]:
-    """What no step can know alone; the keys are how complaints begin."""
+    """What no step can know alone."""
     names: set[str] = set()
     first = min((step.index for step in plan.values() if isinstance(step.index, int)), default=0)
     for label, step in plan.items():
@@ -226,6 +292,21 @@ def _reference_complaints(steps: Mapping[str, Step], *, is_plan: bool = True) ->
     ]
 
 
+def missing_secrets(task: TaskFields) -> list[str]:
+    """Its placeholders for secrets that do not exist."""
+    wanted = [(field, ref) for field, ref in task.references() if ref.kind == "secret"]
+    known = _secret_names(ref for _, ref in wanted)
+    return [
+        f"{field}: {{{{ {ref.text} }}}}: {_no_secret(ref.name, known)}"
+        for field, ref in wanted
+        if ref.name not in known
+    ]
+
+
+def _no_secret(name: str, known: Collection[str]) -> str:
+    return f"there is no secret “{name}”; {hint(name, known, 'define it first')}"
+
+
 def _why_no_value(ref: Reference, step: Step, plan: Mapping[str, Step], secrets: Collection[str]) -> str:
     match ref.kind:
         case "step" if plan:
@@ -233,7 +314,7 @@ def _why_no_value(ref: Reference, step: Step, plan: Mapping[str, Step], secrets:
         case "step":
             return "a single job has no earlier steps"
         case "secret" if ref.name not in secrets:
-            return f"there is no secret “{ref.name}”; {hint(ref.name, secrets, 'define it first')}"
+            return _no_secret(ref.name, secrets)
         case "value" | "last" if not plan and ref.name not in VALUES_OF_ANY_JOB:
             return f"a single job has only {' and '.join(VALUES_OF_ANY_JOB)}"
     return ""
@@ -257,6 +338,12 @@ def _secret_names(refs: Iterable[Reference]) -> Collection[str]:
     from .secret import Secret  # it looks for steps that refer to it, so it imports them
 
     return Secret.objects.names() if any(ref.kind == "secret" for ref in refs) else ()
+
+
+def _why_no_template(name: str) -> str:
+    from .template import TaskTemplate  # it knows the steps that refer to it
+
+    return TaskTemplate.objects.why_not(name)
 
 
 def check_words(words: Any, field: str) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
+from django.db import connection
 
 from activities.models import Activity, Initiator
 from execution.models import Execution, Job, WorkerTask
-from schedules.models import Refused
+from schedules.models import Refused, TaskTemplate
 from tests.base import (
     NOW,
     SOMEBODY,
@@ -147,6 +150,8 @@ class TestDeduplication:
         ({"run_if": "maybe"}, "run_if"),
         ({"step_type": "story"}, "step_type"),
         ({"config": {}}, "config"),
+        ({"template": "Missing"}, "template"),
+        ({"template": ["Report"]}, "template"),
         ({"status": "complete"}, "status"),
         ({"attempt": 2}, "attempt"),
     ],
@@ -173,6 +178,9 @@ def test_a_bad_request_is_told_its_field_and_nothing_is_queued(request_: dict[st
         ({"timeout_seconds": "1h"}, "timeout_seconds"),
         ({"steps": []}, "steps"),
         ({"steps": [step("a"), step("a")]}, "steps"),
+        ({"steps": ["a"]}, "steps"),
+        ({"steps": [step("a"), None], "mode": "parallel"}, "steps"),
+        ({"steps": [{"template": "Missing"}]}, "steps"),
         ({"steps": [step("a", step_type="story")]}, "steps"),
         ({"mode": "sequential", "steps": [step("a")]}, "steps"),
         ({"steps": [step(str(n)) for n in range(501)]}, "steps"),
@@ -186,6 +194,43 @@ def test_a_bad_group_is_told_its_field_and_nothing_is_queued(changes: dict[str, 
         Execution.objects.submit(initiator=SOMEBODY, now=NOW, **asked)
     assert list(caught.value.message_dict) == [field]
     assert everything() == before
+
+
+class TestTemplates:
+    @pytest.fixture(autouse=True)
+    def template(self) -> TaskTemplate:
+        defined = step("ignored", kwargs={}) | {"max_retries": 7, "pool": "reports", "priority": 3}
+        fields = {name: value for name, value in defined.items() if name not in ("index", "name")}
+        return TaskTemplate.objects.define(name="Report", initiator=SOMEBODY, now=NOW, **fields)
+
+    def test_a_job_takes_from_it_what_it_does_not_say_itself(self) -> None:
+        [task] = enqueue({"template": "Report", "priority": 9})
+        assert (task.name, task.pool, task.priority) == ("Report", "reports", 9)
+        assert task.step["max_retries"] == 7
+
+    def test_editing_it_does_not_touch_what_is_queued(self, template: TaskTemplate) -> None:
+        [task] = enqueue({"template": "Report"})
+        template.edit(token=template.token, changes={"max_retries": 0}, initiator=SOMEBODY, now=NOW)
+        assert fresh(task).step["max_retries"] == 7
+        [task] = enqueue({"template": "Report"})
+        assert task.step["max_retries"] == 0
+
+    def test_groups_use_it_too(self) -> None:
+        steps = [{"template": "Report"}, {"template": "Report", "name": "Second"}]
+        Execution.objects.submit("Group", steps, initiator=SOMEBODY, now=NOW, mode="sequential")
+        assert run_until_idle() == ["Report 1", "Second"]
+
+    def test_an_archived_one_is_refused(self, template: TaskTemplate) -> None:
+        template.archive(initiator=SOMEBODY, now=NOW)
+        with pytest.raises(ValidationError, match="is archived"):
+            ask({"template": "Report"})
+
+    def test_many_jobs_of_one_are_asked_for_at_once(
+        self, django_assert_num_queries: Callable[[int], AbstractContextManager[object]]
+    ) -> None:
+        ask({"template": "Report"})
+        with django_assert_num_queries(4 if connection.vendor == "sqlite" else 2):
+            ask(*[{"template": "Report"}] * 50)
 
 
 class TestOrder:

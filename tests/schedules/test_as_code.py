@@ -587,8 +587,8 @@ class TestImport:
 
 # (what, the file, what is told)
 REFUSED: list[tuple[str, str, list[str]]] = [
-    ("nothing", "", ["1: version: 1, calendars: and schedules: expected at the top"]),
-    ("a list", "- a\n", ["1: version: 1, calendars: and schedules: expected at the top"]),
+    ("nothing", "", ["1: version: 1, calendars:, templates: and schedules: expected at the top"]),
+    ("a list", "- a\n", ["1: version: 1, calendars:, templates: and schedules: expected at the top"]),
     ("truncated", 'version: 1\nschedules:\n  - name: "Mi', ["3: not YAML: found unexpected end of stream"]),
     ("no version", "schedules: []\n", ["1: version: is missing: write version: 1"]),
     ("a newer version", "version: 2\nwhat: ever\n", ["1: version: 2 is newer than 1, which this JIM reads"]),

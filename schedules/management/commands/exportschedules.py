@@ -15,8 +15,9 @@ from schedules.models import Refused
 
 class Command(BaseCommand):
     help = (
-        "Write schedules and the calendars that they use as YAML, for importschedules. Without names and "
-        "tags: all schedules that are not closed, and all calendars. Secrets stay references."
+        "Write schedules and the calendars and templates that they use as YAML, for importschedules. Without "
+        "names and tags: all schedules that are not closed, all calendars, and all templates that are not "
+        "archived. Secrets stay references."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -31,7 +32,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             with usable_database():
-                text = "".join(written(*selected(options["names"], tags=options["tag"])))
+                text = "".join(written(selected(options["names"], tags=options["tag"])))
         except Refused as refused:
             raise CommandError(str(refused), returncode=2) from None
         if options["output"] == "-":

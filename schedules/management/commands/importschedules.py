@@ -23,9 +23,9 @@ MANY = 50
 
 class Command(BaseCommand):
     help = (
-        "Create and change schedules and calendars as YAML files say, which exportschedules wrote or people "
-        "did. They are known by their names. What is the same already is not touched, and what no file "
-        "mentions stays. All or nothing: if anything is wrong in any file, nothing is changed."
+        "Create and change schedules, calendars and templates as YAML files say, which exportschedules wrote "
+        "or people did. They are known by their names. What is the same already is not touched, and what no "
+        "file mentions stays. All or nothing: if anything is wrong in any file, nothing is changed."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -101,9 +101,8 @@ def _with_progress(changes: Sequence[Change]) -> Iterable[Change]:
 
 
 def _told(change: Change) -> list[str]:
-    what = (
-        f"“{change.entry.name}”" if isinstance(change, ScheduleChange) else f"calendar “{change.entry.name}”"
-    )
+    kind = "" if isinstance(change, ScheduleChange) else f"{change.entry.kind} "
+    what = f"{kind}“{change.entry.name}”"
     if change.is_new:
         return [f"+ create {what}: {change.in_words()}"]
     return [f"~ change {what}", *(f"  {line}" for line in difference(change.before, change.after))]

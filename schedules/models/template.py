@@ -1,0 +1,351 @@
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from copy import copy
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxLengthValidator
+from django.db import IntegrityError, models, transaction
+from django.db.models import Q
+from django.db.models.functions import Lower
+
+from activities.models import Activity, Initiator
+from activities.statements import update_each
+from activities.text import clean_lines
+from schedules import permissions
+from schedules.placeholders import hint
+from schedules.spec.wording import shown
+
+from .refusals import MOST_NAMED, Conflict, Refused, named
+from .step import Step, TaskFields, check_plain_text, missing_secrets, plan_complaints
+
+if TYPE_CHECKING:
+    from .schedule import Schedule, ScheduleQuerySet
+
+NAME_TAKEN = "There is a template with this name already: choose another name."
+
+
+class TaskTemplateQuerySet(models.QuerySet["TaskTemplate"]):
+    def active(self) -> TaskTemplateQuerySet:
+        return self.filter(status=TaskTemplate.Status.ACTIVE)
+
+    def known(self) -> TaskTemplateQuerySet:
+        """The active ones, and archived ones that an open schedule uses; no two have the same name."""
+        used = Step.objects.exclude(schedule__status="closed").exclude(template=None)
+        return self.filter(Q(status=TaskTemplate.Status.ACTIVE) | Q(pk__in=used.values("template")))
+
+    def define(
+        self, *, initiator: Initiator, now: datetime, may_define_code: bool = True, **fields: Any
+    ) -> TaskTemplate:
+        """A new template; nothing is saved if anything is wrong."""
+        template = TaskTemplate(**fields)
+        try:
+            with transaction.atomic():
+                template.check_definition()
+                if not may_define_code:
+                    _check_code({f"“{template}”": template.as_step()})
+                template.save(force_insert=True)
+                details = {"name": template.name} | template.definition()
+                Activity.objects.record("create", template, initiator=initiator, now=now, details=details)
+        except IntegrityError:
+            template.check_definition()  # somebody else took the name meanwhile, and this says so
+            raise
+        return template
+
+    def resolve(self, step: Mapping[str, Any]) -> dict[str, Any]:
+        """A step that names an active template, as complete step data."""
+        return self.named(step.get("template")).resolve(step)
+
+    def named(self, name: object) -> TaskTemplate:
+        """Refused, in words, if there is no active one of this name."""
+        text = _normal(name) if isinstance(name, str) else ""
+        template = self.active().filter(name=text).first()
+        if template is None:
+            raise Refused(f"{self.why_not(text)}.")
+        return template
+
+    def why_not(self, name: str) -> str:
+        """Why a step cannot newly refer to it."""
+        if self.filter(name=name).exclude(status=TaskTemplate.Status.ACTIVE).exists():
+            return f"“{name}” is archived: restore it first, or choose another template"
+        known = list(self.active().order_by("name").values_list("name", flat=True))
+        advice = hint(name, known) if known else "create it first: there are none yet"
+        return f"there is no template “{name[:60]}”; {advice}"
+
+    def hold(self, steps: Any, *, schedule: Schedule | None = None) -> dict[str, TaskTemplate]:
+        """Those that steps may refer to, by name; until this transaction ends, nobody changes them.
+
+        Archived ones only if the schedule refers to them already. Comes before the lock of the schedule:
+        whoever edits a template takes them in this order.
+        """
+        return self.lock().needed_by(steps, schedule=schedule)
+
+    def needed_by(self, steps: Any, *, schedule: Schedule | None = None) -> dict[str, TaskTemplate]:
+        """The same, without holding them."""
+        names = names_in(steps)
+        if not names:
+            return {}
+        may = Q(status=TaskTemplate.Status.ACTIVE)
+        if schedule is not None and schedule.pk is not None:
+            may |= Q(pk__in=Step.objects.filter(schedule=schedule.pk).values("template"))
+        return {template.name: template for template in self.filter(may, name__in=names).order_by("pk")}
+
+    def lock(self) -> TaskTemplateQuerySet:
+        return self.select_for_update(of=("self",), no_key=True)
+
+
+class TaskTemplate(TaskFields):
+    """Steps that are alike, in one place: what they run, and how."""
+
+    class Status(models.TextChoices):
+        ACTIVE = "active"
+        ARCHIVED = "archived"
+
+    # What a step takes from it, unless the step says otherwise; which group it is in is up to the step.
+    STEP = tuple(name for name in Step.FIELDS if name not in ("index", "name", "run_if"))
+    EDITABLE = ("description", *STEP)
+
+    name = models.CharField(max_length=200)
+    description = models.TextField(blank=True, validators=[MaxLengthValidator(1_000)])
+    status = models.CharField(max_length=8, choices=Status.choices, default=Status.ACTIVE, editable=False)
+    token = models.PositiveIntegerField(default=1, editable=False)
+
+    objects = TaskTemplateQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = "template"
+        constraints = [
+            models.UniqueConstraint(
+                Lower("name"),
+                condition=Q(status="active"),
+                name="template_name_once",
+                violation_error_message=NAME_TAKEN,
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_archived(self) -> bool:
+        return self.status == self.Status.ARCHIVED
+
+    def definition(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.EDITABLE}
+
+    def as_step(self) -> dict[str, Any]:
+        """A step that changes nothing of it."""
+        return self.merged({})
+
+    def resolve(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
+        """Complete step data, not checked yet: what is written overrides, the rest comes from here."""
+        if self.is_archived:
+            raise Refused(f"“{self}” is archived: restore it first, or choose another template.")
+        return self.merged(overrides)
+
+    def merged(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
+        """The same also for an archived one, which goes on for those that use it."""
+        written = {name: value for name, value in overrides.items() if name != "template"}
+        if unknown := sorted(str(name) for name in written.keys() - set(Step.FIELDS)):
+            raise ValidationError(dict.fromkeys(unknown, "There is no such field of a step."))
+        if "step_type" in written:
+            raise ValidationError({"step_type": f"It comes from the template “{self}”: leave it out."})
+        config = written.get("config", {})
+        if not isinstance(config, Mapping):
+            raise ValidationError({"config": f"must be an object of settings, not {shown(config)}"})
+        place = {"index": 0, "name": self.name, "run_if": Step.RunIf.SUCCESS.value}
+        own = {name: getattr(self, name) for name in self.STEP}
+        return {**place, **own, **written, "config": {**self.config, **config}}
+
+    def edit(
+        self,
+        *,
+        token: int,
+        changes: Mapping[str, Any],
+        initiator: Initiator,
+        now: datetime,
+        may_define_code: bool = True,
+    ) -> None:
+        """Changes it, and in the same transaction the steps of all open schedules that use it."""
+        if unknown := set(changes) - set(self.EDITABLE):
+            raise ValidationError(dict.fromkeys(sorted(unknown), "There is no such field to edit."))
+        with transaction.atomic():
+            self._take(token)
+            if self.is_archived:
+                raise Refused(f"“{self}” is archived: restore it first.")
+            before, was = self.definition(), self.as_step()
+            for name, value in changes.items():
+                setattr(self, name, value)
+            self.check_definition()
+            if not _same(self.as_step(), was):
+                changed = self._hand_on(before, initiator=initiator, now=now)
+                if not may_define_code:
+                    _check_code({f"“{self}”": self.as_step(), **changed})
+            self._save_moved()
+            details = {"before": before, "after": self.definition()}
+            Activity.objects.record("edit", self, initiator=initiator, now=now, details=details)
+
+    def archive(self, *, initiator: Initiator, now: datetime, token: int | None = None) -> None:
+        """No step can newly refer to it; those that do go on."""
+        with transaction.atomic():
+            self._take(token)
+            if self.is_archived:
+                raise Refused(f"“{self}” is archived already.")
+            self.status = self.Status.ARCHIVED
+            self._save_moved()
+            Activity.objects.record("archive", self, initiator=initiator, now=now)
+
+    def restore(self, *, initiator: Initiator, now: datetime, token: int | None = None) -> None:
+        try:
+            with transaction.atomic():
+                self._take(token)
+                if not self.is_archived:
+                    raise Refused(f"“{self}” is not archived.")
+                self._refuse_twin()
+                self.status = self.Status.ACTIVE
+                self._save_moved()
+                Activity.objects.record("restore", self, initiator=initiator, now=now)
+        except IntegrityError as error:
+            raise self._name_taken() from error
+
+    def used_by(self) -> ScheduleQuerySet:
+        """The open schedules with steps that refer to it, by name."""
+        from .schedule import Schedule
+
+        users = self.steps.values("schedule")
+        return Schedule.objects.open().filter(pk__in=users).order_by(Lower("name"))
+
+    def check_definition(self) -> None:
+        """Raises ValidationError by field."""
+        self.full_clean()
+        if not self.pk:
+            twin = TaskTemplate.objects.known().filter(name__iexact=self.name).first()
+            if twin is not None:
+                words = f"“{twin}” is archived but still used by {named(list(twin.used_by()))}"
+                raise ValidationError({"name": f"{words}: restore it, or choose another name."})
+        if wrong := missing_secrets(self):
+            raise ValidationError({"config": wrong})
+
+    def clean(self) -> None:
+        self.name = _normal(self.name)
+        self.description = clean_lines(self.description.strip())
+        check_plain_text(self.name, "name")
+        super().clean()
+
+    def _take(self, token: int | None) -> None:
+        """Locks the row and reads it anew, so that what follows is decided on the newest state."""
+        fresh = TaskTemplate.objects.lock().get(pk=self.pk)
+        if token is not None and token != fresh.token:
+            raise Conflict(fresh.token, what="template")
+        self.__dict__.update(
+            {field.attname: getattr(fresh, field.attname) for field in self._meta.concrete_fields}
+        )
+
+    def _save_moved(self) -> None:
+        self.token += 1
+        self.save()
+
+    def _refuse_twin(self) -> None:
+        if TaskTemplate.objects.known().exclude(pk=self.pk).filter(name__iexact=self.name).exists():
+            raise self._name_taken()
+
+    def _name_taken(self) -> Refused:
+        return Refused(f"There is another template “{self}” by now: archive that one first.")
+
+    def _hand_on(self, before: Mapping[str, Any], *, initiator: Initiator, now: datetime) -> dict[str, Any]:
+        """To the steps that refer to it, as if each schedule were edited; all of them or none.
+
+        Returns what has changed, each with words for it.
+        """
+        schedules = list(self.used_by().lock().order_by("pk"))
+        plans: dict[int, list[Step]] = defaultdict(list)
+        # Read under the locks: somebody may have edited one while this waited for them.
+        for step in Step.objects.filter(schedule__in=schedules).order_by("schedule", "index", "pk"):
+            plans[step.schedule_id].append(step)
+        moved = {schedule: self._moved_steps(schedule, plans[schedule.pk]) for schedule in schedules}
+        moved = {schedule: steps for schedule, steps in moved.items() if steps}
+        steps = [step for each in moved.values() for step in each]
+        update_each(Step, self.STEP, [[s.pk, *(getattr(s, name) for name in self.STEP)] for s in steps])
+        update_each(
+            self.used_by().model, ("token",), [[schedule.pk, schedule.token + 1] for schedule in moved]
+        )
+        details = {"before": self._as_recorded(before), "after": self._as_recorded(self.definition())}
+        message = f"The template “{self}” was edited."
+        Activity.objects.record_each(
+            "edit", moved, initiator=initiator, now=now, message=message, details=details
+        )
+        return {
+            label: step.as_json()
+            for schedule, steps in moved.items()
+            for label, step in _labelled(schedule, steps).items()
+        }
+
+    def _moved_steps(self, schedule: Schedule, plan: Sequence[Step]) -> list[Step]:
+        """Its steps that change, as they become; Refused if the plan cannot live with that."""
+        after = [self._moved(step) if step.template_id == self.pk else step for step in plan]
+        if wrong := plan_complaints(_labelled(schedule, after)):
+            known = plan_complaints(_labelled(schedule, [copy(step) for step in plan]))
+            if fresh := [words for words in wrong if words not in known][:MOST_NAMED]:
+                raise Refused(f"{' '.join(fresh)} Change what uses “{self}” first.")
+        pairs = zip(plan, after, strict=True)
+        return [new for old, new in pairs if not _same(old.as_json(), new.as_json())]
+
+    def _moved(self, step: Step) -> Step:
+        moved = copy(step)
+        for name, value in self.merged(step.written()).items():
+            setattr(moved, name, value)
+        return moved
+
+    def _as_recorded(self, definition: Mapping[str, Any]) -> dict[str, Any]:
+        return {"templates": {self.name: {name: definition[name] for name in self.STEP}}}
+
+
+def names_in(steps: Any) -> set[str]:
+    """The templates that steps name, whatever else is wrong with them."""
+    items = steps if isinstance(steps, Sequence) and not isinstance(steps, str) else ()
+    names = [item.get("template") for item in items if isinstance(item, Mapping)]
+    return {name for name in names if isinstance(name, str)}
+
+
+def as_they_run(
+    steps: Sequence[Mapping[str, Any]], templates: Mapping[str, TaskTemplate]
+) -> list[dict[str, Any]]:
+    """Complete step data; what no template makes sense of is left out: nobody can save it."""
+    complete = []
+    for data in steps:
+        with suppress(ValidationError):
+            step = Step.read(data, templates)
+            if step.template is not None:
+                step.complaints()
+            complete.append(step.as_json())
+    return complete
+
+
+def _check_code(changed: Mapping[str, Mapping[str, Any]]) -> None:
+    """For somebody who may not define code: ValidationError that names what runs it, or uses a secret."""
+    if names := [label for label, step in changed.items() if permissions.needs_code(step)]:
+        rest = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+        told = f"{', '.join(names[:MOST_NAMED])}{rest}"
+        needed = f"That needs the permission {permissions.DEFINE_CODE}."
+        raise ValidationError(
+            {"config": f"You may not write what runs code or uses a secret: {told}. {needed}"}
+        )
+
+
+def _labelled(schedule: Schedule, plan: Sequence[Step]) -> dict[str, Step]:
+    return {f"“{schedule}”, step “{step.name}”": step for step in plan}
+
+
+def _same(one: object, other: object) -> bool:
+    """As JSON: to Python, 1 is the same as true."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def _normal(name: str) -> str:
+    return unicodedata.normalize("NFC", name.strip())

@@ -1,0 +1,224 @@
+"""Templates in files: exported with what uses them, imported before it, with the permissions of the admin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+
+from schedules.models import Schedule, TaskTemplate
+from schedules.reconcile import Outcome
+from tests.base import NOW, SOMEBODY, fresh, make_schedule, step
+from tests.schedules.test_as_code import clear, complaints, exported, file, imported, person, stored
+from tests.schedules.test_templates import make_template, use
+
+pytestmark = pytest.mark.django_db
+
+WHOLE = """\
+version: 1
+
+templates:
+  - name: Call
+    description: Asks the shop.
+    step_type: http
+    config:
+      url: https://shop.example/
+    max_retries: 5
+    pool: web
+
+schedules:
+  - name: Mine
+    steps:
+      - index: 0
+        name: north
+        template: Call
+        config:
+          url: https://shop.example/north
+        max_retries: 3
+      - index: 0
+        name: south
+        template: Call
+"""
+
+
+def test_what_is_written_is_what_is_exported() -> None:
+    outcome = imported(WHOLE)
+    assert outcome.problems == []
+    assert exported() == WHOLE
+    north, south = Schedule.objects.get().steps.all()
+    assert (north.config["url"], north.max_retries) == ("https://shop.example/north", 3)
+    assert (south.config["url"], south.max_retries, south.pool) == ("https://shop.example/", 5, "web")
+    before = stored()
+    assert imported(WHOLE) == Outcome([], 2, 0, [])
+    assert stored() == before
+
+
+def test_an_export_is_imported_elsewhere_as_it_was() -> None:
+    make_template(description="d", retry_on=["503"])
+    archived = make_template("Old")
+    schedule = make_schedule(
+        use("a"), use("b", 1, template="Old", run_if="always"), step("c", 2), name="Mine"
+    )
+    archived.archive(initiator=SOMEBODY, now=NOW)
+    text, before = exported(), schedule.definition()
+    clear()
+    TaskTemplate.objects.all().delete()
+    assert imported(text).problems == []
+    assert Schedule.objects.get().definition() == before
+    assert exported() == text
+
+
+def test_an_archived_one_is_exported_only_with_what_uses_it() -> None:
+    make_template("Unused").archive(initiator=SOMEBODY, now=NOW)
+    make_template("Active")
+    make_template()
+    make_schedule(use(), name="Mine")
+    assert "Unused" not in exported()
+    assert "Active" in exported()
+    assert "Active" not in exported("Mine")
+    assert "- name: Export" in exported("Mine")
+
+
+def test_what_has_changed_is_edited_with_all_that_uses_it() -> None:
+    imported(WHOLE)
+    changed = WHOLE.replace("max_retries: 5", "max_retries: 6").replace("name: south", "name: west")
+    outcome = imported(changed)
+    assert outcome.problems == []
+    assert [(change.entry.kind, change.entry.name) for change in outcome.changes] == [
+        ("template", "Call"),
+        ("schedule", "Mine"),
+    ]
+    assert [each.max_retries for each in Schedule.objects.get().steps.all()] == [3, 6]
+    assert Schedule.objects.get().token == 3
+    assert TaskTemplate.objects.get().token == 2
+
+
+def test_what_is_in_no_file_stays() -> None:
+    template = make_template()
+    assert imported(file("templates: []")).problems == []
+    assert fresh(template).status == "active"
+
+
+def test_a_dry_run_says_what_would_become_of_it(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "all.yaml"
+    path.write_text(WHOLE)
+    call_command("importschedules", str(path))
+    path.write_text(WHOLE.replace("max_retries: 5", "max_retries: 6"))
+    call_command("importschedules", str(path), "--dry-run")
+    said = capsys.readouterr().out
+    assert "+ create template “Call”: steps of the type http" in said
+    assert "~ change template “Call”\n    max_retries:\n      - 5\n      + 6\n" in said
+    assert TaskTemplate.objects.get().max_retries == 5
+
+
+CALL = "{name: Call, step_type: http, config: {url: https://shop.example/}}"
+# (what, the file, what is told)
+REFUSED: list[tuple[str, str, str]] = [
+    ("no list", "templates: {}", "2: templates: a list expected, found an object"),
+    ("no name", "templates: [{step_type: http}]", "2: each template needs its keys, with a name first"),
+    (
+        "unknown key",
+        "templates:\n- {name: A, step_type: http, index: 0}",
+        "3: template “A”: there is no key “index”; ",
+    ),
+    ("no type", "templates:\n- {name: A}", "3: template “A”: step_type: "),
+    (
+        "text as number",
+        f"templates:\n- {CALL[:-1]}, max_retries: '3'}}",
+        "3: template “Call”: max_retries: a whole number expected, found '3'",
+    ),
+    (
+        "twice",
+        f"templates:\n- {CALL}\n- {CALL.replace('Call', 'CALL')}",
+        "4: template “CALL”: name: 1.yaml:3",
+    ),
+    (
+        "other capitals",
+        f"templates:\n- {CALL.replace('Call', 'EXPORT')}",
+        "3: template “EXPORT”: name: it is “Export” here: write it the same way",
+    ),
+    (
+        "unknown template",
+        "schedules:\n- name: Mine\n  steps:\n  - name: a\n    template: Exprot",
+        "6: schedule “Mine”: steps: Step 1 (a): template: there is no template “Exprot”; did you mean",
+    ),
+    (
+        "a number as template",
+        "schedules:\n- name: Mine\n  steps:\n  - name: a\n    template: 7",
+        "6: schedule “Mine”: steps: Step 1: template: text, in quotes, expected, found 7",
+    ),
+    (
+        "a type beside it",
+        "schedules:\n- name: Mine\n  steps:\n  - {name: a, template: Export, step_type: python}",
+        "5: schedule “Mine”: steps: Step 1 (a): step_type: It comes from the template “Export”",
+    ),
+    (
+        "what would break a step",
+        "templates:\n- {name: Export, step_type: http, config: {url: https://shop.example/}}",
+        "3: template “Export”: “Uses it”, step “a”: config: kwargs: is not a setting of http steps",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "wanted"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+def test_what_is_wrong_is_told_with_its_line(text: str, wanted: str) -> None:
+    make_template()
+    make_schedule(use("a", config={"kwargs": {"value": 3}}), name="Uses it")
+    told = complaints(f"version: 1\n{text}\n")
+    assert any(each.startswith(f"1.yaml:{wanted}") for each in told), told
+
+
+def test_what_uses_a_template_that_is_wrong_does_not_complain_as_well() -> None:
+    told = complaints(WHOLE.replace("max_retries: 5", "max_retries: -5"))
+    assert [words for words in told if "schedule" in words] == []
+    assert len(told) == 1
+
+
+CODE = "{name: T, step_type: python, config: {function: tests.work.noop}}"
+ADD = ("schedules.add_schedule", "schedules.add_tasktemplate")
+# (the permissions, the file, which one is missing)
+PERMISSIONS: list[tuple[tuple[str, ...], str, str]] = [
+    (("schedules.add_schedule",), f"templates: [{CALL}]", "schedules.add_tasktemplate"),
+    (("schedules.change_tasktemplate",), f"templates: [{CALL}]", "schedules.add_tasktemplate"),
+    (("schedules.add_tasktemplate",), f"templates: [{CALL}]", ""),
+    (("schedules.add_tasktemplate",), f"templates: [{CODE}]", "schedules.define_code"),
+    (("schedules.add_tasktemplate", "schedules.define_code"), f"templates: [{CODE}]", ""),
+    (ADD, f"templates: [{CALL}]\nschedules: [{{name: A, steps: [{{name: a, template: Call}}]}}]", ""),
+    (
+        ("schedules.add_schedule",),
+        "schedules: [{name: A, steps: [{name: a, template: Export}]}]",
+        "schedules.define_code for “a”",
+    ),
+    (
+        (*ADD, "schedules.define_code"),
+        f"templates: [{CODE}]\nschedules: [{{name: A, steps: [{{name: a, template: T}}]}}]",
+        "",
+    ),
+]
+
+
+@pytest.mark.parametrize(("permitted", "text", "missing"), PERMISSIONS)
+def test_it_takes_the_permissions_of_the_admin(permitted: tuple[str, ...], text: str, missing: str) -> None:
+    make_template()
+    author = person(*permitted)
+    before = stored()
+    told = [problem.words for problem in imported(file(text), author=author).problems]
+    assert missing in " ".join(told)
+    assert bool(told) == bool(missing)
+    assert (stored() == before) == bool(missing)
+
+
+def test_to_edit_takes_permissions_too() -> None:
+    make_template()
+    text = file("templates: [{name: Export, step_type: http, config: {url: https://a.example/}}]")
+    told = [problem.words for problem in imported(text, author=person("schedules.add_tasktemplate")).problems]
+    assert told == ["template “Export”: ada needs the permission schedules.change_tasktemplate"]
+
+
+def test_a_step_that_copies_what_it_had_is_no_new_code() -> None:
+    make_template()
+    make_schedule(use("a"), name="Mine", description="old")
+    text = exported("Mine").replace("description: old", "description: new")
+    assert imported(text, author=person("schedules.change_schedule")).problems == []
+    assert Schedule.objects.get().description == "new"

@@ -1,0 +1,475 @@
+"""Steps that are alike refer to one template; editing it edits them all, and nothing that has started."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from activities.models import Activity
+from execution.invoker import trigger
+from execution.models import Execution, WorkerTask
+from schedules.models import Conflict, Refused, Schedule, Secret, TaskTemplate
+from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, run_until_idle, seconds, start, step
+
+pytestmark = pytest.mark.django_db
+
+EXPORT: dict[str, Any] = {
+    "step_type": "python",
+    "config": {"function": "tests.work.result", "kwargs": {"value": 1}, "isolation": "thread"},
+    "max_retries": 7,
+    "retry_factor": 3,
+    "timeout_seconds": 60,
+    "pool": "export",
+    "priority": 5,
+    "resources": ["directory"],
+}
+
+
+def make_template(name: str = "Export", **fields: Any) -> TaskTemplate:
+    return TaskTemplate.objects.define(name=name, **EXPORT | fields, initiator=SOMEBODY, now=NOW)
+
+
+def edit(template: TaskTemplate, **changes: Any) -> None:
+    current = fresh(template)
+    current.edit(token=current.token, changes=changes, initiator=SOMEBODY, now=NOW + seconds(60))
+
+
+def use(name: str = "work", index: int = 0, /, **fields: Any) -> dict[str, Any]:
+    return {"name": name, "index": index, "template": "Export"} | fields
+
+
+def only(schedule: Schedule) -> Any:
+    return schedule.steps.get()
+
+
+def recorded(operation: str, target_type: str = "schedule") -> Any:
+    return Activity.objects.get(operation=operation, target_type=target_type).details
+
+
+class TestAStepThatRefersToOne:
+    def test_is_what_the_template_says_but_for_what_it_says_itself(self) -> None:
+        template = make_template()
+        made = only(make_schedule(use(config={"kwargs": {"value": 2}}, max_retries=0, run_if="always")))
+        assert made.template == template
+        assert made.config == {
+            "function": "tests.work.result",
+            "args": [],
+            "kwargs": {"value": 2},
+            "isolation": "thread",
+        }
+        assert (made.max_retries, made.retry_factor, made.run_if) == (0, 3.0, "always")
+        assert (made.timeout_seconds, made.pool, made.priority) == (60, "export", 5)
+        assert made.resources == ["directory"]
+
+    def test_can_take_back_what_the_template_says(self) -> None:
+        make_template(continue_on_failure=True)
+        made = only(make_schedule(use(timeout_seconds=None, continue_on_failure=False, resources=[])))
+        assert (made.timeout_seconds, made.continue_on_failure, made.resources) == (None, False, [])
+        made = only(make_schedule(use(config={"kwargs": None})))
+        assert made.config["kwargs"] == {}
+
+    def test_is_shown_as_it_was_written(self) -> None:
+        make_template()
+        written = use(config={"kwargs": {"value": 2}}, max_retries=7)
+        schedule = make_schedule(written, step("after", 1))
+        assert schedule.definition()["steps"][0] == written
+        assert schedule.definition()["steps"][1]["step_type"] == "python"
+        assert recorded("create")["steps"][0] == written
+
+    def test_keeps_what_it_pins_when_the_template_moves(self) -> None:
+        template = make_template()
+        schedule = make_schedule(use(max_retries=7))
+        edit(template, max_retries=1, timeout_seconds=5)
+        assert (only(schedule).max_retries, only(schedule).timeout_seconds) == (7, 5)
+
+    def test_runs(self) -> None:
+        make_template()
+        execution = start(use(config={"kwargs": {"value": 8}}))
+        task = WorkerTask.objects.get()
+        assert (task.pool, task.priority) == ("export", 5)
+        assert run_until_idle() == ["work"]
+        assert Activity.objects.get(task_key=task.key).result == 8
+        assert fresh(execution).status == "completed"
+
+    def test_costs_no_statement_more_when_it_starts(self) -> None:
+        make_template()
+        plain = make_schedule(step("a"), step("b", 1))
+        templated = make_schedule(use("a"), use("b", 1, max_retries=0))
+        counts = []
+        for schedule in (make_schedule(), plain, templated):
+            with CaptureQueriesContext(
+                connection,
+            ) as queries:
+                trigger(schedule, initiator=SOMEBODY, now=NOW)
+            counts.append(len(queries))
+        assert counts[1] == counts[2]
+
+    def test_may_be_left_alone_by_an_edit_of_something_else(self) -> None:
+        template = make_template()
+        schedule = make_schedule(use(max_retries=1))
+        template.archive(initiator=SOMEBODY, now=NOW)
+        schedule.edit(token=1, initiator=SOMEBODY, now=NOW, changes={"description": "new"})
+        assert only(schedule).template == template
+        assert recorded("edit")["after"]["steps"] == [use(max_retries=1)]
+
+    def test_null_is_no_template(self) -> None:
+        assert only(make_schedule(step(template=None))).template is None
+
+
+# (what, the fields of the step, how the complaint goes on)
+BAD_STEPS: list[tuple[str, dict[str, Any], str]] = [
+    ("unknown", {"template": "Exprot"}, "template: there is no template “Exprot”; did you mean Export?"),
+    ("other capitals", {"template": "export"}, "template: there is no template “export”; did you mean"),
+    ("blank", {"template": ""}, "template: there is no template “”"),
+    ("a number", {"template": 7}, "template: the name of a template expected, found 7"),
+    ("a list", {"template": ["Export"]}, "template: the name of a template expected, found a list"),
+    ("archived", {"template": "Old"}, "template: “Old” is archived: restore it first, or choose another"),
+    ("a type", {"step_type": "http"}, "step_type: It comes from the template “Export”: leave it out."),
+    ("the same type", {"step_type": "python"}, "step_type: It comes from the template “Export”"),
+    ("config as text", {"config": "{}"}, "config: must be an object of settings, not '{}'"),
+    ("no config", {"config": None}, "config: must be an object of settings, not null"),
+    ("a setting that is none", {"config": {"rows": 10}}, "config: rows: is not a setting of python steps"),
+    ("a bad setting", {"config": {"kwargs": [1]}}, "config: kwargs: must be an object"),
+    ("negative retries", {"max_retries": -1}, "max_retries: Ensure this value is greater than or equal to 0"),
+    ("text as retries", {"max_retries": "3"}, "max_retries: a whole number expected, found '3'"),
+    ("NaN as factor", {"retry_factor": float("nan")}, "retry_factor: a number expected, found NaN"),
+    ("unknown condition", {"run_if": "maybe"}, "run_if: Value 'maybe' is not a valid choice."),
+    ("failure first", {"run_if": "failure"}, "run_if: nothing comes before it that could fail"),
+    ("no pool", {"pool": ""}, "pool: This field cannot be blank."),
+]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"), [row[1:] for row in BAD_STEPS], ids=[row[0] for row in BAD_STEPS]
+)
+@pytest.mark.parametrize("is_new", [True, False], ids=["define", "edit"])
+def test_a_bad_reference_is_told_by_step_and_field(fields: dict[str, Any], words: str, is_new: bool) -> None:
+    make_template()
+    make_template("Old").archive(initiator=SOMEBODY, now=NOW)
+    schedule = make_schedule()
+    steps = [use("bad") | fields]
+    before = everything()
+    with pytest.raises(ValidationError) as refused:  # noqa: PT012
+        if is_new:
+            make_schedule(*steps)
+        schedule.edit(token=1, initiator=SOMEBODY, now=NOW, changes={}, steps=steps)
+    assert refused.value.message_dict["steps"][0].startswith(f"Step 1 (bad): {words}")
+    assert everything() == before
+
+
+class TestResolve:
+    def test_gives_complete_step_data(self) -> None:
+        template = make_template()
+        assert template.resolve({}) == {
+            "index": 0,
+            "name": "Export",
+            "run_if": "success",
+            "step_type": "python",
+            "config": template.config,
+            "continue_on_failure": False,
+            "timeout_seconds": 60,
+            "max_retries": 7,
+            "retry_seconds": 10,
+            "retry_factor": 3.0,
+            "retry_cap_seconds": 600,
+            "retry_jitter": 0,
+            "retry_on": [],
+            "on_crash": "retry",
+            "pool": "export",
+            "priority": 5,
+            "resources": ["directory"],
+        }
+
+    def test_takes_what_is_written(self) -> None:
+        given = {"template": "Export", "name": "mine", "config": {"kwargs": {}}, "pool": "other"}
+        make_template()
+        data = TaskTemplate.objects.resolve(given)
+        assert (data["name"], data["config"]["kwargs"], data["pool"]) == ("mine", {}, "other")
+        assert data["config"]["function"] == "tests.work.result"
+        assert "template" not in data
+
+    def test_changes_nothing_of_the_template(self) -> None:
+        template = make_template()
+        template.resolve({"config": {"kwargs": {"value": 9}}})["config"]["args"] = [1]
+        assert template.config == fresh(template).config
+
+    @pytest.mark.parametrize("name", ["Exprot", "", None, 7, "Old"])
+    def test_needs_an_active_one(self, name: Any) -> None:
+        make_template()
+        archived = make_template("Old")
+        archived.archive(initiator=SOMEBODY, now=NOW)
+        with pytest.raises(Refused, match=r"is archived: restore it first|there is no template"):
+            TaskTemplate.objects.resolve({"template": name})
+        with pytest.raises(Refused, match="“Old” is archived: restore it first, or choose another template"):
+            archived.resolve({})
+
+    @pytest.mark.parametrize("field", ["timeout", "schedule", "status", "token", "description"])
+    def test_knows_no_other_fields(self, field: str) -> None:
+        with pytest.raises(ValidationError) as refused:
+            make_template().resolve({field: 1})
+        assert refused.value.message_dict == {field: ["There is no such field of a step."]}
+
+
+class TestEdit:
+    def test_changes_the_steps_that_use_it_and_no_others(self) -> None:
+        template, other = make_template(), make_template("Other")
+        mine = make_schedule(use("a"), use("b", 1, max_retries=0), step("c", 2), name="Mine")
+        theirs = make_schedule(use(template="Other"))
+        edit(template, max_retries=2, config=EXPORT["config"] | {"kwargs": {"value": 5}})
+        assert [each.max_retries for each in mine.steps.all()] == [2, 0, 0]
+        assert [each.config["kwargs"] for each in mine.steps.all()] == [{"value": 5}, {"value": 5}, {}]
+        assert (only(theirs).max_retries, fresh(theirs).token, fresh(other).token) == (7, 1, 1)
+        assert (fresh(mine).token, fresh(template).token) == (2, 2)
+
+    def test_is_a_revision_of_each_schedule_that_it_changes(self) -> None:
+        template = make_template()
+        mine, pinned = make_schedule(use()), make_schedule(use(max_retries=7))
+        edit(template, max_retries=2)
+        latest, first = mine.revisions()
+        assert (latest.number, latest.message) == (2, "The template “Export” was edited.")
+        assert [str(change) for change in latest.changes] == ["templates.Export.max_retries: 7 → 2"]
+        assert first.definition["steps"] == latest.definition["steps"] == [use()]
+        assert len(pinned.revisions()) == 1
+        assert fresh(pinned).token == 1
+        assert recorded("edit", "tasktemplate")["after"]["max_retries"] == 2
+
+    def test_of_the_description_touches_no_schedule(self) -> None:
+        template = make_template()
+        schedule = make_schedule(use())
+        edit(template, description="Writes\r\nto the directory.")
+        assert (fresh(schedule).token, fresh(template).description) == (1, "Writes\nto the directory.")
+
+    def test_true_is_not_one(self) -> None:
+        template = make_template(config=EXPORT["config"] | {"kwargs": {"value": 1}})
+        schedule = make_schedule(use())
+        edit(template, config=EXPORT["config"] | {"kwargs": {"value": True}})
+        assert only(schedule).config["kwargs"]["value"] is True
+
+    def test_never_touches_what_has_started(self) -> None:
+        template = make_template()
+        execution = start(use("a"), use("b", 1))
+        before = list(WorkerTask.objects.order_by("pk").values())
+        plan = fresh(execution).plan
+        edit(template, max_retries=1, config=EXPORT["config"] | {"kwargs": {"value": 2}})
+        assert list(WorkerTask.objects.order_by("pk").values()) == before
+        assert fresh(execution).plan == plan
+        run_until_idle()
+        results = Activity.objects.filter(parent=execution.activity_id).values_list("result", flat=True)
+        assert list(results) == [1, 1]
+
+    def test_leaves_closed_schedules_alone(self) -> None:
+        template = make_template()
+        schedule = make_schedule(use())
+        schedule.close(initiator=SOMEBODY, now=NOW)
+        edit(template, max_retries=1)
+        assert only(schedule).max_retries == 7
+
+    def test_is_refused_if_a_step_could_not_live_with_it(self) -> None:
+        template = make_template()
+        make_schedule(
+            step("a"), use("b", 1, config={"kwargs": {"value": "{{ steps.a.result }}"}}), name="Mine"
+        )
+        before = everything()
+        with pytest.raises(Refused) as refused:
+            edit(template, step_type="http", config={"url": "https://shop.example/"})
+        assert str(refused.value).startswith(
+            "“Mine”, step “b”: config: kwargs: is not a setting of http steps"
+        )
+        assert str(refused.value).endswith("Change what uses “Export” first.")
+        assert everything() == before
+
+    def test_is_refused_if_a_placeholder_would_find_nothing(self) -> None:
+        template = make_template()
+        make_schedule(use("a"), name="Mine")
+        kwargs = {"value": "{{ steps.before.result }}"}
+        with pytest.raises(Refused, match=r"“Mine”, step “a”: config: kwargs: .* there is no step “before”"):
+            edit(template, config=EXPORT["config"] | {"kwargs": kwargs})
+
+    def test_does_not_complain_about_what_was_broken_before(self) -> None:
+        template = make_template()
+        schedule = make_schedule(use("a"), step("b", 1))
+        schedule.steps.filter(name="b").update(step_type="cobol")
+        edit(template, max_retries=1)
+        assert schedule.steps.get(name="a").max_retries == 1
+
+    def test_needs_the_newest_token(self) -> None:
+        template = make_template()
+        edit(template, max_retries=1)
+        before = everything()
+        with pytest.raises(Conflict, match="Somebody else changed this template meanwhile"):
+            template.edit(token=1, changes={"max_retries": 2}, initiator=SOMEBODY, now=NOW)
+        assert everything() == before
+
+    def test_of_many_users_takes_as_many_statements_as_of_one(self) -> None:
+        template = make_template()
+        counts = []
+        for number in (1, 20):
+            for _ in range(number):
+                make_schedule(use("a"), step("b", 1))
+            with CaptureQueriesContext(connection) as queries:
+                edit(template, max_retries=number)
+            counts.append(len(queries))
+        assert counts[0] == counts[1] <= 14
+
+
+class TestArchive:
+    def test_existing_references_go_on(self) -> None:
+        template = make_template()
+        schedule = make_schedule(use(), name="Mine")
+        template.archive(initiator=SOMEBODY, now=NOW)
+        assert trigger(schedule, initiator=SOMEBODY, now=NOW).status == "started"
+        steps = [use("renamed", max_retries=2), use("more", 1)]
+        schedule.edit(token=1, initiator=SOMEBODY, now=NOW, changes={}, steps=steps)
+        assert [each.max_retries for each in schedule.steps.all()] == [2, 7]
+
+    def test_nobody_else_can_refer_to_it_until_it_is_restored(self) -> None:
+        template = make_template()
+        template.archive(initiator=SOMEBODY, now=NOW)
+        with pytest.raises(ValidationError, match="is archived"):
+            make_schedule(use())
+        fresh(template).restore(initiator=SOMEBODY, now=NOW)
+        make_schedule(use())
+        assert list(
+            Activity.objects.filter(target_type="tasktemplate").values_list("operation", flat=True)
+        ) == [*("create", "archive", "restore")]
+
+    def test_it_is_not_edited(self) -> None:
+        template = make_template()
+        template.archive(initiator=SOMEBODY, now=NOW)
+        with pytest.raises(Refused, match="“Export” is archived: restore it first"):
+            edit(template, max_retries=1)
+
+    def test_twice_is_refused(self) -> None:
+        template = make_template()
+        with pytest.raises(Refused, match="is not archived"):
+            template.restore(initiator=SOMEBODY, now=NOW)
+        template.archive(initiator=SOMEBODY, now=NOW)
+        with pytest.raises(Refused, match="is archived already"):
+            template.archive(initiator=SOMEBODY, now=NOW)
+
+    def test_tokens_are_looked_at(self) -> None:
+        template = make_template()
+        with pytest.raises(Conflict):
+            template.archive(initiator=SOMEBODY, now=NOW, token=2)
+        template.archive(initiator=SOMEBODY, now=NOW, token=1)
+        with pytest.raises(Conflict):
+            template.restore(initiator=SOMEBODY, now=NOW, token=1)
+
+    def test_its_name_is_free_unless_a_schedule_still_uses_it(self) -> None:
+        template = make_template()
+        schedule = make_schedule(use(), name="Mine")
+        template.archive(initiator=SOMEBODY, now=NOW)
+        with pytest.raises(ValidationError, match="is archived but still used by “Mine”: restore it"):
+            make_template("EXPORT")
+        schedule.close(initiator=SOMEBODY, now=NOW)
+        make_template("EXPORT")
+        with pytest.raises(Refused, match="There is another template “Export” by now"):
+            fresh(template).restore(initiator=SOMEBODY, now=NOW)
+
+
+# (what, the fields, the field that complains, what it says)
+BAD_TEMPLATES: list[tuple[str, dict[str, Any], str, str]] = [
+    ("no name", {"name": " "}, "name", "This must not be blank"),
+    ("null name", {"name": None}, "name", "cannot be null"),
+    ("a number as name", {"name": 7}, "name", "text, in quotes, expected, found 7"),
+    ("long name", {"name": "x" * 201}, "name", "at most 200 characters"),
+    ("control character", {"name": "a\x07b"}, "name", "U+0007 is not allowed"),
+    ("taken", {"name": "Taken"}, "name", "There is a template with this name already"),
+    ("taken in capitals", {"name": " TAKEN "}, "name", "There is a template with this name already"),
+    ("taken, decomposed", {"name": "Cafe\u0301"}, "name", "There is a template with this name already"),
+    ("long description", {"description": "x" * 1001}, "description", "at most 1000 characters"),
+    ("unknown type", {"step_type": "cobol"}, "step_type", "There is no step type “cobol”"),
+    ("no type", {"step_type": ""}, "step_type", "cannot be blank"),
+    ("no settings", {"config": {}}, "config", "function: is required"),
+    ("a list", {"config": []}, "config", "must be an object of settings"),
+    ("unknown setting", {"config": {"rows": 1}}, "config", "rows: is not a setting of python steps"),
+    ("negative timeout", {"timeout_seconds": -1}, "timeout_seconds", "greater than or equal to"),
+    ("a bool as retries", {"max_retries": True}, "max_retries", "a whole number expected, found true"),
+    ("1e400", {"retry_factor": 1e400}, "retry_factor", "a number expected, found Infinity"),
+    ("text for a list", {"resources": "db"}, "resources", "A list of texts is expected"),
+    (
+        "unknown secret",
+        {"config": {"function": "a.b", "kwargs": {"key": "{{ secrets.none }}"}}},
+        "config",
+        "kwargs: {{ secrets.none }}: there is no secret “none”",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "words"), [row[1:] for row in BAD_TEMPLATES], ids=[row[0] for row in BAD_TEMPLATES]
+)
+def test_a_bad_template_is_told_by_field(fields: dict[str, Any], field: str, words: str) -> None:
+    make_template("Taken")
+    make_template("Caf\u00e9")
+    before = everything()
+    with pytest.raises(ValidationError) as refused:
+        make_template(**fields)
+    errors = refused.value.message_dict
+    assert words in " ".join(errors.get(field, errors.get("__all__", [])))
+    assert everything() == before
+
+
+@pytest.mark.parametrize("field", ["name", "status", "token", "steps", "index"])
+def test_what_is_no_part_of_its_definition_is_not_edited(field: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        edit(make_template(), **{field: "x"})
+    assert refused.value.message_dict == {field: ["There is no such field to edit."]}
+
+
+class TestWhoMayNotDefineCode:
+    """The models are told; pages and imports know who asks."""
+
+    PING: dict[str, Any] = {"step_type": "http", "config": {"url": "https://shop.example/"}}
+
+    def test_defines_what_is_none(self) -> None:
+        make_template(**self.PING, may_define_code=False)
+        with pytest.raises(ValidationError, match=r"You may not write what runs code .* “Other”"):
+            make_template("Other", may_define_code=False)
+
+    def test_turns_nothing_into_code(self) -> None:
+        template = make_template(**self.PING)
+        with pytest.raises(ValidationError, match="You may not write what runs code"):
+            template.edit(
+                token=1,
+                changes={"step_type": "python", "config": EXPORT["config"]},
+                initiator=SOMEBODY,
+                now=NOW,
+                may_define_code=False,
+            )
+
+    def test_describes_what_is_code(self) -> None:
+        template = make_template()
+        template.edit(
+            token=1, changes={"description": "d"}, initiator=SOMEBODY, now=NOW, may_define_code=False
+        )
+        assert fresh(template).description == "d"
+
+    def test_sends_no_secret_of_a_step_elsewhere(self) -> None:
+        Secret.objects.put("token", "s3cret-value", initiator=SOMEBODY, now=NOW)
+        template = make_template(**self.PING)
+        credential = {"authentication": "bearer", "credential": "{{ secrets.token }}"}
+        make_schedule(use("call", config=credential), name="Mine")
+        before = everything()
+        with pytest.raises(ValidationError, match="“Mine”, step “call”"):
+            template.edit(
+                token=1,
+                changes={"config": {"url": "https://thief.example/"}},
+                initiator=SOMEBODY,
+                now=NOW,
+                may_define_code=False,
+            )
+        assert everything() == before
+
+
+def test_who_uses_it_is_known_by_name() -> None:
+    template = make_template()
+    for name in ("b", "A", "c"):
+        make_schedule(use("1"), use("2"), name=name)
+    Schedule.objects.get(name="c").close(initiator=SOMEBODY, now=NOW)
+    assert [schedule.name for schedule in template.used_by()] == ["A", "b"]
+    assert Execution.objects.count() == 0
