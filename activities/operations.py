@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import messages
+from django.contrib.admin.utils import quote
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Model, QuerySet, UUIDField
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
@@ -215,7 +216,7 @@ class OperationsAdmin(JimAdmin[M]):
         return (done[0].url if done else "") or self._change_url(targets[0])
 
     def _change_url(self, target: M) -> str:
-        return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[target.pk])
+        return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[quote(target.pk)])
 
     @property
     def _url_name(self) -> str:

@@ -21,14 +21,14 @@ from activities import clock
 from activities.models import Activity, Initiator, OutputLine
 from activities.operations import Declined, Done, Operation, OperationsAdmin
 from activities.pages import EndlessChangeList, RecordAdmin
-from activities.words import NOTHING, badge, distance, exact, moment, span
+from activities.words import NOTHING, badge, exact, moment, span
 from schedules import permissions
 from schedules.admin import ScheduleAdmin, ScheduleOperation, instant
 from schedules.admin.filters import ScheduleFilter
 from schedules.form_fields import WallTime
 from schedules.models import Overlap, Schedule
 
-from . import failure, invoker
+from . import failure, invoker, limit_admin  # noqa: F401 the latter registers itself
 from .concurrency import SEPARATOR
 from .models import Execution, Reservation, Worker, WorkerTask
 from .models.execution import ExecutionQuerySet
@@ -44,6 +44,7 @@ from .operations import (
     execution_link,
     execution_url,
 )
+from .waits import reasons
 
 ATTEMPTS_SHOWN = 1_000
 TAILS_SHOWN = 10
@@ -314,7 +315,7 @@ class ExecutionAdmin(RecordAdmin[Execution], OperationsAdmin[Execution]):
 class QueueChangeList(EndlessChangeList):
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
-        _mark_served(self.result_list)
+        _say_why(self.result_list)
 
 
 @admin.register(WorkerTask)
@@ -349,7 +350,7 @@ class QueueAdmin(RecordAdmin[WorkerTask], OperationsAdmin[WorkerTask]):
     ) -> WorkerTask | None:
         task = super().get_object(request, object_id, from_field)
         if task is not None:
-            _mark_served([task])
+            _say_why([task])
         return task
 
     def render_change_form(
@@ -363,18 +364,8 @@ class QueueAdmin(RecordAdmin[WorkerTask], OperationsAdmin[WorkerTask]):
     def state(self, task: WorkerTask) -> SafeString:
         return badge("cancelling" if task.cancel_requested_at else task.status)
 
-    @admin.display(description="why")
     def why(self, task: Any) -> str:
-        now = clock.now()
-        if task.status == WorkerTask.Status.PROCESSING:
-            asked = ", asked to stop" if task.cancel_requested_at else ""
-            return f"runs on {task.worker} for {span(now - task.claimed_at)}{asked}"
-        if task.status == WorkerTask.Status.WAITING:
-            return "waits for the steps before it"
-        if task.is_delayed and task.available_at > now:
-            what = "tries again" if task.begun_at is None else "waits, goes on"
-            return f"{what} {distance(task.available_at, now=now)}"
-        return "waits for a free seat" if task.is_served else f"no worker is alive that serves {task.pool}"
+        return str(task.why)
 
     @admin.display(description="execution")
     def execution_link(self, task: WorkerTask) -> SafeString | str:
@@ -502,11 +493,10 @@ class ReservationAdmin(RecordAdmin[Reservation], OperationsAdmin[Reservation]):
         return NOTHING if reservation.activity is None else activities.admin.link(reservation.activity)
 
 
-def _mark_served(tasks: Sequence[Any]) -> None:
-    """Whether anybody alive serves each task's pool."""
-    serving = list(Worker.objects.alive().values_list("pools", flat=True)) if tasks else []
+def _say_why(tasks: Sequence[Any]) -> None:
+    why = reasons(tasks, now=clock.now())
     for task in tasks:
-        task.is_served = any(not pools or task.pool in pools for pools in serving)
+        task.why = why[task.pk]
 
 
 def _steps(request: HttpRequest, execution: Execution) -> dict[str, Any]:

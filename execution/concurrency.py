@@ -37,8 +37,10 @@ def limit_keys(line: Mapping[str, Any]) -> str:
     keys = _keys(line)
     if wrong := [key for key in keys if key_complaint(key)]:
         raise Refused(f"{_blamed()} the limit key {wrong[0]!r:.110} {key_complaint(wrong[0])}.")
-    if len(text := SEPARATOR.join(sorted(set(keys)))) > LONGEST:
-        raise Refused(f"{_blamed()} the limit keys have {len(text)} characters; at most {LONGEST} are kept.")
+    text = SEPARATOR.join(sorted(set(keys)))
+    # In bytes: they are part of an index, and that is what an index has room for.
+    if (size := len(text.encode())) > LONGEST:
+        raise Refused(f"{_blamed()} the limit keys take {size} bytes together; at most {LONGEST} are kept.")
     return text
 
 

@@ -18,7 +18,7 @@ from webhooks.models import Endpoint
 ROWS = 10
 ORDER = {
     "schedules": ("Schedule", "Occurrence", "Backfill", "SharedCalendar", "Secret"),
-    "execution": ("Execution", "WorkerTask", "Worker"),
+    "execution": ("Execution", "WorkerTask", "Limit", "Worker"),
     "webhooks": ("Endpoint", "Delivery"),
     "activities": ("Activity",),
 }

@@ -17,6 +17,7 @@ VIEW = (
     "schedules.view_sharedcalendar",
     *("execution.view_execution", "execution.view_workertask", "execution.view_worker"),
     "execution.view_reservation",
+    "execution.view_limit",
     "activities.view_activity",
 )
 ROLES = {

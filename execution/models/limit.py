@@ -128,7 +128,7 @@ class Limit(models.Model):
 
     def clean_fields(self, exclude: Any = None) -> None:
         super().clean_fields(exclude)
-        if complaint := key_complaint(self.key):
+        if "key" not in (exclude or ()) and (complaint := key_complaint(self.key)):
             raise ValidationError({"key": f"This key {complaint}."})
 
     def _take(self) -> Limit:

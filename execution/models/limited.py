@@ -7,10 +7,10 @@ finds room are the limits locked, by key, and all is counted anew: what is count
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from django.db import connection, transaction
 
@@ -34,6 +34,7 @@ from .unlimited import (
 
 MOST_SETS = 1_000
 MOST_PASSED_OVER = 100
+MOST_COUNTED = 100
 # Each row: what it is about, limit keys, pool, isolation, a number; priority and position.
 COUNTS = f"""
     SELECT 'limit' AS kind, key AS limit_keys, '' AS pool, '' AS isolation, size AS number,
@@ -64,6 +65,13 @@ LOOK = (
 )
 
 
+LOOK_AT_SETS = (
+    f"{SETS} SELECT limit_keys, (SELECT count(*) FROM (SELECT 1 FROM execution_workertask n "
+    f"WHERE {READY_LIMITED} AND n.limit_keys = s.limit_keys AND n.isolation = s.isolation "
+    f"AND n.pool = s.pool LIMIT {MOST_COUNTED}) AS counted) FROM s LIMIT {MOST_SETS}"
+)
+
+
 class Group(NamedTuple):
     """Tasks that differ in nothing but their order. Those of a reserved pool may have no limit."""
 
@@ -77,8 +85,10 @@ class Group(NamedTuple):
 class Look:
     """What there is to know at one moment."""
 
+    sizes: dict[str, int]
+    # The keys of each reservation, by pool.
+    reserved: dict[str, str]
     room: Room
-    reserved: frozenset[str]
     groups: tuple[Group, ...]
     candidates: tuple[Candidate, ...]
 
@@ -88,27 +98,22 @@ class Look:
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Look:
-        by_kind: dict[str, list[Row]] = {}
+        by_kind: dict[str, list[Row]] = defaultdict(list)
         for kind, *row in rows:
-            by_kind.setdefault(kind, []).append(row)
-        sizes = {key: number for key, _, _, number, *_ in by_kind.get("limit", ())}
-        reserved = {pool: keys for keys, pool, *_ in by_kind.get("reserved", ())}
-        workers = [(json.loads(pools), seats) for pools, _, _, seats, *_ in by_kind.get("worker", ())]
-        seats = {
-            pool: max(1, sum(seats for pools, seats in workers if not pools or pool in pools))
-            for pool, keys in reserved.items()
-            if f"pool:{pool}" not in sizes.keys() & set(keys.split(SEPARATOR))
-        }
-        holders = [*by_kind.get("held", ()), *by_kind.get("reserved", ())]
-        room = Room.left(sizes, seats, [(keys, pool, number) for keys, pool, _, number, *_ in holders])
-        sets = [Group(keys, isolation, pool, True) for keys, pool, isolation, *_ in by_kind.get("set", ())]
-        of_reserved = [Group("", each, pool, False) for pool in seats for each in ("thread", "process")]
+            by_kind[kind].append(row)
+        sizes = {key: number for key, _, _, number, *_ in by_kind["limit"]}
+        reserved = {pool: keys for keys, pool, *_ in by_kind["reserved"]}
+        seats = _seats(reserved, sizes, [(json.loads(pools), n) for pools, _, _, n, *_ in by_kind["worker"]])
+        held = [(keys, pool, n) for keys, pool, _, n, *_ in by_kind["held"] + by_kind["reserved"]]
+        sets = [Group(keys, isolation, pool, True) for keys, pool, isolation, *_ in by_kind["set"]]
+        of_reserved = [Group("", each, pool, False) for pool in seats for each in get_args(Isolation)]
         candidates = [
             Candidate((-priority, position, pk), isolation, keys, pool, kind == "head")
             for kind in ("head", "other")
-            for keys, pool, isolation, pk, priority, position in by_kind.get(kind, ())
+            for keys, pool, isolation, pk, priority, position in by_kind[kind]
         ]
-        return cls(room, frozenset(reserved), (*sets, *of_reserved), tuple(candidates))
+        room = Room.left(sizes, seats, held)
+        return cls(sizes, reserved, room, (*sets, *of_reserved), tuple(candidates))
 
     def open(self, pools: Sequence[str], isolations: Collection[Isolation]) -> list[Group]:
         """Those from which one more may run, and which this worker serves."""
@@ -119,6 +124,17 @@ class Look:
             and (not pools or group.pool in pools)
             and self.room.fits(group.limit_keys, group.pool)
         ]
+
+
+def _seats(
+    reserved: Mapping[str, str], sizes: Mapping[str, int], workers: Sequence[tuple[list[str], int]]
+) -> dict[str, int]:
+    """Of the reserved pools that have no limit of their own: those of the workers that serve them."""
+    return {
+        pool: max(1, sum(seats for pools, seats in workers if not pools or pool in pools))
+        for pool, keys in reserved.items()
+        if f"pool:{pool}" not in sizes.keys() & set(keys.split(SEPARATOR))
+    }
 
 
 def claim_by_turn(by: Claimant, *, free: Seats, ahead: Seats) -> list[Row]:
@@ -139,6 +155,17 @@ def is_any_open(pools: Sequence[str], isolations: Collection[Isolation]) -> bool
     """Whether a task that is limited, or of a reserved pool, could be claimed at this moment."""
     groups = Look.around().open(pools, isolations)
     return bool(groups) and bool(_look_closer(groups, {}, pools, most=1).candidates)
+
+
+def usage() -> dict[str, tuple[int, int]]:
+    """Of each limit, how much is in use, and how many ready tasks have its key; the latter up to a point."""
+    look = Look.of(fetch(COUNTS, []))
+    sets = LOOK_AT_SETS.format(in_next_set=_in(connection.vendor, NEXT_SET))
+    waiting: Counter[str] = Counter()
+    for limit_keys, count in fetch(sets, []):
+        for key in limit_keys.split(SEPARATOR):
+            waiting[key] = min(MOST_COUNTED, waiting[key] + count)
+    return {key: (size - look.room.limits[key], waiting[key]) for key, size in look.sizes.items()}
 
 
 def _claim_heads(

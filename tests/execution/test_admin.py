@@ -152,12 +152,12 @@ def test_the_queue_says_why_each_task_waits(client: Client) -> None:
     Worker.objects.update(pools=["default"])
     whys = shown_whys(client)
     assert whys["running"].startswith(f"runs on {worker} for ")
-    assert whys["later"] == "waits for the steps before it"
-    assert whys["backing off"].startswith("tries again in ")
-    assert whys["free"] == "waits for a free seat"
-    assert whys["lonely"] == "no worker is alive that serves ldap"
+    assert whys["later"] == "step 1 of 2 is running: “running”"
+    assert whys["backing off"].startswith("retry in ")
+    assert whys["free"] == "waits for a free seat: it is the next"
+    assert whys["lonely"] == "no worker is alive that serves pool ldap"
     Worker.objects.bury(now=clock.now())
-    assert shown_whys(client)["free"] == "no worker is alive that serves default"
+    assert shown_whys(client)["free"] == "no worker is alive that serves pool default"
     task = WorkerTask.objects.get(name="free")
     text = client.get(page("execution_workertask_change", task.pk)).content.decode()
     assert "no worker is alive" in text
@@ -271,7 +271,7 @@ def test_workers_show_lease_seats_and_refused_outcomes(client: Client) -> None:
     ("url", "most"),
     [
         ("execution_execution_changelist", 4),
-        ("execution_workertask_changelist", 4),
+        ("execution_workertask_changelist", 8),
         ("execution_worker_changelist", 4),
     ],
 )

@@ -490,7 +490,7 @@ class TestPolicy:
         good, bad = (make_schedule(spec={"cron": ["* * * * *"]}) for _ in range(2))
         running = start(step("before"))
         settings.JIM_CONCURRENCY_POLICY = policy
-        with pytest.raises(Refused, match="JIM_CONCURRENCY_POLICY.*" + words):
+        with pytest.raises(ValidationError, match="JIM_CONCURRENCY_POLICY.*" + words):
             enqueue(step(f"after {policy}"))
         from execution.scheduler import tick
 

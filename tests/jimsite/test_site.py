@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import reverse
 
 from activities.models import Activity
-from execution.models import Reservation, Worker, WorkerTask
+from execution.models import Limit, Reservation, Worker, WorkerTask
 from schedules.models import Backfill, Occurrence, Schedule, Secret, SharedCalendar
 from tests.admin_pages import page, sign_in
 from tests.base import NOW, SOMEBODY, claim, everything, make_schedule, make_worker, seconds, start, step
@@ -64,6 +64,12 @@ VIEWER = {
     "execution_workertask_history": 404,
     "execution_workertask_delete": 403,
     "execution_workertask_do": 403,
+    "execution_limit_changelist": 200,
+    "execution_limit_add": 403,
+    "execution_limit_change": 200,
+    "execution_limit_history": 302,
+    "execution_limit_delete": 302,
+    "execution_limit_do": 404,
     "execution_worker_changelist": 200,
     "execution_worker_add": 403,
     "execution_worker_change": 200,
@@ -103,7 +109,9 @@ def rows() -> dict[str, object]:
     reservation = Reservation.objects.create(
         pool="default", holder="here:1", created_at=NOW, lease_until=NOW + seconds(60)
     )
+    limit = Limit.objects.define("type:sql", 2, initiator=SOMEBODY, now=NOW)
     return {
+        "limit": limit.pk,
         "schedule": execution.schedule_id,
         "execution": execution.pk,
         "occurrence": Occurrence.objects.get().pk,

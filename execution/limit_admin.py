@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django import forms
+from django.contrib import admin
+from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.views.main import ChangeList
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+
+import activities.admin
+from activities import clock
+from schedules.admin.verbs import Removal, VerbsAdmin, initiator_of
+from schedules.forms import OneComplaint, Unsaved
+from schedules.models import Refused
+
+from .concurrency import key_complaint
+from .models import Limit
+from .models.limited import MOST_COUNTED, usage
+
+if TYPE_CHECKING:
+    LimitModelForm = forms.ModelForm[Limit]
+else:
+    LimitModelForm = forms.ModelForm
+
+activities.admin.target_types.append(lambda: ["limit"])
+
+
+class LimitForm(OneComplaint, LimitModelForm):
+    unsaved = Unsaved({})
+
+    class Meta:
+        model = Limit
+        fields = ("key", "size", "note")
+        help_texts = {
+            "key": "What it is about: <code>global</code>, <code>pool:default</code>, <code>type:sql</code>, "
+            "<code>resource:…</code> as steps name it, or what your own policy gives. It stays as it is.",
+            "size": "How many run at once. 0: nothing with this key starts.",
+        }
+
+    def validate_unique(self) -> None:
+        """The verb knows, and says what to do."""
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or self.cleaned_data
+        for name, texts in self.unsaved.fields.items():
+            self.add_error(name if name in self.fields else None, texts)
+        return cleaned
+
+
+class LimitChangeList(ChangeList):
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        _count(self.result_list)
+
+
+class Delete(Removal):
+    permission = "execution.delete_limit"
+    question = "What waits for it starts at once, unless another limit holds it. Delete this?"
+
+
+@admin.register(Limit)
+class LimitAdmin(VerbsAdmin[Limit]):
+    """How many tasks with one key run at once."""
+
+    form = LimitForm
+    operations: ClassVar = [Delete()]
+    change_form_template = "admin/execution/limit/change_form.html"
+    list_display = ("key", "size", "in_use", "waiting", "note")
+    search_fields = ("key", "note")
+    ordering = ("key",)
+    sortable_by = ("key", "size")
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[LimitChangeList]:
+        return LimitChangeList
+
+    def get_fields(self, request: HttpRequest, obj: Limit | None = None) -> Any:
+        return ("key", "size", "note") if obj is None else ("size", "note")
+
+    def save_model(self, request: HttpRequest, obj: Limit, form: Any, change: bool) -> None:
+        given = {name: form.cleaned_data[name] for name in Limit.EDITABLE}
+        by, now = initiator_of(request), clock.now()
+        try:
+            if change:
+                before = Limit.objects.get(pk=obj.pk)
+                changes = {name: value for name, value in given.items() if value != getattr(before, name)}
+                if changes:
+                    before.edit(changes=changes, initiator=by, now=now)
+            else:
+                Limit.objects.define(obj.key, **given, initiator=by, now=now)
+        except (Refused, Limit.DoesNotExist) as refused:
+            raise Unsaved({"": [str(refused)]}) from refused
+        except ValidationError as error:
+            raise Unsaved(error.message_dict) from error
+
+    def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
+        return HttpResponseRedirect(self.operation_url(Delete.name, [unquote(object_id)]))
+
+    def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
+        # As much of a key as an activity keeps.
+        return super().history_view(request, unquote(object_id)[:64], extra_context)
+
+    def _is_id(self, text: str) -> bool:
+        return not key_complaint(text)
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        if limit := context.get("original"):
+            _count([limit])
+            context |= {"quoted_key": quote(limit.pk), "in_use": limit.in_use, "waiting": self.waiting(limit)}
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    @admin.display(description="in use now")
+    def in_use(self, limit: Any) -> int:
+        return int(limit.in_use)
+
+    @admin.display(description="waiting now")
+    def waiting(self, limit: Any) -> str:
+        return str(limit.waiting) if limit.waiting < MOST_COUNTED else f"{MOST_COUNTED} or more"
+
+
+def _count(limits: Any) -> None:
+    used = usage() if limits else {}
+    for limit in limits:
+        limit.in_use, limit.waiting = used.get(limit.key, (0, 0))

@@ -1,0 +1,182 @@
+"""Why a task does not run yet, in words; or who runs it. A page of tasks takes a handful of queries."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from activities.models import Activity
+from activities.statements import among, fetch
+from activities.words import distance, exact, span
+
+from .concurrency import SEPARATOR
+from .models import Worker, WorkerTask
+from .models.limited import COUNTS, Look
+from .models.unlimited import READY, READY_LIMITED
+
+MOST_BEFORE = 100
+MOST_NAMED = 3
+MOST_HOLDERS = 1_000
+# What is most particular about a task is the best reason.
+PARTICULAR = ("resource:", "type:", "pool:", "global")
+
+
+def reasons(tasks: Sequence[WorkerTask], *, now: datetime) -> dict[int, str]:
+    """By task. They come with their worker and execution."""
+    by_status: dict[str, list[WorkerTask]] = defaultdict(list)
+    for task in tasks:
+        is_later = task.status == "queued" and task.is_delayed and task.available_at > now
+        by_status["later" if is_later else task.status].append(task)
+    found = {task.pk: _runs(task, now) for task in by_status["processing"]}
+    found |= {task.pk: _later(task, now) for task in by_status["later"]}
+    found |= _waiting(by_status["waiting"])
+    return found | _ready(by_status["queued"])
+
+
+def _runs(task: WorkerTask, now: datetime) -> str:
+    asked = ", asked to stop" if task.cancel_requested_at else ""
+    since = span(now - task.claimed_at) if task.claimed_at else "a moment"
+    return f"runs on {task.worker} for {since}{asked}"
+
+
+def _later(task: WorkerTask, now: datetime) -> str:
+    if task.begun_at is not None:
+        return f"waits, goes on {distance(task.available_at, now=now)}"
+    if task.failures or task.crashes:
+        most = task.step.get("max_retries", 0) + 1
+        return f"retry {distance(task.available_at, now=now)} (attempt {task.failures + 1} of {most})"
+    if task.available_at - now < timedelta(days=1):
+        return f"is put off: starts {distance(task.available_at, now=now)}"
+    return f"is put off until {exact(task.available_at)}"
+
+
+def _waiting(tasks: Sequence[WorkerTask]) -> dict[int, str]:
+    """What runs before them."""
+    executions = {task.execution.pk: task.execution for task in tasks if task.execution is not None}
+    if not executions:
+        return {task.pk: "waits for the steps before it" for task in tasks}
+    roots = [execution.activity_id for execution in executions.values()]
+    groups: dict[int | None, list[int]] = defaultdict(list)
+    rows = Activity.objects.filter(parent__in=roots, step_index__isnull=False).order_by()
+    for parent, index in rows.values_list("parent", "step_index").distinct():
+        groups[parent].append(index or 0)
+    live: dict[int | None, list[tuple[str, str]]] = defaultdict(list)
+    before = WorkerTask.objects.live().filter(execution__in=executions).order_by("pk")
+    for execution_id, name, status in before.values_list("execution", "name", "status")[:MOST_HOLDERS]:
+        live[execution_id].append((name, status))
+    told = {}
+    for pk, execution in executions.items():
+        theirs = groups[execution.activity_id]
+        reached = sum(index <= execution.current_index for index in theirs)
+        is_running = any(status == "processing" for _, status in live[pk])
+        names = _named([f"“{name}”" for name, _ in live[pk]])
+        told[pk] = f"step {reached} of {len(theirs)} is {'running' if is_running else 'queued'}"
+        told[pk] += f": {names}" if names else ""
+    return {task.pk: told[task.execution_id] for task in tasks if task.execution_id is not None}
+
+
+def _ready(tasks: Sequence[WorkerTask]) -> dict[int, str]:
+    """What keeps those that could start, the most lasting reason first."""
+    if not tasks:
+        return {}
+    serving = list(Worker.objects.alive().values_list("pools", flat=True))
+    look, found, free = Look.of(fetch(COUNTS, [])), {}, []
+    holders = Holders(look)
+    for task in tasks:
+        if not any(not pools or task.pool in pools for pools in serving):
+            found[task.pk] = f"no worker is alive that serves pool {task.pool}"
+        elif reason := holders.reason(task):
+            found[task.pk] = reason
+        else:
+            free.append(task)
+    before = _before([task.pk for task in free])
+    return found | {task.pk: _for_a_seat(before.get(task.pk, 0)) for task in free}
+
+
+def _for_a_seat(before: int) -> str:
+    if not before:
+        return "waits for a free seat: it is the next"
+    if before >= MOST_BEFORE:
+        return f"waits for a free seat: {MOST_BEFORE} or more tasks go before it"
+    return f"waits for a free seat: {before} {'task goes' if before == 1 else 'tasks go'} before it"
+
+
+class Holders:
+    """Who has what others wait for."""
+
+    def __init__(self, look: Look) -> None:
+        self.look = look
+
+    def reason(self, task: WorkerTask) -> str:
+        """Why a limit or a reservation holds this task back; empty if none does."""
+        keys = task.limit_keys.split(SEPARATOR)
+        full = [key for key in keys if self.look.room.limits.get(key, 1) <= 0]
+        if full:
+            return self._full(min(full, key=_particular))
+        return "" if self.look.room.pools.get(task.pool, 1) > 0 else "reserved for a direct request"
+
+    def _full(self, key: str) -> str:
+        size = self.look.sizes[key]
+        if size == 0:
+            return f"{_called(key)} is closed: its limit is 0"
+        holding = [_holder(name, execution) for keys, name, execution in self.running if key in keys]
+        requests = sum(key in keys.split(SEPARATOR) for keys in self.look.reserved.values())
+        if len(holding) < size and requests:
+            return "reserved for a direct request"
+        held = _named([*holding, *["a direct request"] * requests])
+        return f"{_called(key)} is full: {len(holding) + requests} of {size}, held by {held}"
+
+    @cached_property
+    def running(self) -> list[tuple[set[str], str, int | None]]:
+        rows = WorkerTask.objects.processing().filter(is_limited=True).order_by("claimed_at", "pk")
+        held = rows.values_list("limit_keys", "name", "execution")[:MOST_HOLDERS]
+        return [(set(keys.split(SEPARATOR)), name, execution) for keys, name, execution in held]
+
+
+def _particular(key: str) -> int:
+    """The place of a key among the reasons; those of another policy come first."""
+    return next((place for place, start in enumerate(PARTICULAR, 1) if key.startswith(start)), 0)
+
+
+def _called(key: str) -> str:
+    if key == "global":
+        return "everything"
+    kind, _, name = key.partition(":")
+    return f"{kind} {name}" if kind in ("pool", "type") else f"limit {key}"
+
+
+def _holder(name: str, execution: int | None) -> str:
+    return f"job “{name}”" if execution is None else f"execution {execution}"
+
+
+def _named(names: Iterable[str]) -> str:
+    """The first of them, each once, and how many more there are."""
+    different = list(dict.fromkeys(names))
+    rest = len(different) - MOST_NAMED
+    return ", ".join(different[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _before(ids: Sequence[int]) -> dict[int, int]:
+    """How many that are ready go before each of these, among those like it; no further than it matters."""
+    if not ids:
+        return {}
+    these, params = among("t.id", ids)
+    alike = "b.pool = t.pool AND b.isolation = t.isolation"
+    sql = f"""
+        SELECT t.id, CASE WHEN t.is_limited
+            THEN ({_count(f"{READY_LIMITED} AND {alike} AND b.limit_keys = t.limit_keys")})
+            ELSE ({_count(f"{READY} AND {alike}")}) END
+        FROM execution_workertask t WHERE {these}
+    """
+    return dict(fetch(sql, params))
+
+
+def _count(condition: str) -> str:
+    first = (
+        f"SELECT id, priority, position FROM execution_workertask b WHERE {condition} "
+        f"ORDER BY priority DESC, position, id LIMIT {MOST_BEFORE}"
+    )
+    is_before = "(-f.priority, f.position, f.id) < (-t.priority, t.position, t.id)"
+    return f"SELECT count(*) FROM ({first}) AS f WHERE {is_before}"
