@@ -6,7 +6,7 @@ To be asked when everything has come to rest: nothing is due, nothing runs.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -19,6 +19,7 @@ from django.db.models import Q, Sum
 from activities.models import Activity
 from execution.models import Execution, Worker, WorkerTask
 from schedules.models import Backfill, Occurrence, Schedule
+from tests.limit_invariants import SLACK, limits_are_kept
 from tests.schedule_invariants import RULES as SCHEDULE_RULES
 from tests.schedule_invariants import Life
 
@@ -29,16 +30,22 @@ SUCCESSES = ("complete", "complete_with_warning", "skipped")
 
 
 def violations(
-    ledger: Path | None = None, *, now: datetime | None = None, moment: timedelta = MOMENT
+    ledger: Path | None = None,
+    *,
+    now: datetime | None = None,
+    moment: timedelta = MOMENT,
+    job_keys: Mapping[UUID, str] | None = None,
 ) -> list[str]:
     """What is wrong, in words; empty if every invariant holds.
 
     `now`: up to when nothing may be due any more, if that is known. `moment`: see MOMENT; none if all that
-    happened was told the time.
+    happened was told the time. `job_keys`: the limit keys of single jobs, which leave no plan behind.
     """
     history = History.load(ledger)
     found = [f"{rule.__name__}: {text}" for rule in RULES for text in rule(history)]
     found += [f"nothing_is_overdue: {text}" for text in (nothing_is_overdue(now) if now else ())]
+    exceeded = limits_are_kept(job_keys or {}, min(SLACK, moment))
+    found += [f"limits_are_kept: {text}" for text in exceeded]
     for life in Life.load_all(moment=moment):
         found += [
             f"{rule.__name__}: {life.schedule}: {text}" for rule in SCHEDULE_RULES for text in rule(life)

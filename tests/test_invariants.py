@@ -12,7 +12,7 @@ from django.db.models import F, QuerySet
 
 from activities.models import Activity
 from execution.invoker import trigger
-from execution.models import Execution, Worker, WorkerTask
+from execution.models import Execution, Limit, Worker, WorkerTask
 from execution.scheduler import is_due, tick
 from schedules.models import Backfill, Occurrence, Overlap, Schedule
 from tests.base import NOW, SOMEBODY, break_down, claim, end, make_schedule, make_worker, seconds, step
@@ -35,6 +35,8 @@ def live_five_minutes() -> None:
     cron = make_schedule(name="cron", spec={"cron": ["*/2 * * * *"]})
     limited = make_schedule(name="limited", spec=EVERY_MINUTE, overlap="allow_all")
     limited.edit(token=1, **BY, now=NOW, changes={"remaining": 3})
+    Limit.objects.define("resource:crm", 1, **BY, now=NOW)
+    make_schedule(step("crm", resources=["crm"]), name="crm", spec=EVERY_MINUTE, overlap="allow_all")
     paused = make_schedule(name="paused", spec=EVERY_MINUTE)
     worker = make_worker(END)
     for minute in range(1, 5):
@@ -82,6 +84,10 @@ def executions(schedule: str, **filters: object) -> QuerySet[Execution]:
 
 def changes(schedule: str, operation: str) -> QuerySet[Activity]:
     return Activity.objects.filter(target_name=schedule, operation=operation)
+
+
+def attempts_of(schedule: str) -> QuerySet[Activity]:
+    return Activity.objects.filter(parent__execution__schedule__name=schedule)
 
 
 def copy(rows: QuerySet[Any], **values: object) -> Callable[[], None]:
@@ -222,6 +228,11 @@ PLANTED: dict[str, list[Callable[[], None]]] = {
         plant(SKIPPED, status="pending", due_at=END),
         plant(Backfill.objects.all(), status="open", slice_at=END),
         plant(executions("skip"), status="in_progress", timeout_at=END),
+    ],
+    "limits_are_kept": [
+        plant(attempts_of("crm"), executed_at=NOW + seconds(119)),
+        plant(attempts_of("crm"), executed_at=NOW + seconds(100), finished_at=NOW + seconds(400)),
+        plant(changes("resource:crm", "create"), details={"size": 0}),
     ],
     "executions_tell_the_truth": [
         plant(executions("skip"), status="failed"),

@@ -25,6 +25,7 @@ HELD = (
     "WHERE status = 'processing' AND worker_id IS NOT NULL GROUP BY limit_keys, pool"
 )
 BUSY = "The queue is too busy at the moment: try again."
+PATIENCE_MILLISECONDS = 2_000
 LOCK_TIMEOUT, DEADLOCK = "55P03", "40P01"
 
 
@@ -154,7 +155,7 @@ def _queue_at_rest() -> Iterator[None]:
     try:
         with transaction.atomic():
             if connection.vendor == "postgresql":
-                write("SET LOCAL lock_timeout = '2s'", [])
+                write(f"SET LOCAL lock_timeout = {PATIENCE_MILLISECONDS}", [])
                 write("LOCK TABLE execution_workertask IN EXCLUSIVE MODE", [])
             yield
     except OperationalError as error:
