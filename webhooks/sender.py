@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from django.db import connection
+
 from activities import clock
+from activities.statements import AWAY
 from activities.text import clean_text
 from execution.companions import Life
 from schedules.models import Schedule
@@ -37,6 +40,7 @@ IDLE_SECONDS = 5.0
 OVERDUE_LOOK_SECONDS = 10.0
 OVERDUE_PER_LOOK = 100
 END_SECONDS = 2.0
+AWAY_SECONDS = 1.0
 logger = logging.getLogger(__name__)
 
 
@@ -44,8 +48,15 @@ def send_until_stopped(life: Life) -> None:
     sender = Sender(life)
     try:
         while not life.stopping.is_set():
-            sender.look()
-            sender.rest()
+            try:
+                sender.look()
+            except AWAY as error:
+                # What is under way goes on; its answers are recorded when the database is back.
+                logger.warning("webhooks wait for the database: %s", error)
+                connection.close()
+                life.stopping.wait(AWAY_SECONDS)
+            else:
+                sender.rest()
     finally:
         sender.close()
 
@@ -104,10 +115,9 @@ class Sender:
         if self.pool is None:
             return
         enough = time.monotonic() + END_SECONDS
-        while self.busy.total() and time.monotonic() < enough:
+        while self.busy.total() > len(self.answers) and time.monotonic() < enough:
             self.answered.wait(max(0.0, enough - time.monotonic()))
             self.answered.clear()
-            self._record()
         for call in list(self.calls.values()):
             call.hang_up()
         self.pool.shutdown()
