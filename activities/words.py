@@ -8,7 +8,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 TONES = {
-    "good": ("complete", "completed", "running", "alive", "started", "ok", "done"),
+    "good": ("complete", "completed", "running", "alive", "started", "ok", "done", "active"),
     "busy": ("in_progress", "processing", "open"),
     "wait": ("pending", "queued", "waiting"),
     "warn": (

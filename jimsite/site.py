@@ -16,7 +16,7 @@ from schedules.models import Schedule
 
 ROWS = 10
 ORDER = {
-    "schedules": ("Schedule", "Occurrence", "Backfill", "SharedCalendar", "Secret"),
+    "schedules": ("Schedule", "Occurrence", "Backfill", "TaskTemplate", "SharedCalendar", "Secret"),
     "execution": ("Execution", "WorkerTask", "Worker"),
     "activities": ("Activity",),
 }

@@ -135,6 +135,8 @@ class JSONText(forms.CharField):
         return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
 
     def to_python(self, value: Any) -> Any:
+        if value is None:
+            return {}
         if not isinstance(value, str):
             return value
         return _loaded(value) if value.strip() else {}

@@ -7,23 +7,27 @@ from django import forms
 from django.conf import settings
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db import models
+from django.db.models.functions import Lower
+from django.utils.functional import cached_property
 
 from activities import clock
 
 from . import registry
 from .form_fields import JSONText, Lines, Memo, Seconds, Tags, Words
-from .models import Schedule, SharedCalendar, Step
+from .models import Schedule, SharedCalendar, Step, TaskTemplate
 from .spec import DST_MODES, Spec, SpecError
 from .spec_text import FIELDS, from_text, to_text
 
 if TYPE_CHECKING:
     ScheduleModelForm = forms.ModelForm[Schedule]
-    StepModelForm = forms.ModelForm[Step]
+    AnyModelForm = forms.ModelForm[Any]
     StepInlineFormSet = forms.BaseInlineFormSet[Step, Schedule, forms.ModelForm[Step]]
 else:
-    ScheduleModelForm = StepModelForm = forms.ModelForm
+    ScheduleModelForm = AnyModelForm = forms.ModelForm
     StepInlineFormSet = forms.BaseInlineFormSet
 
+# What is read of a step that has a template.
+WITH_TEMPLATE = ("index", "name", "from_template", "instead", "DELETE")
 DURATIONS = {
     "catch_up_seconds": "Catch-up window",
     "timeout_seconds": "Timeout",
@@ -230,23 +234,77 @@ def _help(name: str) -> str:
     return f"One per line. {field.help_text}"
 
 
-class StepForm(OneComplaint, StepModelForm):
+class TaskForm(OneComplaint, AnyModelForm):
+    """What runs, and how: of a step, and of a template of steps."""
+
     config = JSONText(
-        required=False, initial=dict, help_text="JSON; the settings of each type are listed above the steps."
+        required=False, initial=dict, help_text="JSON; the settings of each type are listed above."
     )
     retry_on = Words(initial=list, label="Retry only after", help_text=_help("retry_on"))
     resources = Words(initial=list, help_text=_help("resources"))
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "step_type" in self.fields:
+            _offer(self, "step_type", [("", "choose…"), *registry.choices()])
+        for name, field in self.fields.items():
+            if isinstance(field, JSONText):
+                text = field.prepare_value(self[name].value())
+                field.widget.attrs["rows"] = min(max(text.count("\n") + 1, 4), 20)
+
+
+class StepForm(TaskForm):
+    from_template = forms.ChoiceField(
+        label="Template",
+        required=False,
+        help_text="The step is then what the template says, but for its index, its name, and what stands in "
+        "“Instead of the template's”. Type, config and all fields below show what that comes to, and are "
+        "not read; without a template they are the step.",
+    )
+    instead = JSONText(
+        label="Instead of the template's",
+        required=False,
+        initial=dict,
+        help_text='JSON, by field: <code>{"config": {"url": "…"}, "max_retries": 5}</code>. Settings of the '
+        "config that are not named here stay the template's.",
+    )
 
     class Meta:
         model = Step
         fields = Step.FIELDS
         widgets = {"step_type": forms.Select}
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, templates: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        _offer(self, "step_type", [("", "choose…"), *registry.choices()])
-        config = self.fields["config"].prepare_value(self["config"].value())
-        self.fields["config"].widget.attrs["rows"] = min(max(config.count("\n") + 1, 4), 20)
+        chosen = self.fields.get("from_template")
+        if isinstance(chosen, forms.ChoiceField):
+            current = self["from_template"].value() or ""
+            others = [] if not current or current in templates else [(current, f"{current} (not active)")]
+            chosen.choices = [("", "none"), *((name, name) for name in templates), *others]
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """The step, as somebody has typed it."""
+        if not (template := self.cleaned_data.get("from_template")):
+            return dict(self.instance.as_json())
+        place = {name: self.cleaned_data[name] for name in ("index", "name")}
+        return {**place, **self.cleaned_data["instead"], "template": template}
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or self.cleaned_data
+        if cleaned.get("from_template"):
+            for name in [name for name in self.errors if name not in WITH_TEMPLATE]:
+                del self.errors[name]
+            if not isinstance(cleaned.get("instead", {}), dict):
+                self.add_error("instead", "An object is expected: fields of a step, and their values.")
+            elif wrong := sorted({"index", "name", "template"} & cleaned.get("instead", {}).keys()):
+                self.add_error("instead", f"{', '.join(wrong)}: has a field of its own here.")
+        return cleaned
+
+    def _post_clean(self) -> None:
+        """With a template, the model makes the step of it, and says what is wrong."""
+        if not self.cleaned_data.get("from_template"):
+            super()._post_clean()  # type: ignore[misc]
 
     def validate_unique(self) -> None:
         """The steps in the database are the ones that these replace."""
@@ -260,15 +318,24 @@ class StepFormSet(StepInlineFormSet):
     def __init__(self, **kwargs: Any) -> None:
         schedule: Schedule = kwargs["instance"]
         if schedule.pk and kwargs.get("data") is None:
-            kwargs["initial"] = [step.as_json() for step in schedule.steps.all()]
+            kwargs["initial"] = [_shown(step) for step in schedule.steps.all()]
         kwargs["queryset"] = Step.objects.none()
         super().__init__(**kwargs)
         self.extra = len(kwargs.get("initial", ())) or 1
 
+    @cached_property
+    def templates(self) -> list[str]:
+        return list(TaskTemplate.objects.active().order_by(Lower("name")).values_list("name", flat=True))
+
+    def get_form_kwargs(self, index: int | None) -> dict[str, Any]:
+        return {**super().get_form_kwargs(index), "templates": self.templates}
+
     @property
     def steps(self) -> list[dict[str, Any]]:
         return [
-            form.instance.as_json() for form in self.forms if form.has_changed() and not self._removed(form)
+            form.written
+            for form in self.forms
+            if isinstance(form, StepForm) and form.has_changed() and not self._removed(form)
         ]
 
     def clean(self) -> None:
@@ -277,3 +344,9 @@ class StepFormSet(StepInlineFormSet):
 
     def _removed(self, form: forms.ModelForm[Step]) -> bool:
         return bool(form.cleaned_data.get("DELETE"))
+
+
+def _shown(step: Step) -> dict[str, Any]:
+    """As it runs, and what was written to make it so."""
+    overrides = {name: value for name, value in step.overrides.items() if name != "template"}
+    return step.as_json() | {"from_template": step.overrides.get("template", ""), "instead": overrides}
