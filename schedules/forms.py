@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,9 @@ from django.utils.functional import cached_property
 from activities import clock
 
 from . import registry
-from .form_fields import JSONText, Lines, Memo, Seconds, Tags, Words
+from .form_fields import AsShown, JSONText, Lines, Memo, Seconds, Tags, Words
 from .models import Schedule, SharedCalendar, Step, TaskTemplate
+from .models.template import same_json
 from .spec import DST_MODES, Spec, SpecError
 from .spec_text import FIELDS, from_text, to_text
 
@@ -26,8 +28,8 @@ else:
     ScheduleModelForm = AnyModelForm = forms.ModelForm
     StepInlineFormSet = forms.BaseInlineFormSet
 
-# What is read of a step that has a template.
-WITH_TEMPLATE = ("index", "name", "from_template", "instead", "DELETE")
+# What a template may say of a step, and what else follows from its place.
+TEMPLATED = tuple(name for name in Step.FIELDS if name not in ("index", "name"))
 DURATIONS = {
     "catch_up_seconds": "Catch-up window",
     "timeout_seconds": "Timeout",
@@ -257,17 +259,17 @@ class StepForm(TaskForm):
     from_template = forms.ChoiceField(
         label="Template",
         required=False,
-        help_text="The step is then what the template says, but for its index, its name, and what stands in "
-        "“Instead of the template's”. Type, config and all fields below show what that comes to, and are "
-        "not read; without a template they are the step.",
+        help_text="The step is what the template says. What you change in the other fields holds for this "
+        "step instead; what you leave as it is follows the template.",
     )
     instead = JSONText(
-        label="Instead of the template's",
+        label="Instead",
         required=False,
         initial=dict,
         help_text='JSON, by field: <code>{"config": {"url": "…"}, "max_retries": 5}</code>. Settings of the '
-        "config that are not named here stay the template's.",
+        "config that are not named here stay the template's. Remove a field to follow the template again.",
     )
+    as_shown = AsShown(initial=lambda: _as_shown(Step()))
 
     class Meta:
         model = Step
@@ -288,18 +290,42 @@ class StepForm(TaskForm):
         if not (template := self.cleaned_data.get("from_template")):
             return dict(self.instance.as_json())
         place = {name: self.cleaned_data[name] for name in ("index", "name")}
-        return {**place, **self.cleaned_data["instead"], "template": template}
+        instead, changed = self.cleaned_data["instead"], self._changed
+        if isinstance(changed.get("config"), dict):
+            changed["config"] = instead.get("config", {}) | changed["config"]
+        return {**place, "template": template, **instead, **changed}
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or self.cleaned_data
         if cleaned.get("from_template"):
-            for name in [name for name in self.errors if name not in WITH_TEMPLATE]:
+            for name in [name for name in self.errors if self._was_left(name)]:
                 del self.errors[name]
-            if not isinstance(cleaned.get("instead", {}), dict):
+            instead = cleaned.get("instead", {})
+            if not isinstance(instead, dict) or not isinstance(instead.get("config", {}), dict):
                 self.add_error("instead", "An object is expected: fields of a step, and their values.")
-            elif wrong := sorted({"index", "name", "template"} & cleaned.get("instead", {}).keys()):
+            elif wrong := sorted({"index", "name", "template"} & instead.keys()):
                 self.add_error("instead", f"{', '.join(wrong)}: has a field of its own here.")
         return cleaned
+
+    def _was_left(self, name: str) -> bool:
+        """As it was when the page was shown; there, a field may hold what no step could be saved with."""
+        shown = self.cleaned_data.get("as_shown", {})
+        if name not in TEMPLATED:
+            return False
+        typed = self.data.get(self.add_prefix(name), "").replace("\r\n", "\n")
+        return not typed or typed == str(self.fields[name].prepare_value(shown.get(name)) or "")
+
+    @property
+    def _changed(self) -> dict[str, Any]:
+        """What is not as it was when the page was shown; of the config, only the settings that are not."""
+        shown, now = self.cleaned_data["as_shown"], self.cleaned_data
+        names = [name for name in TEMPLATED if name in shown and name in now]
+        changed = {name: now[name] for name in names if not same_json(now[name], shown[name])}
+        new, old = changed.get("config"), shown.get("config")
+        if isinstance(new, dict) and isinstance(old, dict):
+            names = [name for name in {**old, **new} if not same_json(new.get(name), old.get(name))]
+            changed["config"] = {name: new.get(name) for name in names}
+        return changed
 
     def _post_clean(self) -> None:
         """With a template, the model makes the step of it, and says what is wrong."""
@@ -348,5 +374,10 @@ class StepFormSet(StepInlineFormSet):
 
 def _shown(step: Step) -> dict[str, Any]:
     """As it runs, and what was written to make it so."""
-    overrides = {name: value for name, value in step.overrides.items() if name != "template"}
-    return step.as_json() | {"from_template": step.overrides.get("template", ""), "instead": overrides}
+    instead = {name: value for name, value in step.overrides.items() if name != "template"}
+    template = {"from_template": step.overrides.get("template", ""), "instead": instead}
+    return step.as_json() | template | {"as_shown": _as_shown(step)}
+
+
+def _as_shown(step: Step) -> str:
+    return json.dumps({name: getattr(step, name) for name in TEMPLATED})

@@ -21,6 +21,7 @@ else:
     StackedInline = admin.StackedInline
 
 
+TEMPLATE = "What it says instead of its template"
 # How a task runs, as steps and templates have it.
 POLICIES: Any = (
     (
@@ -29,8 +30,9 @@ POLICIES: Any = (
             "fields": (
                 "continue_on_failure",
                 ("timeout_seconds", "on_crash"),
-                ("max_retries", "retry_seconds", "retry_factor"),
-                ("retry_cap_seconds", "retry_jitter"),
+                ("max_retries", "retry_seconds"),
+                ("retry_factor", "retry_cap_seconds"),
+                "retry_jitter",
                 "retry_on",
             ),
             "classes": ("collapse",),
@@ -50,19 +52,24 @@ class StepInline(StackedInline):
     max_num = MAX_STEPS
     template = "admin/schedules/schedule/steps.html"
     fieldsets = (
-        (None, {"fields": (("index", "name", "step_type"), "config", "run_if")}),
-        ("From a template", {"fields": ("from_template", "instead"), "classes": ("collapse",)}),
+        (None, {"fields": (("index", "name"), "from_template", "step_type", "config", "run_if")}),
+        (TEMPLATE, {"fields": ("instead", "as_shown"), "classes": ("collapse",)}),
         *POLICIES,
     )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         return () if self.has_change_permission(request, obj) else ("from_template", "instead")
 
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        if self.has_change_permission(request, obj):
+            return self.fieldsets
+        return (self.fieldsets[0], (TEMPLATE, {"fields": ("instead",)}), *POLICIES)
+
     @admin.display(description="template")
     def from_template(self, step: Step) -> str:
         return str(step.overrides.get("template", ""))
 
-    @admin.display(description="instead of the template's")
+    @admin.display(description="instead")
     def instead(self, step: Step) -> SafeString:
         own = {name: value for name, value in step.overrides.items() if name != "template"}
         return format_html("<pre>{}</pre>", json.dumps(own, indent=2, ensure_ascii=False) if own else "")

@@ -183,7 +183,7 @@ class TaskTemplate(TaskFields):
             for name, value in changes.items():
                 setattr(self, name, value)
             self.check_definition()
-            if not _same(self.as_step(), was):
+            if not same_json(self.as_step(), was):
                 changed = self._hand_on(before, initiator=initiator, now=now)
                 if not may_define_code:
                     _check_code({f"“{self}”": self.as_step(), **changed})
@@ -294,7 +294,7 @@ class TaskTemplate(TaskFields):
             if fresh := [words for words in wrong if words not in known][:MOST_NAMED]:
                 raise Refused(f"{' '.join(fresh)} Change what uses “{self}” first.")
         pairs = zip(plan, after, strict=True)
-        return [new for old, new in pairs if not _same(old.as_json(), new.as_json())]
+        return [new for old, new in pairs if not same_json(old.as_json(), new.as_json())]
 
     def _moved(self, step: Step) -> Step:
         moved = copy(step)
@@ -342,7 +342,7 @@ def _labelled(schedule: Schedule, plan: Sequence[Step]) -> dict[str, Step]:
     return {f"“{schedule}”, step “{step.name}”": step for step in plan}
 
 
-def _same(one: object, other: object) -> bool:
+def same_json(one: object, other: object) -> bool:
     """As JSON: to Python, 1 is the same as true."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 

@@ -46,6 +46,19 @@ def shown(client: Client, template: TaskTemplate) -> str:
     return str(client.get(page("schedules_tasktemplate_change", template.pk)).content.decode())
 
 
+def rows(client: Client, schedule: Schedule | None = None) -> list[dict[str, str]]:
+    """The steps as the page shows them, for a browser to send back."""
+    url = page("schedules_schedule_change", schedule.pk) if schedule else page("schedules_schedule_add")
+    forms = client.get(url).context["inline_admin_formsets"][0].formset.forms
+    values = [
+        {name: each.fields[name].prepare_value(each[name].value()) for name in each.fields} for each in forms
+    ]
+    return [
+        {name: str(value) for name, value in row.items() if value is not None and value is not False}
+        for row in values
+    ]
+
+
 def use(name: str = "work", index: int = 0, /, **fields: Any) -> dict[str, Any]:
     return {"name": name, "index": index, "template": "Export"} | fields
 
@@ -256,12 +269,64 @@ class TestAStepOfASchedule:
         assert (made.max_retries, made.timeout_seconds, made.config["kwargs"]) == (7, 60, {"value": 2})
         assert made.written() == use(config={"kwargs": {"value": 2}}, timeout_seconds=60)
 
-    def test_needs_nothing_else_and_reads_nothing_else(self, client: Client) -> None:
+    def test_needs_nothing_else(self, client: Client) -> None:
         make_template()
-        nonsense = {"step_type": "", "config": "{", "max_retries": "many", "pool": "", "retry_on": "\x07"}
-        response = save_schedule(client, typed(steps=[PYTHON | nonsense | USED]))
+        untouched = rows(client)[0] | {"step_type": ""}
+        response = save_schedule(client, typed(steps=[untouched | USED]))
         assert response.status_code == 302, complaints(response)
         assert Schedule.objects.get().steps.get().written() == use()
+
+    def test_keeps_what_somebody_changes_on_the_form(self, client: Client) -> None:
+        make_template(max_retries=7, resources=["db"])
+        schedule = make_schedule(use(timeout_seconds=60))
+        config = json.dumps(json.loads(rows(client, schedule)[0]["config"]) | {"kwargs": {"value": True}})
+        typing = {"name": "renamed", "max_retries": "2", "resources": "db\r\nlicence", "config": config}
+        response = save_schedule(
+            client, typed(schedule, steps=[rows(client, schedule)[0] | typing]), schedule
+        )
+        assert response.status_code == 302, complaints(response)
+        assert schedule.steps.get().written() == use(
+            "renamed",
+            timeout_seconds=60,
+            max_retries=2,
+            resources=["db", "licence"],
+            config={"kwargs": {"value": True}},
+        )
+
+    def test_follows_the_template_again_where_nothing_is_written(self, client: Client) -> None:
+        make_template(max_retries=7)
+        schedule = make_schedule(use(max_retries=1))
+        row = rows(client, schedule)[0] | {"instead": "{}"}
+        assert save_schedule(client, typed(schedule, steps=[row]), schedule).status_code == 302
+        assert schedule.steps.get().max_retries == 7
+
+    @pytest.mark.parametrize(
+        ("typing", "field", "words"),
+        [
+            ({"max_retries": "many"}, "step max_retries", "whole number"),
+            ({"config": "{"}, "step config", "Not JSON"),
+            ({"config": "[]"}, "steps", "config: must be an object of settings, not a list"),
+            ({"config": "null"}, "steps", "config: must be an object of settings, not null"),
+            ({"step_type": "http"}, "steps", "It comes from the template “Export”: leave it out"),
+            ({"pool": "a\u200bb"}, "steps", "U+200B is not allowed"),
+        ],
+    )
+    def test_is_told_what_is_wrong_with_what_somebody_changes(
+        self, client: Client, typing: dict[str, str], field: str, words: str
+    ) -> None:
+        make_template()
+        schedule = make_schedule(use())
+        row = rows(client, schedule)[0] | typing
+        assert words in complaints(save_schedule(client, typed(schedule, steps=[row]), schedule))[field]
+
+    @pytest.mark.parametrize("text", ["", "{", "[]", "null", '"x"', "[" * 100_000, '{"config": 5}'])
+    def test_takes_no_harm_from_a_page_that_says_wrongly_what_it_showed(
+        self, client: Client, text: str
+    ) -> None:
+        make_template()
+        row = USED | {"as_shown": text, "config": "{}"}
+        response = save_schedule(client, typed(steps=[row]))
+        assert response.status_code == 302, complaints(response)
 
     def test_is_shown_as_it_would_be_saved(self, client: Client) -> None:
         make_template()
@@ -285,13 +350,8 @@ class TestAStepOfASchedule:
     def test_becomes_one_of_its_own_when_the_template_is_taken_away(self, client: Client) -> None:
         make_template(max_retries=7)
         schedule = make_schedule(use())
-        form = client.get(page("schedules_schedule_change", schedule.pk)).context["inline_admin_formsets"]
-        [row] = form[0].formset.forms
-        values = {name: row.fields[name].prepare_value(row[name].value()) for name in row.fields}
-        values = {
-            name: str(value) for name, value in values.items() if value is not None and value is not False
-        }
-        response = save_schedule(client, typed(schedule, steps=[values | {"from_template": ""}]), schedule)
+        row = rows(client, schedule)[0] | {"from_template": ""}
+        response = save_schedule(client, typed(schedule, steps=[row]), schedule)
         assert response.status_code == 302, complaints(response)
         made = schedule.steps.get()
         assert (made.template, made.overrides, made.max_retries) == (None, {}, 7)
