@@ -247,6 +247,8 @@ class TaskForm(OneComplaint, AnyModelForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if "retry_factor" in self.fields:
+            self.fields["retry_factor"].widget.attrs["class"] = "vIntegerField"
         if "step_type" in self.fields:
             _offer(self, "step_type", [("", "choose…"), *registry.choices()])
         for name, field in self.fields.items():

@@ -224,11 +224,8 @@ class TaskTemplate(TaskFields):
     def check_definition(self) -> None:
         """Raises ValidationError by field."""
         self.full_clean()
-        if not self.pk:
-            twin = TaskTemplate.objects.known().filter(name__iexact=self.name).first()
-            if twin is not None:
-                words = f"“{twin}” is archived but still used by {named(list(twin.used_by()))}"
-                raise ValidationError({"name": f"{words}: restore it, or choose another name."})
+        if not self.pk and (taken := self._why_taken()):
+            raise ValidationError({"name": taken})
         if wrong := missing_secrets(self):
             raise ValidationError({"config": wrong})
 
@@ -250,6 +247,14 @@ class TaskTemplate(TaskFields):
     def _save_moved(self) -> None:
         self.token += 1
         self.save()
+
+    def _why_taken(self) -> str:
+        twin = TaskTemplate.objects.known().filter(name__iexact=self.name).first()
+        if twin is None:
+            return ""
+        users = named(list(twin.used_by()))
+        still = f"“{twin}” is archived but still used by {users}: restore it, or choose another name."
+        return still if twin.is_archived else NAME_TAKEN
 
     def _refuse_twin(self) -> None:
         if TaskTemplate.objects.known().exclude(pk=self.pk).filter(name__iexact=self.name).exists():
