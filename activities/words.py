@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 TONES = {
     "good": (
         *("complete", "completed", "running", "alive", "started", "ok", "done"),
-        *("enabled", "delivered"),
+        *("enabled", "delivered", "active"),
     ),
     "busy": ("in_progress", "processing", "open"),
     "wait": ("pending", "queued", "waiting"),

@@ -11,7 +11,7 @@ from django.conf import settings
 from activities.models import Initiator
 from execution.invoker import trigger
 from execution.steps.base import Context
-from schedules.models import Schedule, SharedCalendar, Step
+from schedules.models import Schedule, SharedCalendar, Step, TaskTemplate
 
 PEOPLE = (
     *("Ada Lovelace", "Alan Turing", "Annie Easley", "Barbara Liskov", "Dennis Ritchie", "Donald Knuth"),
@@ -25,9 +25,11 @@ def create(*, now: datetime) -> list[Schedule]:
     """Those that are not there yet; the nightly one runs at once, so that there is something to see."""
     known = {name.casefold() for name in Schedule.objects.open().values_list("name", flat=True)}
     missing = [fields for fields in definitions() if fields["name"].casefold() not in known]
-    if missing:
-        _create_calendar(now)
-    return [_create(fields, now) for fields in missing]
+    if not missing:
+        return []
+    _create_calendar(now)
+    _create_template(now)
+    return [_create(_with_template(fields), now) for fields in missing]
 
 
 def _create_calendar(now: datetime) -> None:
@@ -44,6 +46,35 @@ def _create_calendar(now: datetime) -> None:
         )
 
 
+def _create_template(now: datetime) -> None:
+    if not TaskTemplate.objects.known().filter(name__iexact=DIRECTORY_EXPORT).exists():
+        TaskTemplate.objects.define(
+            name=DIRECTORY_EXPORT,
+            description="Writes what has changed to one directory; each step says to which.",
+            step_type="python",
+            config={"function": EXPORT, "kwargs": {"directory": "AD"}},
+            timeout_seconds=600,
+            retry_jitter=20,
+            initiator=BY,
+            now=now,
+        )
+
+
+def _with_template(fields: dict[str, Any]) -> dict[str, Any]:
+    """Its exports refer to the template, unless somebody else has made one of that name."""
+    own = TaskTemplate.objects.active().filter(name=DIRECTORY_EXPORT, config__function=EXPORT)
+    if fields["name"] != NIGHTLY or not own.exists():
+        return fields
+    return fields | {"steps": [_from_template(step) for step in fields["steps"]]}
+
+
+def _from_template(step: dict[str, Any]) -> dict[str, Any]:
+    if step["config"]["function"] != EXPORT:
+        return step
+    kwargs = {"kwargs": step["config"]["kwargs"]}
+    return {"index": step["index"], "name": step["name"], "template": DIRECTORY_EXPORT, "config": kwargs}
+
+
 def _create(fields: dict[str, Any], now: datetime) -> Schedule:
     schedule = Schedule.objects.define(**fields, initiator=BY, now=now)
     if schedule.name == NIGHTLY:
@@ -53,6 +84,8 @@ def _create(fields: dict[str, Any], now: datetime) -> Schedule:
 
 NIGHTLY = "Nightly HR Sync"
 HOLIDAYS = "UK holidays"
+DIRECTORY_EXPORT = "Directory export"
+EXPORT = "jimsite.demo.export"
 
 
 def definitions() -> list[dict[str, Any]]:

@@ -17,8 +17,8 @@ from webhooks.models import Endpoint
 
 ROWS = 10
 ORDER = {
-    "schedules": ("Schedule", "Occurrence", "Backfill", "SharedCalendar", "Secret"),
-    "execution": ("Execution", "WorkerTask", "Limit", "Worker"),
+    "schedules": ("Schedule", "Occurrence", "Backfill", "TaskTemplate", "SharedCalendar", "Secret"),
+    "execution": ("Execution", "WorkerTask", "Limit", "Reservation", "Worker"),
     "webhooks": ("Endpoint", "Delivery"),
     "activities": ("Activity",),
 }

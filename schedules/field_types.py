@@ -37,7 +37,7 @@ class StrictlyTyped(models.Model):
 
 def type_complaint(field: models.Field[Any, Any], value: Any) -> str:
     """Nothing if it is right. What a JSON field holds, its model looks at."""
-    if value is None:
+    if value is None and not isinstance(field, models.JSONField):
         return "" if field.null or field.primary_key else "This field cannot be null."
     match field:
         case models.BooleanField():

@@ -135,12 +135,36 @@ class JSONText(forms.CharField):
         return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
 
     def to_python(self, value: Any) -> Any:
+        if value is None:
+            return {}
         if not isinstance(value, str):
             return value
         return _loaded(value) if value.strip() else {}
 
     def run_validators(self, value: Any) -> None:
         """A CharField's are about text."""
+
+
+class AsShown(forms.CharField):
+    """What the other fields held when the page was shown, to tell which of them somebody has changed."""
+
+    widget = forms.HiddenInput
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(required=False, **kwargs)
+
+    def to_python(self, value: Any) -> Any:
+        try:
+            shown = strict_json.loads(value)
+        except (TypeError, ValueError):
+            return {}
+        return shown if isinstance(shown, dict) else {}
+
+    def run_validators(self, value: Any) -> None:
+        """A CharField's are about text."""
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        return False
 
 
 def _loaded(text: str) -> Any:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -7,23 +8,28 @@ from django import forms
 from django.conf import settings
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db import models
+from django.db.models.functions import Lower
+from django.utils.functional import cached_property
 
 from activities import clock
 
 from . import registry
-from .form_fields import JSONText, Lines, Memo, Seconds, Tags, Words
-from .models import Schedule, SharedCalendar, Step
+from .form_fields import AsShown, JSONText, Lines, Memo, Seconds, Tags, Words
+from .models import Schedule, SharedCalendar, Step, TaskTemplate
+from .models.template import same_json
 from .spec import DST_MODES, Spec, SpecError
 from .spec_text import FIELDS, from_text, to_text
 
 if TYPE_CHECKING:
     ScheduleModelForm = forms.ModelForm[Schedule]
-    StepModelForm = forms.ModelForm[Step]
+    AnyModelForm = forms.ModelForm[Any]
     StepInlineFormSet = forms.BaseInlineFormSet[Step, Schedule, forms.ModelForm[Step]]
 else:
-    ScheduleModelForm = StepModelForm = forms.ModelForm
+    ScheduleModelForm = AnyModelForm = forms.ModelForm
     StepInlineFormSet = forms.BaseInlineFormSet
 
+# What a template may say of a step, and what else follows from its place.
+TEMPLATED = tuple(name for name in Step.FIELDS if name not in ("index", "name"))
 DURATIONS = {
     "catch_up_seconds": "Catch-up window",
     "timeout_seconds": "Timeout",
@@ -230,23 +236,103 @@ def _help(name: str) -> str:
     return f"One per line. {field.help_text}"
 
 
-class StepForm(OneComplaint, StepModelForm):
+class TaskForm(OneComplaint, AnyModelForm):
+    """What runs, and how: of a step, and of a template of steps."""
+
     config = JSONText(
-        required=False, initial=dict, help_text="JSON; the settings of each type are listed above the steps."
+        required=False, initial=dict, help_text="JSON; the settings of each type are listed above."
     )
     retry_on = Words(initial=list, label="Retry only after", help_text=_help("retry_on"))
     resources = Words(initial=list, help_text=_help("resources"))
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "retry_factor" in self.fields:
+            self.fields["retry_factor"].widget.attrs["class"] = "vIntegerField"
+        if "step_type" in self.fields:
+            _offer(self, "step_type", [("", "choose…"), *registry.choices()])
+        for name, field in self.fields.items():
+            if isinstance(field, JSONText):
+                text = field.prepare_value(self[name].value())
+                field.widget.attrs["rows"] = min(max(text.count("\n") + 1, 4), 20)
+
+
+class StepForm(TaskForm):
+    from_template = forms.ChoiceField(
+        label="Template",
+        required=False,
+        help_text="The step is what the template says. What you change in the other fields holds for this "
+        "step instead; what you leave as it is follows the template.",
+    )
+    instead = JSONText(
+        label="Instead",
+        required=False,
+        initial=dict,
+        help_text='JSON, by field: <code>{"config": {"url": "…"}, "max_retries": 5}</code>. Settings of the '
+        "config that are not named here stay the template's. Remove a field to follow the template again.",
+    )
+    as_shown = AsShown(initial=lambda: _as_shown(Step()))
 
     class Meta:
         model = Step
         fields = Step.FIELDS
         widgets = {"step_type": forms.Select}
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, templates: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        _offer(self, "step_type", [("", "choose…"), *registry.choices()])
-        config = self.fields["config"].prepare_value(self["config"].value())
-        self.fields["config"].widget.attrs["rows"] = min(max(config.count("\n") + 1, 4), 20)
+        chosen = self.fields.get("from_template")
+        if isinstance(chosen, forms.ChoiceField):
+            current = self["from_template"].value() or ""
+            others = [] if not current or current in templates else [(current, f"{current} (not active)")]
+            chosen.choices = [("", "none"), *((name, name) for name in templates), *others]
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """The step, as somebody has typed it."""
+        if not (template := self.cleaned_data.get("from_template")):
+            return dict(self.instance.as_json())
+        place = {name: self.cleaned_data[name] for name in ("index", "name")}
+        instead, changed = self.cleaned_data["instead"], self._changed
+        if isinstance(changed.get("config"), dict):
+            changed["config"] = instead.get("config", {}) | changed["config"]
+        return {**place, "template": template, **instead, **changed}
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or self.cleaned_data
+        if cleaned.get("from_template"):
+            for name in [name for name in self.errors if self._was_left(name)]:
+                del self.errors[name]
+            instead = cleaned.get("instead", {})
+            if not isinstance(instead, dict) or not isinstance(instead.get("config", {}), dict):
+                self.add_error("instead", "An object is expected: fields of a step, and their values.")
+            elif wrong := sorted({"index", "name", "template"} & instead.keys()):
+                self.add_error("instead", f"{', '.join(wrong)}: has a field of its own here.")
+        return cleaned
+
+    def _was_left(self, name: str) -> bool:
+        """As it was when the page was shown; there, a field may hold what no step could be saved with."""
+        shown = self.cleaned_data.get("as_shown", {})
+        if name not in TEMPLATED:
+            return False
+        typed = self.data.get(self.add_prefix(name), "").replace("\r\n", "\n")
+        return not typed or typed == str(self.fields[name].prepare_value(shown.get(name)) or "")
+
+    @property
+    def _changed(self) -> dict[str, Any]:
+        """What is not as it was when the page was shown; of the config, only the settings that are not."""
+        shown, now = self.cleaned_data["as_shown"], self.cleaned_data
+        names = [name for name in TEMPLATED if name in shown and name in now]
+        changed = {name: now[name] for name in names if not same_json(now[name], shown[name])}
+        new, old = changed.get("config"), shown.get("config")
+        if isinstance(new, dict) and isinstance(old, dict):
+            names = [name for name in {**old, **new} if not same_json(new.get(name), old.get(name))]
+            changed["config"] = {name: new.get(name) for name in names}
+        return changed
+
+    def _post_clean(self) -> None:
+        """With a template, the model makes the step of it, and says what is wrong."""
+        if not self.cleaned_data.get("from_template"):
+            super()._post_clean()  # type: ignore[misc]
 
     def validate_unique(self) -> None:
         """The steps in the database are the ones that these replace."""
@@ -260,15 +346,24 @@ class StepFormSet(StepInlineFormSet):
     def __init__(self, **kwargs: Any) -> None:
         schedule: Schedule = kwargs["instance"]
         if schedule.pk and kwargs.get("data") is None:
-            kwargs["initial"] = [step.as_json() for step in schedule.steps.all()]
+            kwargs["initial"] = [_shown(step) for step in schedule.steps.all()]
         kwargs["queryset"] = Step.objects.none()
         super().__init__(**kwargs)
         self.extra = len(kwargs.get("initial", ())) or 1
 
+    @cached_property
+    def templates(self) -> list[str]:
+        return list(TaskTemplate.objects.active().order_by(Lower("name")).values_list("name", flat=True))
+
+    def get_form_kwargs(self, index: int | None) -> dict[str, Any]:
+        return {**super().get_form_kwargs(index), "templates": self.templates}
+
     @property
     def steps(self) -> list[dict[str, Any]]:
         return [
-            form.instance.as_json() for form in self.forms if form.has_changed() and not self._removed(form)
+            form.written
+            for form in self.forms
+            if isinstance(form, StepForm) and form.has_changed() and not self._removed(form)
         ]
 
     def clean(self) -> None:
@@ -277,3 +372,14 @@ class StepFormSet(StepInlineFormSet):
 
     def _removed(self, form: forms.ModelForm[Step]) -> bool:
         return bool(form.cleaned_data.get("DELETE"))
+
+
+def _shown(step: Step) -> dict[str, Any]:
+    """As it runs, and what was written to make it so."""
+    instead = {name: value for name, value in step.overrides.items() if name != "template"}
+    template = {"from_template": step.overrides.get("template", ""), "instead": instead}
+    return step.as_json() | template | {"as_shown": _as_shown(step)}
+
+
+def _as_shown(step: Step) -> str:
+    return json.dumps({name: getattr(step, name) for name in TEMPLATED})

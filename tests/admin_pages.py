@@ -14,7 +14,7 @@ from schedules.models import Schedule
 
 VIEW = (
     *("schedules.view_schedule", "schedules.view_occurrence", "schedules.view_backfill"),
-    "schedules.view_sharedcalendar",
+    *("schedules.view_sharedcalendar", "schedules.view_tasktemplate"),
     *("execution.view_execution", "execution.view_workertask", "execution.view_worker"),
     "execution.view_reservation",
     "execution.view_limit",

@@ -46,6 +46,15 @@ def make_schedule(*steps: dict[str, Any], now: datetime = NOW, **fields: Any) ->
     return Schedule.objects.define(steps=steps or [step()], initiator=SOMEBODY, now=now, **fields)
 
 
+def make_template(name: str = "Export", **fields: Any) -> TaskTemplate:
+    """Of steps that call a function of tests/work.py with a value."""
+    usual: dict[str, Any] = {
+        "step_type": "python",
+        "config": {"function": "tests.work.result", "kwargs": {"value": 1}, "isolation": "thread"},
+    }
+    return TaskTemplate.objects.define(name=name, **usual | fields, initiator=SOMEBODY, now=NOW)
+
+
 def start(*steps: dict[str, Any], now: datetime = NOW, **fields: Any) -> Execution:
     """A new schedule's manual run, just started."""
     from execution.invoker import trigger

@@ -9,6 +9,7 @@ from .operations import ScheduleOperation, instant
 from .schedule import ScheduleAdmin
 from .secret import SecretAdmin
 from .shared_calendar import SharedCalendarAdmin
+from .task_template import TaskTemplateAdmin
 
 __all__ = [
     "BackfillAdmin",
@@ -17,11 +18,14 @@ __all__ = [
     "ScheduleOperation",
     "SecretAdmin",
     "SharedCalendarAdmin",
+    "TaskTemplateAdmin",
     "instant",
 ]
 
 activities.admin.operations |= {
     *("create", "edit", "pause", "resume", "close", "delete", "rotate"),
-    *("skip", "unskip", "backfill", "cancel_backfill"),
+    *("skip", "unskip", "backfill", "cancel_backfill", "archive", "restore"),
 }
-activities.admin.target_types.append(lambda: ["schedule", "secret", "sharedcalendar", *registry.step_types])
+activities.admin.target_types.append(
+    lambda: ["schedule", "secret", "sharedcalendar", "tasktemplate", *registry.step_types]
+)

@@ -18,7 +18,8 @@ from activities.words import NOTHING, badge, exact, moment
 from schedules import permissions, registry
 from schedules.description import state_of
 from schedules.forms import ScheduleForm, Unsaved
-from schedules.models import Conflict, Refused, Schedule
+from schedules.models import Conflict, Refused, Schedule, TaskTemplate
+from schedules.models.template import as_they_run
 from schedules.spec.wording import duration
 from schedules.spec.zones import time_zones
 from schedules.spec_text import to_text
@@ -230,7 +231,8 @@ def _check_code(request: HttpRequest, schedule: Schedule, steps: list[dict[str, 
     if request.user.has_perm(permissions.DEFINE_CODE):
         return
     before = [step.as_json() for step in schedule.steps.all()] if schedule.pk else []
-    if names := permissions.new_code(before, steps):
+    templates = TaskTemplate.objects.needed_by(steps, schedule=schedule)
+    if names := permissions.new_code(before, as_they_run(steps, templates)):
         told = ", ".join(f"“{name}”" for name in names)
         needed = "That needs the permission to define steps that run code."
         raise ValidationError({"steps": f"You may not write steps that run code: {told}. {needed}"})
@@ -256,7 +258,7 @@ def _edit(request: HttpRequest, schedule: Schedule, form: Any, steps: list[dict[
     checked.clean()
     typed = {name: getattr(checked, name) for name in form.definition}
     changes = {name: value for name, value in typed.items() if value != getattr(current, name)}
-    if not changes and steps == [step.as_json() for step in current.steps.all()]:
+    if not changes and steps == [step.written() for step in current.steps.all()]:
         return
     current.edit(
         token=form.cleaned_data["version"],

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import admin
 from django.forms import BaseInlineFormSet
 from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from schedules.forms import StepForm, StepFormSet
 from schedules.models import MAX_STEPS, Schedule, Step
@@ -18,6 +21,30 @@ else:
     StackedInline = admin.StackedInline
 
 
+TEMPLATE = "What it says instead of its template"
+# How a task runs, as steps and templates have it.
+POLICIES: Any = (
+    (
+        "If it takes long or fails",
+        {
+            "fields": (
+                "continue_on_failure",
+                ("timeout_seconds", "on_crash"),
+                ("max_retries", "retry_seconds"),
+                ("retry_factor", "retry_cap_seconds"),
+                "retry_jitter",
+                "retry_on",
+            ),
+            "classes": ("collapse",),
+        },
+    ),
+    (
+        "Where and when its turn comes",
+        {"fields": (("pool", "priority"), "resources"), "classes": ("collapse",)},
+    ),
+)
+
+
 class StepInline(StackedInline):
     model = Step
     form = StepForm
@@ -25,26 +52,27 @@ class StepInline(StackedInline):
     max_num = MAX_STEPS
     template = "admin/schedules/schedule/steps.html"
     fieldsets = (
-        (None, {"fields": (("index", "name", "step_type"), "config")}),
-        (
-            "If it takes long or fails",
-            {
-                "fields": (
-                    "run_if",
-                    "continue_on_failure",
-                    ("timeout_seconds", "on_crash"),
-                    ("max_retries", "retry_seconds", "retry_factor"),
-                    ("retry_cap_seconds", "retry_jitter"),
-                    "retry_on",
-                ),
-                "classes": ("collapse",),
-            },
-        ),
-        (
-            "Where and when its turn comes",
-            {"fields": (("pool", "priority"), "resources"), "classes": ("collapse",)},
-        ),
+        (None, {"fields": (("index", "name"), "from_template", "step_type", "config", "run_if")}),
+        (TEMPLATE, {"fields": ("instead", "as_shown"), "classes": ("collapse",)}),
+        *POLICIES,
     )
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return () if self.has_change_permission(request, obj) else ("from_template", "instead")
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        if self.has_change_permission(request, obj):
+            return self.fieldsets
+        return (self.fieldsets[0], (TEMPLATE, {"fields": ("instead",)}), *POLICIES)
+
+    @admin.display(description="template")
+    def from_template(self, step: Step) -> str:
+        return str(step.overrides.get("template", ""))
+
+    @admin.display(description="instead")
+    def instead(self, step: Step) -> SafeString:
+        own = {name: value for name, value in step.overrides.items() if name != "template"}
+        return format_html("<pre>{}</pre>", json.dumps(own, indent=2, ensure_ascii=False) if own else "")
 
     def get_formset(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> Any:
         if not self.has_change_permission(request, obj):

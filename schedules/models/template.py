@@ -183,7 +183,7 @@ class TaskTemplate(TaskFields):
             for name, value in changes.items():
                 setattr(self, name, value)
             self.check_definition()
-            if not _same(self.as_step(), was):
+            if not same_json(self.as_step(), was):
                 changed = self._hand_on(before, initiator=initiator, now=now)
                 if not may_define_code:
                     _check_code({f"“{self}”": self.as_step(), **changed})
@@ -224,11 +224,8 @@ class TaskTemplate(TaskFields):
     def check_definition(self) -> None:
         """Raises ValidationError by field."""
         self.full_clean()
-        if not self.pk:
-            twin = TaskTemplate.objects.known().filter(name__iexact=self.name).first()
-            if twin is not None:
-                words = f"“{twin}” is archived but still used by {named(list(twin.used_by()))}"
-                raise ValidationError({"name": f"{words}: restore it, or choose another name."})
+        if not self.pk and (taken := self._why_taken()):
+            raise ValidationError({"name": taken})
         if wrong := missing_secrets(self):
             raise ValidationError({"config": wrong})
 
@@ -250,6 +247,14 @@ class TaskTemplate(TaskFields):
     def _save_moved(self) -> None:
         self.token += 1
         self.save()
+
+    def _why_taken(self) -> str:
+        twin = TaskTemplate.objects.known().filter(name__iexact=self.name).first()
+        if twin is None:
+            return ""
+        users = named(list(twin.used_by()))
+        still = f"“{twin}” is archived but still used by {users}: restore it, or choose another name."
+        return still if twin.is_archived else NAME_TAKEN
 
     def _refuse_twin(self) -> None:
         if TaskTemplate.objects.known().exclude(pk=self.pk).filter(name__iexact=self.name).exists():
@@ -294,7 +299,7 @@ class TaskTemplate(TaskFields):
             if fresh := [words for words in wrong if words not in known][:MOST_NAMED]:
                 raise Refused(f"{' '.join(fresh)} Change what uses “{self}” first.")
         pairs = zip(plan, after, strict=True)
-        return [new for old, new in pairs if not _same(old.as_json(), new.as_json())]
+        return [new for old, new in pairs if not same_json(old.as_json(), new.as_json())]
 
     def _moved(self, step: Step) -> Step:
         moved = copy(step)
@@ -342,7 +347,7 @@ def _labelled(schedule: Schedule, plan: Sequence[Step]) -> dict[str, Step]:
     return {f"“{schedule}”, step “{step.name}”": step for step in plan}
 
 
-def _same(one: object, other: object) -> bool:
+def same_json(one: object, other: object) -> bool:
     """As JSON: to Python, 1 is the same as true."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 

@@ -17,8 +17,8 @@ from execution.models import Execution, WorkerTask
 from execution.recorder import Said
 from execution.steps.base import Work, perform
 from jimsite import demo
-from schedules.models import Schedule, SharedCalendar
-from tests.base import NOW, SOMEBODY, everything, make_schedule, nursery, step_statuses
+from schedules.models import Schedule, SharedCalendar, TaskTemplate
+from tests.base import NOW, SOMEBODY, everything, make_schedule, make_template, nursery, step_statuses
 from tests.conftest import subprocess_env
 
 SCRIPT = settings.BASE_DIR / "scripts" / "disk_report.sh"
@@ -67,11 +67,23 @@ def test_a_calendar_of_that_name_is_left_alone_and_used() -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("name", ["Directory export", "DIRECTORY EXPORT"])
+def test_a_template_of_that_name_is_left_alone(name: str) -> None:
+    own = make_template(name)
+    demo.create(now=clock.now())
+    assert list(TaskTemplate.objects.all()) == [own]
+    nightly = Schedule.objects.get(name="Nightly HR Sync")
+    assert {step.template for step in nightly.steps.all()} == {None}
+
+
+@pytest.mark.django_db
 def test_it_shows_what_schedules_can_do() -> None:
     demo.create(now=clock.now())
     report = Schedule.objects.get(name="Opening report")
     assert "except UK holidays" in report.spec_in_words
     assert "Christmas" in str(report.why(datetime(2028, 12, 25, 8, 45, tzinfo=UTC), now=clock.now()))
+    exports = Schedule.objects.get(name="Nightly HR Sync").steps.filter(template__isnull=False)
+    assert [step.config["kwargs"] for step in exports] == [{"directory": "AD"}, {"directory": "LDAP"}]
     assert Schedule.objects.get(name="Order intake").overlap == "buffer_all"
     assert Schedule.objects.get(name="Backup").compiled_spec.jitter == 600
     assert {name for schedule in Schedule.objects.all() for name in schedule.tags} == {

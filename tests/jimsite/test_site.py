@@ -13,7 +13,18 @@ from activities.models import Activity
 from execution.models import Limit, Reservation, Worker, WorkerTask
 from schedules.models import Backfill, Occurrence, Schedule, Secret, SharedCalendar
 from tests.admin_pages import page, sign_in
-from tests.base import NOW, SOMEBODY, claim, everything, make_schedule, make_worker, seconds, start, step
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    claim,
+    everything,
+    make_schedule,
+    make_template,
+    make_worker,
+    seconds,
+    start,
+    step,
+)
 
 pytestmark = pytest.mark.django_db
 OF_ALL = ("changelist", "add", "pause_all", "resume_all")
@@ -41,6 +52,12 @@ VIEWER = {
     "schedules_sharedcalendar_history": 302,
     "schedules_sharedcalendar_delete": 302,
     "schedules_sharedcalendar_do": 404,
+    "schedules_tasktemplate_changelist": 200,
+    "schedules_tasktemplate_add": 403,
+    "schedules_tasktemplate_change": 200,
+    "schedules_tasktemplate_history": 302,
+    "schedules_tasktemplate_delete": 403,
+    "schedules_tasktemplate_do": 404,
     "schedules_occurrence_changelist": 200,
     "schedules_occurrence_add": 403,
     "schedules_occurrence_change": 200,
@@ -120,6 +137,7 @@ def rows() -> dict[str, object]:
         "reservation": reservation.pk,
         "secret": secret.pk,
         "sharedcalendar": calendar.pk,
+        "tasktemplate": make_template().pk,
         "backfill": backfill.pk,
         "activity": Activity.objects.order_by("pk")[0].pk,
     }

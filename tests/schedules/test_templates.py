@@ -13,12 +13,12 @@ from activities.models import Activity
 from execution.invoker import trigger
 from execution.models import Execution, WorkerTask
 from schedules.models import Conflict, Refused, Schedule, Secret, TaskTemplate
+from tests import base
 from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, run_until_idle, seconds, start, step
 
 pytestmark = pytest.mark.django_db
 
 EXPORT: dict[str, Any] = {
-    "step_type": "python",
     "config": {"function": "tests.work.result", "kwargs": {"value": 1}, "isolation": "thread"},
     "max_retries": 7,
     "retry_factor": 3,
@@ -30,7 +30,7 @@ EXPORT: dict[str, Any] = {
 
 
 def make_template(name: str = "Export", **fields: Any) -> TaskTemplate:
-    return TaskTemplate.objects.define(name=name, **EXPORT | fields, initiator=SOMEBODY, now=NOW)
+    return base.make_template(name, **EXPORT | fields)
 
 
 def edit(template: TaskTemplate, **changes: Any) -> None:

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from datetime import datetime
+from typing import Any, ClassVar
+
+from django import forms
+from django.contrib import admin
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.db.models import Count, Q, QuerySet
+from django.db.models.functions import Lower
+from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.text import Truncator
+
+from activities import clock
+from activities.models import Initiator
+from activities.operations import Declined, Done, Operation
+from activities.words import badge
+from schedules import permissions, registry
+from schedules.forms import TaskForm, Unsaved
+from schedules.models import Conflict, Refused, Step, TaskTemplate
+
+from .step import POLICIES
+from .verbs import VerbsAdmin, initiator_of
+
+USERS_SHOWN = 50
+LONGEST_SHOWN = 200
+
+
+class TemplateForm(TaskForm):
+    version = forms.IntegerField(required=False, widget=forms.HiddenInput)
+
+    unsaved = Unsaved({})
+
+    class Meta:
+        model = TaskTemplate
+        fields = ("name", *TaskTemplate.EDITABLE)
+        widgets = {
+            "step_type": forms.Select,
+            "description": forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
+        }
+        help_texts = {"name": "Steps refer to it by this name, which stays."}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.initial = {**self.initial, "version": self.instance.token}
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or self.cleaned_data
+        if self.instance.pk and cleaned.get("version") is None:
+            self.add_error(None, "This form does not say which version it changes: load the page again.")
+        for name, texts in self.unsaved.fields.items():
+            self.add_error(name, texts)
+        return cleaned
+
+    def add_error(self, field: str | None, error: Any) -> None:
+        """The one rule that is about the whole template is about its name."""
+        if NON_FIELD_ERRORS in getattr(error, "error_dict", {}):
+            field, error = "name", error.error_dict[NON_FIELD_ERRORS]
+        field = "name" if field == NON_FIELD_ERRORS else field
+        super().add_error(field if field in self.fields else None, error)
+
+
+class TemplateOperation(Operation[TaskTemplate]):
+    permission = "schedules.change_tasktemplate"
+
+    def perform(
+        self, target: TaskTemplate, *, answers: dict[str, Any], initiator: Initiator, now: datetime
+    ) -> Done:
+        try:
+            return self.change(target, initiator, now)
+        except (Refused, Conflict) as refused:
+            raise Declined(str(refused)) from refused
+
+    @abstractmethod
+    def change(self, template: TaskTemplate, by: Initiator, now: datetime) -> Done: ...
+
+
+class Archive(TemplateOperation):
+    name, label = "archive", "Archive"
+    question = (
+        "No step can newly refer to it, and it cannot be edited; steps that refer to it already go on. "
+        "It can be restored. Archive this?"
+    )
+
+    def applies(self, template: TaskTemplate) -> bool:
+        return not template.is_archived
+
+    def change(self, template: TaskTemplate, by: Initiator, now: datetime) -> Done:
+        template.archive(initiator=by, now=now)
+        return Done(f"“{template}” is archived.")
+
+
+class Restore(TemplateOperation):
+    name, label = "restore", "Restore"
+    question = "Steps can refer to it again. Restore this?"
+
+    def applies(self, template: TaskTemplate) -> bool:
+        return template.is_archived
+
+    def change(self, template: TaskTemplate, by: Initiator, now: datetime) -> Done:
+        template.restore(initiator=by, now=now)
+        return Done(f"“{template}” is active again.")
+
+
+@admin.register(TaskTemplate)
+class TaskTemplateAdmin(VerbsAdmin[TaskTemplate]):
+    """What steps that are alike have in common."""
+
+    form = TemplateForm
+    operations: ClassVar = [Archive(), Restore()]
+    change_form_template = "admin/schedules/tasktemplate/change_form.html"
+    list_display = ("name", "state", "step_type", "users", "about")
+    list_filter = ("status", "step_type")
+    search_fields = ("name", "description")
+    ordering = ("name",)
+    sortable_by = ("name", "step_type")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[TaskTemplate]:
+        is_open = ~Q(steps__schedule__status="closed")
+        users = Count("steps__schedule", filter=is_open, distinct=True)
+        return super().get_queryset(request).annotate(users=users)
+
+    def has_change_permission(self, request: HttpRequest, obj: TaskTemplate | None = None) -> bool:
+        return (obj is None or not obj.is_archived) and super().has_change_permission(request, obj)
+
+    def get_fieldsets(self, request: HttpRequest, obj: TaskTemplate | None = None) -> Any:
+        name = ("name",) if obj is None else ()
+        if obj is None or self.has_change_permission(request, obj):
+            return ((None, {"fields": (*name, "description", "step_type", "config", "version")}), *POLICIES)
+        return ((None, {"fields": ("name", "description", "step_type", "settings")}), *POLICIES)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: TaskTemplate | None = None) -> Any:
+        return () if obj is None or self.has_change_permission(request, obj) else ("settings",)
+
+    def save_model(self, request: HttpRequest, obj: TaskTemplate, form: Any, change: bool) -> None:
+        given = {name: form.cleaned_data[name] for name in TaskTemplate.EDITABLE}
+        by: dict[str, Any] = {
+            "initiator": initiator_of(request),
+            "now": clock.now(),
+            "may_define_code": request.user.has_perm(permissions.DEFINE_CODE),
+        }
+        try:
+            if change:
+                _edit(obj, given, token=form.cleaned_data["version"], **by)
+            else:
+                obj.pk = TaskTemplate.objects.define(name=obj.name, **given, **by).pk
+        except (Refused, Conflict) as refused:
+            raise Unsaved({"": [str(refused)]}) from refused
+        except ValidationError as error:
+            raise Unsaved(error.message_dict) from error
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        context["step_types"] = list(registry.step_types.values())
+        if original := context.get("original"):
+            template = TaskTemplate.objects.get(pk=original.pk)  # a form may have changed the other one
+            context["stored"] = template
+            can_see = request.user.has_perm("schedules.view_schedule")
+            context["uses"] = _uses(template) if can_see else None
+            context["uses_shown"] = USERS_SHOWN
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    @admin.display(description="state")
+    def state(self, template: TaskTemplate) -> SafeString:
+        return badge(template.status)
+
+    @admin.display(description="used by")
+    def users(self, template: Any) -> str:
+        return f"{template.users:,}" if template.users else "no schedule"
+
+    @admin.display(description="description")
+    def about(self, template: TaskTemplate) -> str:
+        return Truncator(template.description).chars(80)
+
+    @admin.display(description="config")
+    def settings(self, template: TaskTemplate) -> SafeString:
+        return format_html("<pre>{}</pre>", json.dumps(template.config, indent=2, ensure_ascii=False))
+
+
+def _edit(template: TaskTemplate, given: dict[str, Any], *, token: int, **by: Any) -> None:
+    """Whoever looked at it and saved it as it was has not edited it."""
+    current = TaskTemplate.objects.get(pk=template.pk)
+    checked = TaskTemplate(name=current.name, **given)
+    checked.clean()
+    changes = {name: value for name, value in checked.definition().items() if value != getattr(current, name)}
+    if changes:
+        current.edit(token=token, changes=changes, **by)
+
+
+def _uses(template: TaskTemplate) -> list[tuple[Step, list[str]]]:
+    """The first steps of open schedules that refer to it, one more than is shown, and what each says."""
+    steps = template.steps.exclude(schedule__status="closed").select_related("schedule")
+    ordered = steps.order_by(Lower("schedule__name"), "index", "pk")
+    return [(step, _own_words(step)) for step in ordered[: USERS_SHOWN + 1]]
+
+
+def _own_words(step: Step) -> list[str]:
+    own = {name: value for name, value in step.overrides.items() if name != "template"}
+    texts = (f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in own.items())
+    return [Truncator(text).chars(LONGEST_SHOWN) for text in texts]
