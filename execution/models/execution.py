@@ -550,8 +550,6 @@ class Execution(models.Model):
         if self.status == self.Status.IN_PROGRESS:
             raise Refused(f"“{self}” is still running: cancel it first, or wait for its end.")
         start = self.start_again(initiator=initiator, whole=whole)
-        if all("reused" in line or line.get("run_if") == "failure" for line in start.lines):
-            raise Refused(f"All steps of “{self}” succeeded: run it again as a whole.")
         if self.schedule is None:
             with transaction.atomic():
                 [pk] = Execution.objects.start([start], now=now)
@@ -573,9 +571,14 @@ class Execution(models.Model):
         last: dict[int | None, Activity] = {}
         for activity in Activity.objects.filter(parent=self.activity_id).order_by("attempt"):
             last[activity.line] = activity
-        return Start.again(
-            self, initiator=initiator, last=[] if whole else [a for a in last.values() if _may_be_kept(a)]
-        )
+        kept = [] if whole else [activity for activity in last.values() if _may_be_kept(activity)]
+        try:
+            start = Start.again(self, initiator=initiator, last=kept)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise Refused(f"The plan of “{self}” cannot be read: it cannot be run again.") from error
+        if all("reused" in line or line["run_if"] == "failure" for line in start.lines):
+            raise Refused(f"All steps of “{self}” succeeded: run it again as a whole.")
+        return start
 
     @property
     def nominal_at(self) -> datetime | None:
