@@ -295,7 +295,10 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
             if gone:
                 _tell_of_room([task] if gone[task.pk].made_room else [])
                 failed = Activity.Status.FAILED_WITH_ERROR
-                Activity.objects.finish([Ending(task.activity_id, failed, now, task.claimed_at, error=error)])
+                ending = Ending(
+                    task.activity_id, failed, now, task.claimed_at, error=error, permanently_failed=True
+                )
+                Activity.objects.finish([ending])
         return set(gone)
 
     def _held(
