@@ -92,7 +92,8 @@ class Start:
             name=before.schedule_name,
             lines=lines,
             initiator=initiator,
-            on_failure=before.on_failure,
+            on_failure=before.plan.get("on_failure", before.on_failure),
+            timeout_seconds=before.timeout_seconds,
             retry_of=before.pk,
             reused={line: kept[line] for line in known},
         )
@@ -138,7 +139,7 @@ class Start:
             occurrence and occurrence.id,
             occurrence.source if occurrence else "",
             self.retry_of,
-            {"steps": self.lines},
+            {"steps": self.lines, "on_failure": self.on_failure},
             self.on_failure,
             self.first,
             _later(now, self.timeout_seconds),

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from execution import failure
 from execution.invoker import invoke, trigger
 from execution.models import Execution, Job, WorkerTask
-from schedules.models import Occurrence, Refused
+from schedules.models import Occurrence, Refused, Schedule
 from tests.base import (
     NOW,
     SOMEBODY,
@@ -20,6 +21,7 @@ from tests.base import (
     make_schedule,
     make_worker,
     run_until_idle,
+    seconds,
     start,
     step,
 )
@@ -104,3 +106,46 @@ class TestADamagedPlan:
         assert fresh(other).status == "started"
         repeated = Occurrence.objects.get(retry_of=execution.pk)
         assert (repeated.status, "cannot be read" in repeated.reason) == ("skipped", True)
+
+
+class TestAGroup:
+    def test_has_as_much_time_as_before(self) -> None:
+        assert again(fail(submit(timeout_seconds=60))).timeout_at == NOW + seconds(60)
+
+    def test_is_retried_once_for_each_key(self) -> None:
+        group = fail(submit())
+        first = again(group, key="a")
+        assert again(group, key="a") == first
+        assert again(group, key="b") != first
+        assert group.retries.count() == 2
+
+
+def test_what_was_skipped_for_good_reason_is_kept_also_by_a_retry_of_a_retry() -> None:
+    group = submit(step("a"), step("b", 1))
+    worker = make_worker()
+    end(worker, *claim(worker), status="skipped")
+    second = again(fail(group))
+    again(fail(second))
+    assert run_until_idle() == ["b"]
+
+
+def test_a_policy_that_decided_for_one_run_is_asked_again_in_the_next() -> None:
+    failure.register("mine", failure.Always("cancelled"), title="Mine")
+    try:
+        group = submit(step("a"), step("b", 1), step("clean", 2, run_if="always"), on_failure="mine")
+        assert fail(group).on_failure == "stop"
+        run_until_idle()
+        assert again(group).on_failure == "mine"
+    finally:
+        del failure.policies["mine"], failure.failure_policies["mine"]
+
+
+def test_the_result_is_that_of_the_last_step_also_if_it_was_kept() -> None:
+    execution = fail(start(step("a"), step("b", 1), on_failure="continue"))
+    worker = make_worker()
+    end(worker, *claim(worker), result="of b")
+    second = again(execution)
+    end(worker, *claim(worker), result="of a")
+    invoke(NOW)
+    assert fresh(second).status == "completed"
+    assert Schedule.objects.get().last_result == "of b"
