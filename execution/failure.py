@@ -20,6 +20,7 @@ UNFINISHED = ("pending", "in_progress")
 LONGEST_REASON = 4_000
 NOTHING_FAILED = "Not run: nothing before it failed."
 SOMETHING_FAILED = "Not run: an earlier step failed."
+VANISHED = "Its task vanished."
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ def following(
     running = [line["index"] for line in later if line["line"] not in unmet]
     to = min(running, default=None)
     passed = [line["line"] for line in later if to is None or line["index"] <= to]
-    return Following(to, told, on_failure, {line: unmet[line] for line in passed if line in unmet})
+    closed = {line["line"]: ("cancelled", VANISHED) for line in group if _is_open(line, last)}
+    return Following(to, told, on_failure, closed | {line: unmet[line] for line in passed if line in unmet})
 
 
 def _verdict(name: str, group: Sequence[Line], last: Mapping[int | None, Last]) -> str:
@@ -107,6 +109,10 @@ def _verdict(name: str, group: Sequence[Line], last: Mapping[int | None, Last]) 
     except Exception:
         logger.exception("the failure policy %r has no answer; the rest is cancelled", name)
         return "stop"
+
+
+def _is_open(line: Line, last: Mapping[int | None, Last]) -> bool:
+    return line["line"] in last and last[line["line"]].status in UNFINISHED
 
 
 def _unmet(line: Line, failed: str, rest: Rest) -> tuple[str, str] | None:

@@ -399,33 +399,28 @@ def _plan(
         "index", "pk"
     ):
         steps[step.schedule_id].append(step)
-    repeats = _repeats([occurrence for occurrence in occurrences if occurrence.retry_of])
+    before = Execution.objects.in_bulk([o.retry_of for o in occurrences if o.retry_of])
     starts, impossible = [], {}
     for occurrence in occurrences:
         schedule = by_pk[occurrence.schedule_id]
         try:
-            if occurrence.retry_of:
-                starts.append(repeats[occurrence.id].for_occurrence(schedule, occurrence))
+            if occurrence.retry_of in before:
+                starts.append(_again(before[occurrence.retry_of], schedule, occurrence))
+            elif occurrence.retry_of:
+                impossible[occurrence.id] = f"execution {occurrence.retry_of} is gone"
             elif steps[schedule.pk]:
                 starts.append(Start.of(schedule, occurrence, steps[schedule.pk]))
             else:
                 impossible[occurrence.id] = "the schedule has no steps"
-        except KeyError:
-            impossible[occurrence.id] = f"execution {occurrence.retry_of} is gone"
         except Exception as error:
             logger.error("schedule %s cannot be started: %s", schedule, error)
             impossible[occurrence.id] = f"cannot be started: {error}"[:200]
     return starts, impossible
 
 
-def _repeats(occurrences: Sequence[Waiting]) -> dict[int, Start]:
-    """By occurrence, those whose execution is still there to be done once more."""
-    before = Execution.objects.in_bulk([o.retry_of for o in occurrences]) if occurrences else {}
-    return {
-        o.id: before[o.retry_of].start_again(initiator=o.initiator, whole=o.is_whole)
-        for o in occurrences
-        if o.retry_of in before
-    }
+def _again(before: Execution, schedule: Schedule, occurrence: Waiting) -> Start:
+    start = before.start_again(initiator=occurrence.initiator, whole=occurrence.is_whole)
+    return start.for_occurrence(schedule, occurrence)
 
 
 def _row(fate: Fate, started: dict[int, int], impossible: dict[int, str]) -> tuple[int, str, str, int | None]:

@@ -46,7 +46,11 @@ class Retry(Operation[Execution]):
         self, execution: Execution, *, answers: dict[str, Any], initiator: Initiator, now: datetime
     ) -> Done:
         try:
-            started = execution.retry(initiator=initiator, now=now, whole=self.whole, **answers)
+            # One page may ask for several, of the same schedule as well.
+            key, overlap = f"{answers['key']}/{execution.pk}", answers["overlap"]
+            started = execution.retry(
+                initiator=initiator, now=now, whole=self.whole, key=key, overlap=overlap
+            )
         except Overlapping as overlapping:
             raise Declined(
                 format_html(

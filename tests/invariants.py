@@ -18,6 +18,7 @@ from django.db.models import Q, Sum
 
 from activities.models import Activity
 from execution.models import Execution, Worker, WorkerTask
+from execution.models.job import MAY_BE_RETRIED
 from schedules.models import Backfill, Occurrence, Schedule
 from tests.limit_invariants import SLACK, limits_are_kept
 from tests.schedule_invariants import RULES as SCHEDULE_RULES
@@ -27,6 +28,7 @@ from tests.schedule_invariants import Life
 MOMENT = timedelta(seconds=1)
 LOST = "worker lost"
 SUCCESSES = ("complete", "complete_with_warning", "skipped")
+BY_ITSELF = (Activity.Status.FAILED_WITH_ERROR,)
 
 
 def violations(
@@ -153,7 +155,7 @@ def nothing_is_left_open(history: History) -> Iterator[str]:
     for execution in history.executions:
         if execution.status == Execution.Status.IN_PROGRESS:
             yield f"execution {execution.pk} is still in progress at index {execution.current_index}"
-        elif execution.finished_at is None or execution.accounted_at is None:
+        elif execution.finished_at is None or (execution.schedule_id and execution.accounted_at is None):
             yield f"execution {execution.pk} ended but was not finished and accounted"
     paused = Q(source="auto", schedule__status=Schedule.Status.PAUSED)
     for occurrence in Occurrence.objects.pending().exclude(paused):
@@ -180,7 +182,10 @@ def every_occurrence_has_one_fate(history: History) -> Iterator[str]:
 
 
 def attempts_follow_each_other(history: History) -> Iterator[str]:
-    """Numbered without a gap, each linked to the one before, and only a failure is followed by another."""
+    """Numbered without a gap, each linked to the one before, and only a failure is followed by another.
+
+    Or, in a single job, an end that somebody may have asked to repeat.
+    """
     for key, chain in history.chains.items():
         if [activity.attempt for activity in chain] != list(range(1, len(chain) + 1)):
             yield f"task {key} has the attempts {[activity.attempt for activity in chain]}"
@@ -189,7 +194,7 @@ def attempts_follow_each_other(history: History) -> Iterator[str]:
         for before, after in pairwise(chain):
             if after.retry_of_id != before.pk:
                 yield f"attempt {after.attempt} of task {key} does not follow the one before"
-            if before.status != Activity.Status.FAILED_WITH_ERROR:
+            if before.status not in (MAY_BE_RETRIED if before.parent_id is None else BY_ITSELF):
                 yield f"attempt {before.attempt} of task {key} is {before.status} and was repeated"
     retried = Counter(a.retry_of_id for chain in history.chains.values() for a in chain if a.retry_of_id)
     yield from (f"activity {pk} was retried {count} times" for pk, count in retried.items() if count > 1)
@@ -262,7 +267,8 @@ def every_start_is_explained(history: History) -> Iterator[str]:
                 yield f"{name} started {starts} times and ended {ends} times"
             if starts and activity.executed_at is None:
                 yield f"{name} ran though nobody claimed it"
-            if history.marks and activity.status == Activity.Status.COMPLETE and (starts, ends) != (1, 1):
+            has_run = activity.status == Activity.Status.COMPLETE and "reused" not in (activity.details or {})
+            if history.marks and has_run and (starts, ends) != (1, 1):
                 yield f"{name} started {starts} times and ended {ends} times"
 
 

@@ -12,7 +12,7 @@ from django.db.models import F, QuerySet
 
 from activities.models import Activity
 from execution.invoker import trigger
-from execution.models import Execution, Limit, Worker, WorkerTask
+from execution.models import Execution, Job, Limit, Worker, WorkerTask
 from execution.scheduler import is_due, tick
 from schedules.models import Backfill, Occurrence, Overlap, Schedule
 from tests.base import NOW, SOMEBODY, break_down, claim, end, make_schedule, make_worker, seconds, step
@@ -262,3 +262,17 @@ def found_after(write: Callable[[], None]) -> set[str]:
         found = {text.split(":")[0] for text in violations(now=END, moment=timedelta(0))}
         transaction.set_rollback(True)
     return found
+
+
+def test_what_people_do_once_more_is_no_violation() -> None:
+    group = Execution.objects.submit("Group", [step("a"), step("b", 1)], **BY, now=NOW)
+    worker = make_worker()
+    end(worker, *claim(worker))
+    break_down(worker, *claim(worker))
+    Execution.objects.get(pk=group.pk).retry(**BY, now=NOW)
+    end(worker, *claim(worker))
+    [key] = WorkerTask.objects.enqueue([step("job")], **BY, now=NOW)
+    for verb in ("cancel", "retry"):
+        getattr(Job.find(key), verb)(**BY, now=NOW)
+    end(worker, *claim(worker))
+    assert violations(now=NOW) == []

@@ -170,16 +170,16 @@ def checked_group(
         wrong["name"] = "A group needs a name of at most 200 characters."
     if mode not in get_args(Mode):
         wrong["mode"] = f"“{mode}” is no mode; there are: {', '.join(get_args(Mode))}."
-    if on_failure not in failure_policies:
+    if not isinstance(on_failure, str) or on_failure not in failure_policies:
         known = ", ".join(sorted(failure_policies))
         wrong["on_failure"] = f"There is no policy “{on_failure}”; there are: {known}."
     if not _is_timeout(timeout_seconds):
         wrong["timeout_seconds"] = "A whole number of seconds from 1 to a year is expected."
-    data = [
-        _step(step, number, mode) if isinstance(step, Mapping) else step for number, step in enumerate(steps)
-    ]
-    templates = TaskTemplate.objects.needed_by(data)
-    if complaints := check_steps(data, templates) if data else ["A group needs at least one step."]:
+    data: Any = steps
+    if isinstance(steps, Sequence) and not isinstance(steps, str):
+        data = [_step(step, number, mode) for number, step in enumerate(steps)]
+    templates = TaskTemplate.objects.needed_by(data) if isinstance(data, list) else {}
+    if complaints := ["A group needs at least one step."] if data == [] else check_steps(data, templates):
         wrong["steps"] = complaints
     if wrong:
         raise ValidationError(wrong)
@@ -187,7 +187,9 @@ def checked_group(
     return [Step.from_json(None, step, templates) for step in data]
 
 
-def _step(step: Mapping[str, Any], number: int, mode: str) -> dict[str, Any]:
+def _step(step: Mapping[str, Any], number: int, mode: str) -> Mapping[str, Any]:
+    if not isinstance(step, Mapping):
+        return step  # as it is, to be complained about
     kind = step.get("template") or step.get("step_type", "step")
     data = {"name": f"{kind} {number + 1}", **step}
     if mode not in ("sequential", "parallel"):
@@ -239,5 +241,6 @@ def _later(request: Mapping[str, Any], now: datetime) -> datetime | None:
 
 
 def _fingerprint(request: Mapping[str, Any]) -> str:
-    text = json.dumps(dict(request), sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
+    # As it is stored: there, all keys are text and can be sorted.
+    stored = json.loads(json.dumps(dict(request), default=str))
+    return hashlib.sha256(json.dumps(stored, sort_keys=True).encode()).hexdigest()

@@ -341,8 +341,8 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
                 )
         update_each(
             Execution,
-            ("status", "finished_at", "error"),
-            [(e.pk, e.status, now, e.error) for e in executions],
+            ("status", "current_index", "finished_at", "error"),
+            [(e.pk, e.status, e.current_index, now, e.error) for e in executions],
             where="t.status = 'in_progress'",
         )
         self._finish_roots(executions, now=now)
@@ -379,8 +379,9 @@ def _plan(text: str) -> Any:
 
 def _may_be_kept(activity: Activity) -> bool:
     """It succeeded, or ran and found that there was nothing to do."""
+    was_kept = "reused" in (activity.details or {})
     found_nothing = activity.status == Activity.Status.SKIPPED and activity.executed_at is not None
-    return activity.status in failure.SUCCEEDED or found_nothing
+    return was_kept or activity.status in failure.SUCCEEDED or found_nothing
 
 
 def _settle_after(schedule_ids: set[int]) -> None:
@@ -492,9 +493,13 @@ class Execution(models.Model):
             initiator=Initiator.system("timeout"), now=now, reason=self._timeout_words(), timed_out=True
         )
 
+    @property
+    def timeout_seconds(self) -> int | None:
+        return self.timeout_at and round((self.timeout_at - self.started_at).total_seconds())
+
     def _timeout_words(self) -> str:
-        assert self.timeout_at is not None
-        return f"Timed out after {duration(round((self.timeout_at - self.started_at).total_seconds()))}."
+        assert self.timeout_seconds is not None
+        return f"Timed out after {duration(self.timeout_seconds)}."
 
     def cancel(
         self, *, initiator: Initiator, now: datetime, reason: str = "", timed_out: bool = False
@@ -550,13 +555,8 @@ class Execution(models.Model):
         if self.status == self.Status.IN_PROGRESS:
             raise Refused(f"“{self}” is still running: cancel it first, or wait for its end.")
         start = self.start_again(initiator=initiator, whole=whole)
-        if all("reused" in line or line.get("run_if") == "failure" for line in start.lines):
-            raise Refused(f"All steps of “{self}” succeeded: run it again as a whole.")
         if self.schedule is None:
-            with transaction.atomic():
-                [pk] = Execution.objects.start([start], now=now)
-                Activity.objects.record("retry", self, initiator=initiator, now=now)
-            return Execution.objects.get(pk=pk)
+            return self._retry_group(start, initiator=initiator, now=now, key=key)
         occurrence = trigger(
             self.schedule,
             initiator=initiator,
@@ -569,13 +569,31 @@ class Execution(models.Model):
         )
         return Execution.objects.filter(occurrence=occurrence).first()
 
+    def _retry_group(self, start: Start, *, initiator: Initiator, now: datetime, key: str) -> Execution:
+        """The same key asks for the same retry; without a schedule there is no occurrence to remember it."""
+        with transaction.atomic():
+            list(Execution.objects.lock().filter(pk=self.pk).values_list("pk"))
+            records = Activity.objects.filter(operation="retry", target_type="execution", target_id=self.pk)
+            known = records.filter(details__key=key).values_list("details__execution", flat=True)
+            if key and (execution := self.retries.filter(pk__in=list(known)).first()):
+                return execution
+            [pk] = Execution.objects.start([start], now=now)
+            details = {"key": key, "execution": pk}
+            Activity.objects.record("retry", self, initiator=initiator, now=now, details=details)
+        return Execution.objects.get(pk=pk)
+
     def start_again(self, *, initiator: Initiator, whole: bool) -> Start:
         last: dict[int | None, Activity] = {}
         for activity in Activity.objects.filter(parent=self.activity_id).order_by("attempt"):
             last[activity.line] = activity
-        return Start.again(
-            self, initiator=initiator, last=[] if whole else [a for a in last.values() if _may_be_kept(a)]
-        )
+        kept = [] if whole else [activity for activity in last.values() if _may_be_kept(activity)]
+        try:
+            start = Start.again(self, initiator=initiator, last=kept)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise Refused(f"The plan of “{self}” cannot be read: it cannot be run again.") from error
+        if all("reused" in line or line["run_if"] == "failure" for line in start.lines):
+            raise Refused(f"All steps of “{self}” succeeded: run it again as a whole.")
+        return start
 
     @property
     def nominal_at(self) -> datetime | None:
@@ -603,9 +621,16 @@ class Execution(models.Model):
         self.on_failure = following.on_failure
         if following.index is None:
             self.status = self.Status.FAILED if self.error else self.Status.COMPLETED
+            if not self.error:
+                self._pass_kept()
             return True
         self.current_index = following.index
         return False
+
+    def _pass_kept(self) -> None:
+        """What a retry kept of the groups after the last one that it ran is done as well."""
+        kept = [step["index"] for step in self.plan["steps"] if step.get("reused")]
+        self.current_index = max([self.current_index, *kept])
 
     def _following(self, last: dict[int | None, failure.Last], waiting: int | None) -> failure.Following:
         plan = self.plan["steps"]

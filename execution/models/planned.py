@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from datetime import datetime
 from functools import cache
@@ -13,7 +13,8 @@ from django.db import connection, transaction
 
 from activities.models import Activity, Initiator
 from activities.statements import fetch, insert_each, planned_once
-from execution.concurrency import SEPARATOR
+from execution.concurrency import SEPARATOR, limit_keys
+from schedules.models import Step
 
 AT_ONCE = 2_000
 # What a task that was never tried looks like.
@@ -134,6 +135,12 @@ def add(planned: Sequence[Planned], *, now: datetime) -> None:
     add_some = _add_together if connection.vendor == "postgresql" else _add_in_turn
     for start in range(0, len(planned), AT_ONCE):
         add_some(planned[start : start + AT_ONCE], now)
+
+
+def up_to_date(line: Mapping[str, Any]) -> dict[str, Any]:
+    """With all that a line says now: it may have been planned when there was less to say."""
+    whole = Step().as_json() | dict(line)
+    return whole if "limit_keys" in whole else whole | {"limit_keys": limit_keys(whole)}
 
 
 def _add_in_turn(planned: Sequence[Planned], now: datetime) -> None:

@@ -17,7 +17,7 @@ from schedules.models.occurrence import Waiting
 from schedules.registry import step_types
 from schedules.spec.zones import zone_of
 
-from .planned import Planned
+from .planned import Planned, up_to_date
 
 if TYPE_CHECKING:
     from .execution import Execution
@@ -80,7 +80,7 @@ class Start:
     def again(cls, before: Execution, *, initiator: Initiator, last: Collection[Activity]) -> Start:
         """All of it, or what has not succeeded: `last` are the attempts whose outcome it may keep."""
         kept = {activity.line: activity for activity in last if activity.line is not None}
-        lines = [dict(line) for line in before.plan["steps"]]
+        lines = [up_to_date(line) for line in before.plan["steps"]]
         known = reusable(lines, kept)
         for line in lines:
             for name in TOLD:
@@ -92,7 +92,8 @@ class Start:
             name=before.schedule_name,
             lines=lines,
             initiator=initiator,
-            on_failure=before.on_failure,
+            on_failure=before.plan.get("on_failure", before.on_failure),
+            timeout_seconds=before.timeout_seconds,
             retry_of=before.pk,
             reused={line: kept[line] for line in known},
         )
@@ -138,7 +139,7 @@ class Start:
             occurrence and occurrence.id,
             occurrence.source if occurrence else "",
             self.retry_of,
-            {"steps": self.lines},
+            {"steps": self.lines, "on_failure": self.on_failure},
             self.on_failure,
             self.first,
             _later(now, self.timeout_seconds),

@@ -24,7 +24,7 @@ from .claim import claim
 from .execution import Execution
 from .limit import Limit
 from .limited import is_any_open
-from .planned import AT_ONCE, add
+from .planned import AT_ONCE, add, up_to_date
 from .reservation import Reservation
 from .unlimited import RESERVED, Claimant, Seats
 from .worker import Worker
@@ -148,7 +148,7 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         self, last: Activity, step: dict[str, Any], *, initiator: Initiator, now: datetime
     ) -> WorkerTask:
         """The next attempt of a job whose row is gone. Its activity is unique: nobody else retries it too."""
-        activity = next_attempt(last, now)
+        step, activity = up_to_date(step), next_attempt(last, now)
         activity.initiator_type, activity.initiator_id = initiator.type, initiator.id
         activity.initiator_name = initiator.name
         activity.save(force_insert=True)
@@ -295,7 +295,10 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
             if gone:
                 _tell_of_room([task] if gone[task.pk].made_room else [])
                 failed = Activity.Status.FAILED_WITH_ERROR
-                Activity.objects.finish([Ending(task.activity_id, failed, now, task.claimed_at, error=error)])
+                ending = Ending(
+                    task.activity_id, failed, now, task.claimed_at, error=error, permanently_failed=True
+                )
+                Activity.objects.finish([ending])
         return set(gone)
 
     def _held(

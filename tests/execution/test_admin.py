@@ -12,10 +12,12 @@ from django.utils.html import strip_tags
 from activities import clock
 from activities.models import Activity
 from execution.admin import ExecutionAdmin
+from execution.invoker import trigger
 from execution.models import Execution, Worker, WorkerTask
 from tests.admin_pages import ROLES, operation, page, sign_in, told
 from tests.base import (
     NOW,
+    SOMEBODY,
     break_down,
     claim,
     end,
@@ -227,6 +229,22 @@ class TestRetry:
         assert f"execution {execution.pk}" in text
         client.post(operation("execution_execution", "retry", execution.pk), {"key": "once"})
         assert Execution.objects.count() == 2
+
+    def test_of_several_executions_of_one_schedule(self, client: Client) -> None:
+        first = start(step("a", 0, "fail"), overlap="allow_all")
+        assert first.schedule is not None
+        trigger(first.schedule, initiator=SOMEBODY, now=NOW)
+        run_until_idle()
+        both = Execution.objects.values_list("pk", flat=True)
+        client.post(operation("execution_execution", "retry", *both), {"key": "once"})
+        assert Execution.objects.exclude(retry_of=None).count() == 2
+
+    def test_of_a_group_sent_twice_is_one(self, client: Client) -> None:
+        group = Execution.objects.submit("Group", [step("a", 0, "fail")], initiator=SOMEBODY, now=NOW)
+        run_until_idle()
+        for _ in range(2):
+            client.post(operation("execution_execution", "retry", group.pk), {"key": "once"})
+        assert group.retries.count() == 1
 
     def test_of_one_that_succeeded_is_declined_and_running_it_again_is_not(self, client: Client) -> None:
         execution = start(step("a"))

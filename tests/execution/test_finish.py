@@ -320,6 +320,14 @@ class TestTheDatabaseRefuses:
         self.finish(worker, claim(worker), {"work": "poison"}, status="failed_with_error", can_retry=True)
         assert step_statuses(execution) == {"work": ["failed_with_error"]}
 
+    def test_an_outcome_that_is_abandoned_is_a_failure_for_good(self) -> None:
+        execution = start()
+        worker = make_worker()
+        [task] = claim(worker)
+        WorkerTask.objects.abandon(task, "refused", worker_id=worker.pk, now=NOW)
+        (activity,) = attempts(execution)
+        assert (activity.status, activity.permanently_failed) == ("failed_with_error", True)
+
     def finish(self, worker: Worker, tasks: list[Held], results: dict[str, Any], **fields: Any) -> None:
         outcomes = [Finish(task, outcome(result=results[task.name], **fields)) for task in tasks]
         finishing.finish(outcomes, worker_id=worker.pk, now=NOW)

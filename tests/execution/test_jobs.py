@@ -165,6 +165,19 @@ def test_a_bad_request_is_told_its_field_and_nothing_is_queued(request_: dict[st
     assert everything() == before
 
 
+@pytest.mark.parametrize("request_", [None, 7, "job", [], ["job"], [["name", "job"]]])
+def test_a_request_that_is_no_mapping_is_told_so(request_: Any) -> None:
+    before = everything()
+    with pytest.raises(ValidationError, match="fields and values expected, found"):
+        ask(step("good"), request_)
+    assert everything() == before
+
+
+def test_the_keys_of_a_keyed_request_may_be_of_any_type() -> None:
+    asked = step("job", kwargs={1: "a", "b": 2}) | {"idempotency_key": "a"}
+    assert ask(asked) == ask(asked)
+
+
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
@@ -177,6 +190,17 @@ def test_a_bad_request_is_told_its_field_and_nothing_is_queued(request_: dict[st
         ({"timeout_seconds": True}, "timeout_seconds"),
         ({"timeout_seconds": "1h"}, "timeout_seconds"),
         ({"steps": []}, "steps"),
+        ({"steps": None}, "steps"),
+        ({"steps": "a"}, "steps"),
+        ({"steps": {"name": "a"}}, "steps"),
+        ({"steps": [None]}, "steps"),
+        ({"steps": [["name", "a"]], "mode": "sequential"}, "steps"),
+        ({"steps": [step("a"), 7], "mode": "parallel"}, "steps"),
+        ({"steps": [{7: 8}]}, "steps"),
+        ({"on_failure": ["stop"]}, "on_failure"),
+        ({"on_failure": None}, "on_failure"),
+        ({"mode": ["steps"]}, "mode"),
+        ({"name": 7}, "name"),
         ({"steps": [step("a"), step("a")]}, "steps"),
         ({"steps": ["a"]}, "steps"),
         ({"steps": [step("a"), None], "mode": "parallel"}, "steps"),

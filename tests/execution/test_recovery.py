@@ -318,6 +318,17 @@ class TestStuckExecutions:
         assert "vanished" in fresh(execution).error
         assert not Activity.objects.open().exists()
 
+    @pytest.mark.parametrize("run_if", ["success", "always"])
+    def test_nothing_of_one_stays_open_whose_task_vanished_while_others_wait(self, run_if: str) -> None:
+        execution = start(step("a"), step("b", 1, run_if=run_if))
+        claim(make_worker())
+        WorkerTask.objects.filter(name="a").delete()
+        Execution.objects.recover(now=NOW)
+        run_until_idle()
+        assert fresh(execution).status == Execution.Status.FAILED
+        assert not Activity.objects.open().exists()
+        assert Activity.objects.get(target_name="a").message == "Its task vanished."
+
     def test_one_whose_later_tasks_vanished_is_failed_never_completed(self) -> None:
         execution = start(step("a"), step("b", 1))
         WorkerTask.objects.filter(name="b").delete()
