@@ -76,7 +76,7 @@ def end(
     *tasks: Held,
     status: str = "complete",
     now: datetime = NOW,
-    began: datetime | None = None,
+    began: Any = None,
     **fields: Any,
 ) -> set[int]:
     """Writes this outcome for each of the claimed tasks, as if their steps had ended so."""

@@ -176,8 +176,8 @@ def checked_group(
     if not _is_timeout(timeout_seconds):
         wrong["timeout_seconds"] = "A whole number of seconds from 1 to a year is expected."
     data: Any = steps
-    if isinstance(steps, Sequence) and not isinstance(steps, str):
-        data = [_step(step, number, mode) for number, step in enumerate(steps)]
+    if isinstance(data, Sequence) and not isinstance(data, str):
+        data = [_step(step, number, mode) for number, step in enumerate(data)]
     templates = TaskTemplate.objects.needed_by(data) if isinstance(data, list) else {}
     if complaints := ["A group needs at least one step."] if data == [] else check_steps(data, templates):
         wrong["steps"] = complaints
@@ -187,7 +187,7 @@ def checked_group(
     return [Step.from_json(None, step, templates) for step in data]
 
 
-def _step(step: Mapping[str, Any], number: int, mode: str) -> Mapping[str, Any]:
+def _step(step: Any, number: int, mode: str) -> Any:
     if not isinstance(step, Mapping):
         return step  # as it is, to be complained about
     kind = step.get("template") or step.get("step_type", "step")

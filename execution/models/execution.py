@@ -495,7 +495,9 @@ class Execution(models.Model):
 
     @property
     def timeout_seconds(self) -> int | None:
-        return self.timeout_at and round((self.timeout_at - self.started_at).total_seconds())
+        if self.timeout_at is None:
+            return None
+        return round((self.timeout_at - self.started_at).total_seconds())
 
     def _timeout_words(self) -> str:
         assert self.timeout_seconds is not None

@@ -10,6 +10,7 @@ from execution import failure
 from execution.invoker import invoke, trigger
 from execution.models import Execution, Job, WorkerTask
 from schedules.models import Occurrence, Refused, Schedule
+from schedules.registry import failure_policies
 from tests.base import (
     NOW,
     SOMEBODY,
@@ -137,7 +138,7 @@ def test_a_policy_that_decided_for_one_run_is_asked_again_in_the_next() -> None:
         run_until_idle()
         assert again(group).on_failure == "mine"
     finally:
-        del failure.policies["mine"], failure.failure_policies["mine"]
+        del failure.policies["mine"], failure_policies["mine"]
 
 
 def test_the_result_is_that_of_the_last_step_also_if_it_was_kept() -> None:
