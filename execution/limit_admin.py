@@ -94,6 +94,9 @@ class LimitAdmin(VerbsAdmin[Limit]):
         except ValidationError as error:
             raise Unsaved(error.message_dict) from error
 
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Limit | None:
+        return super().get_object(request, object_id, from_field) if self._is_id(unquote(object_id)) else None
+
     def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
         return HttpResponseRedirect(self.operation_url(Delete.name, [unquote(object_id)]))
 

@@ -51,22 +51,8 @@ NEXT_SET = f"""
     WHERE {READY_LIMITED} AND (limit_keys, isolation, pool) > (s.limit_keys, s.isolation, s.pool)
     ORDER BY limit_keys, isolation, pool LIMIT 1
 """
-SETS = f"""
-    WITH RECURSIVE s(id, limit_keys, isolation, pool) AS (
-        SELECT * FROM (SELECT id, limit_keys, isolation, pool FROM execution_workertask
-            WHERE {READY_LIMITED} ORDER BY limit_keys, isolation, pool LIMIT 1) AS first
-        UNION ALL SELECT t.id, t.limit_keys, t.isolation, t.pool
-        FROM s JOIN execution_workertask t ON t.id {{in_next_set}}
-    )
-"""
-LOOK = (
-    f"{SETS}{COUNTS} UNION ALL SELECT * FROM "
-    f"(SELECT 'set', limit_keys, pool, isolation, 0, 0, 0 FROM s LIMIT {MOST_SETS}) AS sets"
-)
-
-
-LOOK_AT_SETS = (
-    f"{SETS} SELECT limit_keys, (SELECT count(*) FROM (SELECT 1 FROM execution_workertask n "
+WAITING_IN_SETS = (
+    "SELECT limit_keys, (SELECT count(*) FROM (SELECT 1 FROM execution_workertask n "
     f"WHERE {READY_LIMITED} AND n.limit_keys = s.limit_keys AND n.isolation = s.isolation "
     f"AND n.pool = s.pool LIMIT {MOST_COUNTED}) AS counted) FROM s LIMIT {MOST_SETS}"
 )
@@ -94,7 +80,8 @@ class Look:
 
     @classmethod
     def around(cls) -> Look:
-        return cls.of(fetch(LOOK.format(in_next_set=_in(connection.vendor, NEXT_SET)), []))
+        found = f"SELECT 'set', limit_keys, pool, isolation, 0, 0, 0 FROM s LIMIT {MOST_SETS}"
+        return cls.of(fetch(f"{sets()} {COUNTS} UNION ALL SELECT * FROM ({found}) AS sets", []))
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Look:
@@ -160,12 +147,28 @@ def is_any_open(pools: Sequence[str], isolations: Collection[Isolation]) -> bool
 def usage() -> dict[str, tuple[int, int]]:
     """Of each limit, how much is in use, and how many ready tasks have its key; the latter up to a point."""
     look = Look.of(fetch(COUNTS, []))
-    sets = LOOK_AT_SETS.format(in_next_set=_in(connection.vendor, NEXT_SET))
     waiting: Counter[str] = Counter()
-    for limit_keys, count in fetch(sets, []):
+    for limit_keys, count in fetch(f"{sets()} {WAITING_IN_SETS}", []):
         for key in limit_keys.split(SEPARATOR):
             waiting[key] = min(MOST_COUNTED, waiting[key] + count)
     return {key: (size - look.room.limits[key], waiting[key]) for key, size in look.sizes.items()}
+
+
+def sets() -> str:
+    """A list `s` of the different sets of keys that ready tasks have: as many steps as there are sets."""
+    return f"""
+        WITH RECURSIVE s(id, limit_keys, isolation, pool) AS (
+            SELECT * FROM (SELECT id, limit_keys, isolation, pool FROM execution_workertask
+                WHERE {READY_LIMITED} ORDER BY limit_keys, isolation, pool LIMIT 1) AS first
+            UNION ALL SELECT t.id, t.limit_keys, t.isolation, t.pool
+            FROM s JOIN execution_workertask t ON t.id {found_in(NEXT_SET)}
+        )
+    """
+
+
+def found_in(chosen: str) -> str:
+    """An array is looked up by key; PostgreSQL may prefer to join all of the queue with what is not one."""
+    return f"= ANY(ARRAY({chosen}))" if connection.vendor == "postgresql" else f"IN ({chosen})"
 
 
 def _claim_heads(
@@ -230,7 +233,7 @@ def _look_closer(
     for is_limited, condition in ((True, f"{READY_LIMITED} AND n.limit_keys = g.limit_keys"), (False, READY)):
         if theirs := [group[:3] for group in groups if group.is_limited == is_limited]:
             listed, values = _listed(theirs)
-            sql.append(_heads(connection.vendor, listed, condition, tuple(passed_over)))
+            sql.append(_heads(listed, condition, tuple(passed_over)))
             params += [*values, most]
     columns = "'other', limit_keys, pool, isolation, id, priority, position"
     for isolation, size in others.items():
@@ -250,7 +253,7 @@ def _listed(groups: Sequence[Sequence[str]]) -> tuple[str, list[Any]]:
     return f"SELECT {names} FROM (VALUES {placeholders(groups)})", values
 
 
-def _heads(vendor: str, listed: str, condition: str, passed_over: Sequence[int]) -> str:
+def _heads(listed: str, condition: str, passed_over: Sequence[int]) -> str:
     but = f"AND n.id NOT IN ({', '.join(map(str, passed_over))})" if passed_over else ""
     first = (
         f"SELECT n.id FROM execution_workertask n WHERE {condition} AND n.isolation = g.isolation "
@@ -258,13 +261,8 @@ def _heads(vendor: str, listed: str, condition: str, passed_over: Sequence[int])
     )
     return (
         "SELECT 'head', t.limit_keys, t.pool, t.isolation, t.id, t.priority, t.position "
-        f"FROM ({listed}) AS g JOIN execution_workertask t ON t.id {_in(vendor, first)}"
+        f"FROM ({listed}) AS g JOIN execution_workertask t ON t.id {found_in(first)}"
     )
-
-
-def _in(vendor: str, chosen: str) -> str:
-    """An array is looked up by key; PostgreSQL may prefer to join all of the queue with what is not one."""
-    return f"= ANY(ARRAY({chosen}))" if vendor == "postgresql" else f"IN ({chosen})"
 
 
 def _most(free: Seats, ahead: Seats) -> dict[Isolation, int]:

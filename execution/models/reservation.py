@@ -13,7 +13,7 @@ from activities.statements import fetch, insert_each
 from activities.wake import wake
 
 from .limit import Limit
-from .limited import NEXT_SET, SETS
+from .limited import found_in, sets
 from .planned import ACTIVITY_FIELDS, Planned
 from .unlimited import READY, READY_LIMITED
 from .worker import lease
@@ -28,13 +28,10 @@ _UNLIMITED = " UNION ALL ".join(
     f"WHERE {READY} AND pool = %s AND isolation = '{isolation}' {_TURN}) AS {isolation}"
     for isolation in ("thread", "process")
 )
-_SETS = SETS.format(in_next_set=f"= ({NEXT_SET})")
-_LIMITED = f"""
-    SELECT t.id, t.priority, t.position FROM s JOIN execution_workertask t ON t.id = (
-        SELECT n.id FROM execution_workertask n WHERE {READY_LIMITED} AND n.limit_keys = s.limit_keys
-        AND n.isolation = s.isolation AND n.pool = s.pool {_TURN}
-    ) WHERE s.pool = %s
-"""
+_FIRST_OF_SET = (
+    f"SELECT n.id FROM execution_workertask n WHERE {READY_LIMITED} AND n.limit_keys = s.limit_keys "
+    f"AND n.isolation = s.isolation AND n.pool = s.pool {_TURN}"
+)
 
 
 class Lost(Exception):
@@ -240,5 +237,9 @@ def _first_of(pool: str) -> int | None:
     """The next task of the pool, found by index however long the queue is. To plan that takes a moment."""
     if not fetch(f"{_IS_ANY_READY} LIMIT 1", [pool] * 2):
         return None
-    rows = fetch(f"{_SETS} SELECT id FROM ({_LIMITED} UNION ALL {_UNLIMITED}) AS firsts {_TURN}", [pool] * 3)
+    limited = (
+        "SELECT t.id, t.priority, t.position FROM s "
+        f"JOIN execution_workertask t ON t.id {found_in(_FIRST_OF_SET)} WHERE s.pool = %s"
+    )
+    rows = fetch(f"{sets()} SELECT id FROM ({limited} UNION ALL {_UNLIMITED}) AS firsts {_TURN}", [pool] * 3)
     return rows[0][0] if rows else None

@@ -12,7 +12,7 @@ import pytest
 from django.db import connection
 
 from activities import clock
-from execution.models import Execution, Worker
+from execution.models import Execution, Limit, Worker
 from tests.base import SOMEBODY, make_schedule, step
 from tests.fleet import Fleet, Member, come_to_rest, deadlocks, tell
 from tests.invariants import Numbers, violations
@@ -67,8 +67,12 @@ def test_nothing_is_lost_and_nothing_happens_twice(
 
 
 def define_load(ledger: Path) -> None:
-    """Two hundred executions a minute that may overlap, and some that never may; three groups each."""
+    """Two hundred executions a minute that may overlap, and some that never may; three groups each.
+
+    All are due at the same instants, so what has a limit waits for it each time.
+    """
     now = clock.now()
+    Limit.objects.define("resource:crm", 3, initiator=SOMEBODY, now=now)
     for number in range(20):
         plan = steps(ledger, 0.2, isolation="thread" if number % 4 else "process")
         make_schedule(*plan, now=now, spec={"every": ["6s"]}, overlap="allow_all")
@@ -80,11 +84,11 @@ def steps(ledger: Path, seconds: float, isolation: str = "thread") -> list[dict[
     kwargs = {"ledger": str(ledger), "seconds": seconds}
     pool = "children" if isolation == "process" else "default"
     return [
-        step("a", 0, "note", kwargs=kwargs),
+        step("a", 0, "note", kwargs=kwargs, resources=["crm"]),
         step("b", 0, "note", kwargs=kwargs, isolation=isolation, pool=pool),
         step("c", 1, "note_and_fail", kwargs={"ledger": str(ledger)}, max_retries=1, retry_seconds=1),
         step("d", 1, "note", kwargs=kwargs | {"deaf": True}),
-        step("e", 2, "note", kwargs=kwargs),
+        step("e", 2, "note", kwargs=kwargs, resources=["crm"]),
     ]
 
 

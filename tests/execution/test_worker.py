@@ -13,11 +13,13 @@ from activities import clock
 from activities.models import Activity
 from execution import seats
 from execution.invoker import trigger
-from execution.models import Execution, Worker, WorkerTask
+from execution.models import Execution, Limit, Worker, WorkerTask
 from execution.recorder import CUT_OFF
+from execution.worker import WorkerLoop
 from tests.away import DatabaseAway, outage
 from tests.base import SOMEBODY, attempts, fresh, make_schedule, queue, start, step, step_statuses
-from tests.loops import running_worker, work_until_idle
+from tests.invariants import violations
+from tests.loops import running, running_worker, work_until_idle
 from tests.processes import Command, worker
 from tests.waiting import wait_until
 
@@ -134,6 +136,56 @@ class TestSeats:
             wait_until(lambda: queue(execution) == {"one": "processing"})
             file.touch()
             wait_until(lambda: fresh(execution).status == Execution.Status.COMPLETED)
+
+
+class TestLimits:
+    """Nobody polls here: what is not told does not happen in time."""
+
+    @pytest.fixture(autouse=True)
+    def rare_looks(self, settings: Any) -> None:
+        settings.JIM_POLL_SECONDS = 60
+
+    def limit(self, size: int) -> Limit:
+        return Limit.objects.define("global", size, initiator=SOMEBODY, now=clock.now())
+
+    def test_what_another_worker_ends_makes_room_at_once(self, tmp_path: Path) -> None:
+        self.limit(1)
+        file = tmp_path / "go"
+        first = begin(step("one", 0, "wait_for_file", kwargs={"path": str(file)}, pool="a"))
+        with (
+            running(WorkerLoop(processes=1, threads=1, pools=["a"])),
+            running(WorkerLoop(processes=1, threads=1, pools=["b"])),
+        ):
+            wait_until(lambda: queue(first) == {"one": "processing"})
+            second = begin(step("two", pool="b"))
+            assert queue(second) == {"two": "queued"}
+            file.touch()
+            wait_until(lambda: fresh(second).status == Execution.Status.COMPLETED)
+
+    def test_a_larger_limit_and_none_at_all_start_what_waits(self) -> None:
+        limit = self.limit(0)
+        first, second = begin(step("one")), begin(step("two"))
+        with running_worker():
+            assert queue(first) == {"one": "queued"}
+            limit.edit(changes={"size": 1}, initiator=SOMEBODY, now=clock.now())
+            wait_until(lambda: fresh(second).status == Execution.Status.COMPLETED)
+            limit.edit(changes={"size": 0}, initiator=SOMEBODY, now=clock.now())
+            third = begin(step("three"))
+            limit.remove(initiator=SOMEBODY, now=clock.now())
+            wait_until(lambda: fresh(third).status == Execution.Status.COMPLETED)
+
+    def test_until_idle_does_not_wait_for_what_a_limit_holds_back(self) -> None:
+        self.limit(0)
+        execution = begin(step("held"))
+        work_until_idle()
+        assert queue(execution) == {"held": "queued"}
+
+    def test_until_idle_works_through_what_a_limit_lets_through_one_by_one(self) -> None:
+        self.limit(1)
+        execution = begin(*(step(f"{number}", isolation="thread") for number in range(20)))
+        work_until_idle()
+        assert fresh(execution).status == Execution.Status.COMPLETED
+        assert violations() == []
 
 
 class TestWhatAStepSays:
