@@ -23,7 +23,7 @@ from activities.operations import Declined, Done, Operation, OperationsAdmin
 from activities.pages import EndlessChangeList, RecordAdmin
 from activities.words import NOTHING, badge, exact, moment, span
 from schedules import permissions
-from schedules.admin import ScheduleAdmin, ScheduleOperation, instant
+from schedules.admin import ScheduleAdmin, ScheduleOperation, TaskTemplateAdmin, instant
 from schedules.admin.filters import ScheduleFilter
 from schedules.form_fields import WallTime
 from schedules.models import Overlap, Schedule
@@ -41,6 +41,7 @@ from .operations import (
     Retry,
     RetryJob,
     RunAgain,
+    RunTemplate,
     execution_link,
     execution_url,
 )
@@ -121,6 +122,7 @@ class CancelRunning(ScheduleOperation):
 
 
 ScheduleAdmin.operations[:0] = [RunNow(), CancelRunning()]
+TaskTemplateAdmin.operations[:0] = [RunTemplate()]
 
 
 class Cancel(Operation[Execution]):

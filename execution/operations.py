@@ -7,13 +7,14 @@ from datetime import datetime
 from typing import Any
 
 from django import forms
+from django.core.exceptions import ValidationError
 from django.urls import reverse
 from django.utils.html import format_html
 
 from activities.models import Activity, Initiator
 from activities.operations import Declined, Done, Operation
 from schedules import permissions
-from schedules.models import Overlap, Refused
+from schedules.models import Overlap, Refused, TaskTemplate
 
 from .invoker import Overlapping
 from .models import Execution, Job, WorkerTask
@@ -179,6 +180,27 @@ class RetryJob(Operation[Activity]):
             raise Declined(str(refused)) from refused
         url = reverse("admin:activities_activity_change", args=[task.activity_id])
         return Done(f"“{activity.target_name}” is queued again.", url)
+
+
+class RunTemplate(Operation[TaskTemplate]):
+    name, label = "run", "Run now"
+    permission = permissions.RUN
+    question = "A single job of it, as it is now. Queue it?"
+
+    def applies(self, template: TaskTemplate) -> bool:
+        return not template.is_archived
+
+    def perform(
+        self, template: TaskTemplate, *, answers: dict[str, Any], initiator: Initiator, now: datetime
+    ) -> Done:
+        try:
+            [key] = WorkerTask.objects.enqueue([{"template": template.name}], initiator=initiator, now=now)
+        except ValidationError as error:
+            raise Declined(" ".join(error.messages)) from error
+        job = Job.find(key)
+        assert job is not None
+        url = reverse("admin:activities_activity_change", args=[job.activity.pk])
+        return Done(f"A job of “{template}” is queued.", url)
 
 
 def execution_url(pk: int | None) -> str:

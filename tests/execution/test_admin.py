@@ -14,6 +14,7 @@ from activities.models import Activity
 from execution.admin import ExecutionAdmin
 from execution.invoker import trigger
 from execution.models import Execution, Worker, WorkerTask
+from schedules.models import TaskTemplate
 from tests.admin_pages import ROLES, operation, page, sign_in, told
 from tests.base import (
     NOW,
@@ -212,6 +213,26 @@ class TestTheQueue:
             url = operation("execution_workertask", name, task.pk)
             assert viewer.post(url, {"priority": "1"}).status_code == 403
         assert everything() == before
+
+
+class TestTemplates:
+    def define(self) -> TaskTemplate:
+        fields = {name: value for name, value in step().items() if name not in ("index", "name")}
+        return TaskTemplate.objects.define(name="Report", initiator=SOMEBODY, now=NOW, **fields)
+
+    def test_one_can_be_run_as_a_single_job(self, client: Client) -> None:
+        template = self.define()
+        response = client.post(operation("schedules_tasktemplate", "run", template.pk))
+        assert "A job of “Report” is queued." in told(client, response)
+        assert run_until_idle(now=clock.now()) == ["Report"]
+
+    def test_not_without_the_permission_to_run_nor_once_it_is_archived(self, client: Client) -> None:
+        template = self.define()
+        url = operation("schedules_tasktemplate", "run", template.pk)
+        assert sign_in("author").post(url).status_code == 403
+        template.archive(initiator=SOMEBODY, now=NOW)
+        assert "is archived" in told(client, client.post(url))
+        assert not WorkerTask.objects.exists()
 
 
 class TestRetry:
