@@ -17,6 +17,7 @@ class Sizes:
     drain: int = 20_000
     children: int = 4_000
     limited: int = 10_000
+    failing: int = 10_000
     latency: int = 200
     chain: int = 200
     together: int = 1_000
@@ -47,6 +48,7 @@ QUICK = Sizes(
     drain=1_000,
     children=100,
     limited=500,
+    failing=200,
     latency=20,
     chain=20,
     together=50,
@@ -108,6 +110,7 @@ def measures(sizes: Sizes) -> list[Measure]:
         Measure("drain", "drain", ("drain",), is_quick=True),
         Measure("drain_one_worker", "worker", ("drain_one_worker",), databases=("postgres",)),
         *(Measure(name, "limited", (name,)) for name in ("drain_limited", "drain_four_seats")),
+        Measure("drain_failing", "failing", ("drain_failing",)),
         Measure("drain_children", "children", ("drain_children",)),
         Measure("latency", "latency", ("latency_p50", "latency_p95"), is_quick=True),
         Measure("chain", "chain", ("chain_p50", "chain_p95"), is_quick=True),

@@ -15,6 +15,11 @@ def noop() -> int:
     return 1
 
 
+def fail() -> None:
+    marks.count()
+    raise RuntimeError("it was meant to")
+
+
 def mark(place: int) -> int:
     marks.mark(place)
     return 1

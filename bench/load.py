@@ -156,6 +156,15 @@ def expect_complete(tasks: int, *, counted: int) -> None:
     expect(marks.total().calls, counted, "functions called")
 
 
+def expect_failed(tasks: int, *, retries: int) -> None:
+    """Every chain is whole, and only its last attempt is the end of it."""
+    rows = Activity.objects.filter(task_key__isnull=False, status="failed_with_error")
+    found = dict(Counter(rows.values_list("attempt", "permanently_failed")))
+    expected = {(attempt, attempt > retries): tasks for attempt in range(1, retries + 2)}
+    expect(found, expected, "failed activities by attempt, and whether that was the last")
+    expect(rows.filter(retry_of=None).count(), tasks, "chains")
+
+
 def expect_completed(executions: int) -> None:
     statuses = Counter(Execution.objects.values_list("status", flat=True))
     expect(dict(statuses), {"completed": executions}, "executions by status")

@@ -25,6 +25,7 @@ from .catalogue import Sizes, size_name
 from .crew import Crew
 from .jobs import marks
 from .load import (
+    BULK,
     BY,
     CHAIN,
     LAST,
@@ -36,6 +37,7 @@ from .load import (
     expect,
     expect_complete,
     expect_completed,
+    expect_failed,
     expect_never_analysed,
     expect_started,
     make_due,
@@ -54,6 +56,7 @@ DUE_IN = timedelta(seconds=4)
 TICKS = 20
 CLAIM = 100
 LIMIT = 4
+RETRIES = 3
 # The threads of each worker: together three times the limit, or exactly as many.
 LIMITED_CREW, FOUR_SEATS = (4, 4, 4), (2, 1, 1)
 
@@ -98,6 +101,17 @@ def drain_four_seats(sizes: Sizes) -> list[Reading]:
     """What a limit of four is compared with: no limit, and four seats."""
     enqueue_many(sizes.limited)
     return [Reading("drain_four_seats", _drain(sizes.limited, workers=FOUR_SEATS), "tasks/s")]
+
+
+def drain_failing(sizes: Sizes) -> list[Reading]:
+    """Each task fails four times, at once: attempts per second, however long the chains have become."""
+    failing = step("fail") | {"max_retries": RETRIES, "retry_seconds": 0}
+    for start in range(0, sizes.failing, BULK):
+        enqueue([failing] * min(BULK, sizes.failing - start))
+    attempts = sizes.failing * (1 + RETRIES)
+    seconds = _drain_seconds(attempts, workers=_workers())
+    expect_failed(sizes.failing, retries=RETRIES)
+    return [Reading("drain_failing", attempts / seconds, "attempts/s")]
 
 
 def drain_children(sizes: Sizes) -> list[Reading]:
@@ -231,6 +245,12 @@ def _workers() -> int:
 
 def _drain(tasks: int, *, workers: int | Sequence[int]) -> float:
     """Tasks per second, from the start of the first until the end of the last has been recorded."""
+    seconds = _drain_seconds(tasks, workers=workers)
+    expect_complete(tasks, counted=tasks)
+    return tasks / seconds
+
+
+def _drain_seconds(tasks: int, *, workers: int | Sequence[int]) -> float:
     settle()
     with Crew() as crew:
         crew.scheduler()
@@ -239,8 +259,7 @@ def _drain(tasks: int, *, workers: int | Sequence[int]) -> float:
         crew.wait(lambda: marks.total().calls >= tasks, every=0.01)
         crew.wait(lambda: not WorkerTask.objects.exists(), every=0.002)
         ended = time.monotonic_ns()
-    expect_complete(tasks, counted=tasks)
-    return tasks / ((ended - marks.total().first) / 1e9)
+    return (ended - marks.total().first) / 1e9
 
 
 def _pick_up(crew: Crew) -> float:
