@@ -109,7 +109,10 @@ def measures(sizes: Sizes) -> list[Measure]:
         *(Measure(name, "enqueue", (name,), is_quick=True) for name in ("enqueue_single", "enqueue_bulk")),
         Measure("drain", "drain", ("drain",), is_quick=True),
         Measure("drain_one_worker", "worker", ("drain_one_worker",), databases=("postgres",)),
-        *(Measure(name, "limited", (name,)) for name in ("drain_limited", "drain_four_seats")),
+        *(
+            Measure(name, "limited", (name,))
+            for name in ("drain_limited", "drain_seats", "drain_seats_ahead")
+        ),
         Measure("drain_failing", "failing", ("drain_failing",)),
         Measure("drain_children", "children", ("drain_children",)),
         Measure("latency", "latency", ("latency_p50", "latency_p95"), is_quick=True),

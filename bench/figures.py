@@ -70,6 +70,10 @@ FIGURES = (
     Figure("drain", "postgres", "at least", 1, drain_of(PGQUEUER, "postgres"), note="stretch"),
     Figure("drain", "sqlite", "at least", 3, drain_of(HUEY_SQLITE, "sqlite")),
     Figure("drain", "sqlite", "at least", 8, drain_of(DJANGO_Q2_SQLITE, "sqlite")),
+    *(
+        Figure("drain_limited", database, "at least", 0.6, Key("drain_seats", database), note="limit of 4")
+        for database in ("postgres", "sqlite")
+    ),
     Figure("drain_children", "postgres", "at least", 1, drain_of(CELERY, "redis")),
     Figure("drain_children", "sqlite", "at least", 1, drain_of(CELERY, "redis")),
     Figure("enqueue_single", "postgres", "at least", 1, Key("enqueue_single", "postgres", DJANGO_Q2)),

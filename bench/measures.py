@@ -5,6 +5,7 @@ Each function has an installation of its own: an empty database, and nobody else
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 import uuid
@@ -91,16 +92,21 @@ def drain_one_worker(sizes: Sizes) -> list[Reading]:
 
 
 def drain_limited(sizes: Sizes) -> list[Reading]:
-    """A limit of four, three workers with four seats each: who has seats is not what it depends on."""
     Limit.objects.define("global", LIMIT, initiator=BY, now=clock.now())
     enqueue_many(sizes.limited)
     return [Reading("drain_limited", _drain(sizes.limited, workers=LIMITED_CREW), "tasks/s")]
 
 
-def drain_four_seats(sizes: Sizes) -> list[Reading]:
-    """What a limit of four is compared with: no limit, and four seats."""
+def drain_seats(sizes: Sizes) -> list[Reading]:
+    """As many seats instead of a limit. Nothing that is limited is claimed ahead, so neither is this."""
+    os.environ["JIM_CLAIM_AHEAD"] = "0"
     enqueue_many(sizes.limited)
-    return [Reading("drain_four_seats", _drain(sizes.limited, workers=FOUR_SEATS), "tasks/s")]
+    return [Reading("drain_seats", _drain(sizes.limited, workers=FOUR_SEATS), "tasks/s")]
+
+
+def drain_seats_ahead(sizes: Sizes) -> list[Reading]:
+    enqueue_many(sizes.limited)
+    return [Reading("drain_seats_ahead", _drain(sizes.limited, workers=FOUR_SEATS), "tasks/s")]
 
 
 def drain_failing(sizes: Sizes) -> list[Reading]:

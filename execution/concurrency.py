@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from django.conf import settings
 from django.utils.module_loading import import_string
 
+from execution.steps.base import Isolation
 from schedules.models import Refused
 
 SEPARATOR = "\n"
@@ -104,7 +105,7 @@ class Candidate(NamedTuple):
     """A ready task as the claim sees it; `is_limited` also if a reservation is what limits it."""
 
     turn: tuple[int, int, int]
-    isolation: str
+    isolation: Isolation
     limit_keys: str
     pool: str
     is_limited: bool
@@ -118,17 +119,21 @@ class Choice(NamedTuple):
     """Which of the limited ones, and how many of the others, by isolation."""
 
     chosen: list[int]
-    others: Counter[str]
+    others: Counter[Isolation]
 
 
 def choose(
-    candidates: Iterable[Candidate], room: Room, *, free: Mapping[str, int], ahead: Mapping[str, int]
+    candidates: Iterable[Candidate],
+    room: Room,
+    *,
+    free: Mapping[Isolation, int],
+    ahead: Mapping[Isolation, int],
 ) -> Choice:
     """The next in turn that have room. Nothing goes before a task that only waits for a seat."""
     chosen: list[int] = []
-    taken: Counter[str] = Counter()
-    others: Counter[str] = Counter()
-    closed: set[str] = set()
+    taken: Counter[Isolation] = Counter()
+    others: Counter[Isolation] = Counter()
+    closed: set[Isolation] = set()
     for task in sorted(candidates):
         seats, most = free[task.isolation], free[task.isolation] + ahead.get(task.isolation, 0)
         if task.isolation in closed or not room.fits(task.limit_keys, task.pool):

@@ -72,15 +72,11 @@ def claim(worker: Worker, *, limit: int = 100, now: datetime = NOW, pools: Seque
 
 
 def end(
-    worker: Worker,
-    *tasks: Held,
-    status: str = "complete",
-    now: datetime = NOW,
-    began: Any = None,
-    **fields: Any,
+    worker: Worker, *tasks: Held, status: str = "complete", now: datetime = NOW, **fields: Any
 ) -> set[int]:
     """Writes this outcome for each of the claimed tasks, as if their steps had ended so."""
-    outcome = Outcome(status=status, executed_at=began or now, finished_at=now, **fields)
+    began = fields.pop("executed_at", now)
+    outcome = Outcome(status=status, executed_at=began, finished_at=now, **fields)
     return WorkerTask.objects.finish([Finish(task, outcome) for task in tasks], worker_id=worker.pk, now=now)
 
 

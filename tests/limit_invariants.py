@@ -56,7 +56,8 @@ def sizes_over_time() -> dict[str, Sizes]:
     found: dict[str, Sizes] = defaultdict(Sizes)
     changes = Activity.objects.filter(target_type="limit").exclude(operation=Activity.RUN).order_by("pk")
     for change in changes:
-        after = change.details.get("after", change.details)
+        details = change.details or {}
+        after = details.get("after", details)
         size = math.inf if change.operation == "delete" else after["size"]
         found[change.target_name].change(change.created_at, size)
     for limit in Limit.objects.exclude(key__in=found):

@@ -18,6 +18,7 @@ from activities.models import Activity
 from execution.concurrency import Candidate, Room, choose
 from execution.models import Limit, Reservation, Worker, WorkerTask
 from execution.models.attempt import Held
+from execution.models.unlimited import Seats
 from schedules.models import Refused
 from tests.base import (
     NOW,
@@ -243,14 +244,15 @@ class TestOrder:
         limit("resource:crm", 9)
         enqueue(step("first", priority=2), step("crm", resources=["crm"], priority=1), step("last"))
         worker = make_worker()
-        ahead = {"thread": 50}
-        full = {"thread": 0, "process": 0}
-        found = WorkerTask.objects.claim(worker, seats=full, ahead=ahead, pools=[], now=NOW)
-        assert names(found) == ["first"]
-        assert WorkerTask.objects.claim(worker, seats=full, ahead=ahead, pools=[], now=NOW) == []
-        free = {"thread": 1, "process": 0}
-        found = WorkerTask.objects.claim(worker, seats=free, ahead=ahead, pools=[], now=NOW)
-        assert names(found) == ["crm", "last"]
+
+        def claim_ahead(free: int) -> list[str]:
+            seats: Seats = {"thread": free, "process": 0}
+            found = WorkerTask.objects.claim(worker, seats=seats, ahead={"thread": 50}, pools=[], now=NOW)
+            return names(found)
+
+        assert claim_ahead(0) == ["first"]
+        assert claim_ahead(0) == []
+        assert claim_ahead(1) == ["crm", "last"]
 
     def test_a_worker_leaves_the_room_of_other_pools_alone(self) -> None:
         limit("global", 1)
@@ -300,7 +302,7 @@ def test_the_choice(
     chosen: list[int],
     others: int,
 ) -> None:
-    seats = {"thread": free, "process": free}
+    seats: Seats = {"thread": free, "process": free}
     choice = choose(CANDIDATES, Room(limits, pools), free=seats, ahead={"thread": ahead})
     assert (choice.chosen, choice.others["thread"]) == (chosen, others)
 

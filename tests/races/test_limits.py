@@ -86,7 +86,7 @@ def test_workers_that_finish_and_claim_never_exceed_it() -> None:
             began = clock.now()
             while tasks:
                 with transaction.atomic():
-                    end(worker, *tasks, now=clock.now(), began=began)
+                    end(worker, *tasks, now=clock.now(), executed_at=began)
                     count += len(tasks)
                     tasks = claim(worker, limit=2, now=clock.now())
                 began = clock.now()

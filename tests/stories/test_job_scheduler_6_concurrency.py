@@ -39,7 +39,7 @@ def play(*jobs: dict[str, Any], workers: int) -> dict[str, str]:
             drawn[place] += f"[{busy[place].name}]────" if place in busy else "········"
         began, now = now, now + timedelta(seconds=TAKES)
         for place, task in busy.items():
-            end(crew[place], task, now=now, began=began)
+            end(crew[place], task, now=now, executed_at=began)
         busy.clear()
     assert violations(moment=seconds(0), job_keys=keys) == []
     return {f"Worker{place + 1}": row.rstrip("·") for place, row in drawn.items()}
