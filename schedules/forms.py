@@ -269,7 +269,7 @@ class StepForm(TaskForm):
         required=False,
         initial=dict,
         help_text='JSON, by field: <code>{"config": {"url": "…"}, "max_retries": 5}</code>. Settings of the '
-        "config that are not named here stay the template's. Remove a field to follow the template again.",
+        "config that are not named here stay the template's. Take a field out to follow the template again.",
     )
     as_shown = AsShown(initial=lambda: _as_shown(Step()))
 

@@ -20,7 +20,8 @@ from schedules.vault import Keys, Undecryptable
 
 from .refusals import Refused, named
 from .schedule import Schedule
-from .step import Step
+from .step import Step, TaskFields
+from .template import TaskTemplate
 
 SHORTEST = 4
 LONGEST_BYTES = 64 * 1024
@@ -213,10 +214,10 @@ class Secret(models.Model):
                 Activity.objects.record("edit", self, initiator=initiator, now=now, message=message)
 
     def remove(self, *, initiator: Initiator, now: datetime) -> None:
-        """Refused while a schedule that is not closed refers to it."""
+        """Refused while a schedule that is not closed, or a template that is not archived, refers to it."""
         with transaction.atomic():
             self._take()
-            if users := self.used_by():
+            if users := self.used_by() or self._templates():
                 raise Refused(f"“{self}” is used by {named(users)}: change or close what uses it first.")
             Activity.objects.record("delete", self, initiator=initiator, now=now)
             self.delete()
@@ -233,11 +234,15 @@ class Secret(models.Model):
         )
         return list({step.schedule_id: step.schedule for step in steps if self._is_named_in(step)}.values())
 
+    def _templates(self) -> list[TaskTemplate]:
+        templates = TaskTemplate.objects.active().order_by("name")
+        return [template for template in templates if self._is_named_in(template)]
+
     def clean(self) -> None:
         self.description = clean_text(self.description.strip())
 
-    def _is_named_in(self, step: Step) -> bool:
-        return any(ref.kind == "secret" and ref.name == self.name for _, ref in step.references())
+    def _is_named_in(self, task: TaskFields) -> bool:
+        return any(ref.kind == "secret" and ref.name == self.name for _, ref in task.references())
 
     def _take(self) -> None:
         """Locks the row and reads it anew."""

@@ -466,6 +466,19 @@ class TestWhoMayNotDefineCode:
         assert everything() == before
 
 
+def test_a_secret_that_one_refers_to_is_not_removed() -> None:
+    secret = Secret.objects.put("token", "s3cret-value", initiator=SOMEBODY, now=NOW)
+    kwargs = {"kwargs": {"value": "{{ secrets.token }}"}}
+    template = make_template(config=EXPORT["config"] | kwargs)
+    with pytest.raises(Refused, match="“token” is used by “Export”"):
+        secret.remove(initiator=SOMEBODY, now=NOW)
+    template.archive(initiator=SOMEBODY, now=NOW)
+    secret.remove(initiator=SOMEBODY, now=NOW)
+    fresh(template).restore(initiator=SOMEBODY, now=NOW)
+    with pytest.raises(ValidationError, match="there is no secret “token”"):
+        make_schedule(use())
+
+
 def test_who_uses_it_is_known_by_name() -> None:
     template = make_template()
     for name in ("b", "A", "c"):
