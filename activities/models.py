@@ -204,9 +204,14 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         return self.exclude(operation=Activity.RUN)
 
     def prune_single(self, *, before: datetime, limit: int) -> int:
-        """The attempts of jobs that have no execution to go with."""
-        old = self.filter(operation=Activity.RUN, parent=None, execution=None, finished_at__lt=before)
-        return self.filter(pk__in=list(old.values_list("pk", flat=True)[:limit])).delete()[0]
+        """The attempts of jobs that have no execution to go with: all of one, when its last one is old.
+
+        The first of them knows what the job's idempotency key was used for.
+        """
+        ended = self.filter(operation=Activity.RUN, parent=None, execution=None, retries=None)
+        old = list(ended.filter(finished_at__lt=before).values_list("pk", "task_key")[:limit])
+        chains = Q(task_key__in=[key for _, key in old if key], parent=None)
+        return self.filter(Q(pk__in=[pk for pk, _ in old]) | chains).delete()[0]
 
     def prune_administrative(self, *, before: datetime, limit: int) -> int:
         old = self.administrative().filter(parent=None, finished_at__lt=before).values_list("pk", flat=True)

@@ -91,9 +91,8 @@ class Sender:
         self._record()
         self.looked, now = time.monotonic(), clock.now()
         endpoints = Endpoint.objects.with_next_try()
-        enabled = [endpoint for endpoint, _ in endpoints if endpoint.is_enabled]
-        self.has_endpoints = bool(enabled)
-        self._notice_overdue(enabled, now)
+        self.has_endpoints = any(endpoint.is_enabled for endpoint, _ in endpoints)
+        self._notice_overdue(now)
         due = [endpoint for endpoint, at in endpoints if at is not None and at <= now]
         stuck = [endpoint for endpoint in due if not self._send_due(endpoint, now)]
         if stuck:
@@ -204,9 +203,10 @@ class Sender:
             self.answers.popleft()
             self.busy[claimed.endpoint_id] -= 1
 
-    def _notice_overdue(self, enabled: list[Endpoint], now: datetime) -> None:
+    def _notice_overdue(self, now: datetime) -> None:
         """By workers, for the schedulers that do not run; asked only where somebody wants to know."""
-        wanted = any("schedule.overdue" in endpoint.kinds for endpoint in enabled)
-        if wanted and time.monotonic() - self.looked_for_overdue > OVERDUE_LOOK_SECONDS:
-            self.looked_for_overdue = time.monotonic()
+        if not self.has_endpoints or time.monotonic() - self.looked_for_overdue <= OVERDUE_LOOK_SECONDS:
+            return
+        self.looked_for_overdue = time.monotonic()
+        if any("schedule.overdue" in listener.kinds for listener in Endpoint.objects.listening()):
             Schedule.objects.notice_overdue(now=now, limit=OVERDUE_PER_LOOK)

@@ -134,8 +134,8 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         by_root = {root: pk for pk, root in inserted}
         pairs = list(zip(starts, roots, strict=True))
         add([task for start, root in pairs for task in start.planned(by_root[root], root)], now=now)
-        Activity.objects.record_ended([a for start, root in pairs for a in start.ended(root, now)])
         _notice("execution.started", by_root.values(), now)
+        Activity.objects.record_ended([a for start, root in pairs for a in start.ended(root, now)])
         return [by_root[root] for root in roots]
 
     def submit(

@@ -30,6 +30,8 @@ from .unlimited import RESERVED, Claimant, Seats
 from .worker import Worker
 
 RECOVERED_PER_PASS = 200
+# Names the lock of those who queue several jobs with keys.
+KEYS = 0x6B657973
 MOST_PRIORITY = 1_000
 AGAIN_FIELDS = (
     "status",
@@ -118,6 +120,9 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
                 self._add_new(jobs, now=now)
 
     def _add_new(self, jobs: Sequence[Wanted], *, now: datetime) -> None:
+        if len(jobs) > 1 and _is_postgresql():
+            # One after the other: two that name the same keys in another order would wait for each other.
+            fetch("SELECT 1 FROM (SELECT pg_advisory_xact_lock(%s)) AS held", [KEYS])
         keyed = {job.key for job in jobs if job.is_keyed}
         rows = Activity.objects.filter(task_key__in=keyed, attempt=1).values_list("task_key", "details")
         known = dict(rows) if keyed else {}
@@ -255,7 +260,11 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
     def reorder(self, keys: Sequence[uuid.UUID], *, initiator: Initiator, now: datetime) -> int:
         """These go first, in this order, among what waits in their pool with the same priority."""
         with transaction.atomic():
-            rows = {task.key: task for task in self.filter(key__in=keys).unclaimed().lock()}
+            named = self.filter(key__in=keys)
+            # Whoever ends or advances their executions writes to several of them, in no order.
+            executions = Execution.objects.filter(pk__in=set(named.values_list("execution_id", flat=True)))
+            list(executions.lock().values_list("pk"))
+            rows = {task.key: task for task in named.unclaimed().lock()}
             found = [rows[key] for key in dict.fromkeys(keys) if key in rows]
             if len({(task.pool, task.priority) for task in found}) > 1:
                 raise Refused("Only tasks of one pool and one priority can be put in order.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -74,6 +74,21 @@ class TestIdempotencyKey:
         first, second = ask(*[step("job") | {"idempotency_key": "a"}] * 2)
         assert first == second
         assert WorkerTask.objects.count() == 1
+
+    def test_for_as_long_as_there_is_a_record_of_its_last_attempt(self) -> None:
+        job = step("job") | {"idempotency_key": "a"}
+        [first] = ask(job)
+        worker = make_worker()
+        break_down(worker, *claim(worker))
+        later = NOW + timedelta(days=91)
+        found(first).retry(initiator=SOMEBODY, now=later)
+        Activity.objects.prune_single(before=NOW + timedelta(days=1), limit=10)
+        assert ask(job, now=later) == [first]
+        assert WorkerTask.objects.count() == 1
+        end(worker, *claim(worker, now=later), now=later)
+        Activity.objects.prune_single(before=later + timedelta(days=1), limit=10)
+        assert Job.find(first) is None
+        assert not Activity.objects.filter(task_key=first).exists()
 
     def test_everybody_has_keys_of_their_own(self) -> None:
         [mine] = ask(step("job") | {"idempotency_key": "a"})

@@ -12,8 +12,20 @@ from activities.models import Activity
 from execution.models import Job, WorkerTask
 from execution.models.attempt import Held
 from schedules.models import Refused
-from tests.base import NOW, SOMEBODY, break_down, claim, end, enqueue, make_worker, run_until_idle, step
-from tests.races.meeting import at_once
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    break_down,
+    claim,
+    end,
+    enqueue,
+    fresh,
+    make_worker,
+    run_until_idle,
+    start,
+    step,
+)
+from tests.races.meeting import at_once, queue_up
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ROUNDS = 5
@@ -82,3 +94,35 @@ def test_reprioritise_and_claim() -> None:
         assert row.priority == (5 if changed else 0)
         end(worker, *(claimed or claim(worker)))
         assert found(task.key).state == "complete"
+
+
+@pytest.mark.parametrize("key", ["dedup_key", "idempotency_key"])
+def test_batches_with_the_same_keys_in_another_order(key: str) -> None:
+    for number in range(ROUNDS):
+        batch = [step(f"job {n}") | {key: f"{number}/{n}"} for n in range(100)]
+        asked = [
+            partial(WorkerTask.objects.enqueue, jobs, initiator=SOMEBODY, now=NOW)
+            for jobs in (batch, batch[::-1])
+        ]
+        one, other = at_once(*asked)
+        assert {found(each).state for each in (*one, *other)} <= {"queued", "skipped"}
+        assert WorkerTask.objects.count() == 100 * (number + 1)
+
+
+@pytest.mark.parametrize("run_if", ["success", "failure"])
+@pytest.mark.parametrize("ended", ["complete", "failed_with_error"])
+def test_reorder_and_advance(run_if: str, ended: str) -> None:
+    """What is put in order may go on, be passed over or be closed at this moment."""
+    execution = start(step("a"), *(step(name, 1, run_if=run_if) for name in "bc"), step("d", 2))
+    for task in WorkerTask.objects.filter(step_index=1).order_by("-pk"):
+        # Now the table has them in another order than their ids.
+        task.prioritise(5, initiator=SOMEBODY, now=NOW)
+    b, c = WorkerTask.objects.filter(step_index=1).order_by("pk")
+    worker = make_worker()
+    finish = partial(end, worker, *claim(worker), status=ended)
+    reorder = partial(WorkerTask.objects.reorder, [c.key, b.key], initiator=SOMEBODY, now=NOW)
+    finished, reordered = queue_up(finish, reorder, behind=WorkerTask.objects.filter(pk=c.pk))
+    assert len(finished) == 1
+    assert reordered in (0, 2)
+    run_until_idle()
+    assert fresh(execution).status == ("completed" if ended == "complete" else "failed")

@@ -26,6 +26,7 @@ from tests.base import (
     claim,
     end,
     enqueue,
+    fresh,
     make_schedule,
     make_worker,
     run_until_idle,
@@ -315,6 +316,16 @@ def test_a_crash_is_told_of_once() -> None:
     assert told() == ["worker.lost", "activity.failed"]
     (failed,) = contents("activity.failed")
     assert (failed["activity"]["error"], failed["will_retry"]) == ("worker lost", True)
+
+
+def test_a_retry_is_told_of_before_what_it_keeps() -> None:
+    execution = start(step("a"), step("b", 1))
+    worker = make_worker()
+    end(worker, *claim(worker))
+    break_down(worker, *claim(worker))
+    make_endpoint()
+    fresh(execution).retry(initiator=SOMEBODY, now=NOW)
+    assert told() == ["execution.started", "activity.completed"]
 
 
 def test_a_late_execution_is_told_of_once_and_wakes_the_scheduler() -> None:

@@ -181,6 +181,15 @@ def test_without_its_key_nothing_is_sent_and_the_record_says_why(server: WebServ
     assert server.seen == []
 
 
+@pytest.mark.parametrize("field", ["kinds", "schedules"])
+def test_an_endpoint_that_somebody_damaged_holds_nobody_else_back(field: str) -> None:
+    damaged, fine = make_endpoint("worker.lost"), make_endpoint("worker.lost")
+    delivery = make_delivery(fine)
+    Endpoint.objects.filter(pk=damaged.pk).update(**{field: 7})
+    send(seconds=0.1)
+    assert Delivery.objects.get(pk=delivery.pk).tries == 1
+
+
 def test_overdue_schedules_are_noticed_by_the_workers() -> None:
     make_endpoint("schedule.overdue")
     make_schedule(spec={"cron": ["* * * * *"]}, now=clock.now() - seconds(600))

@@ -64,9 +64,10 @@ class EndpointQuerySet(models.QuerySet["Endpoint"]):
         return [listener for row in rows if (listener := _listener(*row))]
 
     def with_next_try(self) -> list[tuple[Endpoint, datetime | None]]:
-        """Each, and when the first of its deliveries is due."""
+        """Each, and when the first of its deliveries is due; not what it wants to hear of."""
         pending = Delivery.objects.pending().filter(endpoint=OuterRef("pk")).order_by("next_try_at")
         rows: Any = self.annotate(next_try_at=Subquery(pending.values("next_try_at")[:1]))
+        rows = rows.defer("kinds", "schedules")
         return [(endpoint, endpoint.next_try_at) for endpoint in rows.order_by("pk")]
 
     @sensitive_variables()
