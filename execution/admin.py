@@ -324,7 +324,7 @@ class QueueChangeList(EndlessChangeList):
 class QueueAdmin(RecordAdmin[WorkerTask], OperationsAdmin[WorkerTask]):
     operations: ClassVar = [MoveToFront(), MoveToBack(), Prioritise(), Hasten(), CancelTask()]
     list_title = "Queue"
-    list_display = ("name", "state", "why", "execution_link", "group", "attempt", "pool")
+    list_display = ("name", "state", "why", "execution_link", "group", "attempt", "pool", "priority")
     list_filter = ("status",)
     search_fields = ("name",)
     oldest_first = True

@@ -3,13 +3,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django import forms
-from django.contrib.admin.widgets import FilteredSelectMultiple
 from django.core.exceptions import ValidationError
+from django.db.models.functions import Lower
 from django.utils.html import format_html
-from django.utils.safestring import SafeString
 
+from schedules.form_fields import Words
 from schedules.forms import OneComplaint, Unsaved
-from schedules.models import Schedule
+from schedules.models import Schedule, ScheduleQuerySet
+from schedules.models.refusals import unknown_schedule
 from schedules.secret_form import Concealed
 
 from .events import KINDS
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     EndpointModelForm = forms.ModelForm[Endpoint]
 else:
     EndpointModelForm = forms.ModelForm
+
+
+MOST_ALIKE = 100
 
 
 class SigningSecret(forms.CharField):
@@ -40,11 +44,29 @@ class SigningSecret(forms.CharField):
         return secret
 
 
-class Chosen(FilteredSelectMultiple):
-    """In the frame that the admin puts around its own."""
+class ScheduleNames(Words):
+    """Ids, typed by name: there may be a hundred thousand to choose from."""
 
-    def render(self, *args: Any, **kwargs: Any) -> SafeString:
-        return format_html('<div class="related-widget-wrapper">{}</div>', super().render(*args, **kwargs))
+    def prepare_value(self, value: Any) -> Any:
+        if not isinstance(value, list) or not all(isinstance(pk, int) for pk in value):
+            return super().prepare_value(value)
+        return super().prepare_value([str(schedule) for schedule in _by_name(pk__in=value)])
+
+    def clean(self, value: Any) -> list[int]:
+        wanted = list(dict.fromkeys(self.to_python(value)))
+        keys = [name.lower() for name in wanted]
+        # Those that are open count, also if a closed one has the same name.
+        found = sorted(_by_name(key__in=keys), key=lambda each: each.status != Schedule.Status.CLOSED)
+        known = {schedule.name.lower(): schedule.pk for schedule in found}
+        if missing := [name for name, key in zip(wanted, keys, strict=True) if key not in known]:
+            alike = _by_name(key__startswith=missing[0].lower()[:3]).values_list("name", flat=True)
+            raise ValidationError(str(unknown_schedule(missing[0][:100], list(alike[:MOST_ALIKE]))))
+        return sorted(known[key] for key in keys)
+
+
+def _by_name(**which: Any) -> ScheduleQuerySet:
+    rows: ScheduleQuerySet = Schedule.objects.annotate(key=Lower("name"))
+    return rows.filter(**which).order_by("name")
 
 
 class EndpointForm(OneComplaint, EndpointModelForm):
@@ -57,11 +79,8 @@ class EndpointForm(OneComplaint, EndpointModelForm):
         widget=forms.CheckboxSelectMultiple,
         error_messages={"required": "Choose at least one event."},
     )
-    schedules = forms.ModelMultipleChoiceField(
-        Schedule.objects.none(),
-        required=False,
-        widget=Chosen("schedules", is_stacked=False),
-        help_text="Only what these schedules do is told. None: all of them, single jobs and workers as well.",
+    schedules = ScheduleNames(
+        help_text="One name per line: only what these do is told. None: all, also of single jobs and workers.",
     )
     secret = SigningSecret()
 
@@ -80,15 +99,6 @@ class EndpointForm(OneComplaint, EndpointModelForm):
             "again with each further failure.",
             "among": "So many executions count; with the same number in both fields, failures in a row do.",
         }
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if isinstance(schedules := self.fields.get("schedules"), forms.ModelMultipleChoiceField):
-            chosen = Schedule.objects.filter(pk__in=self.instance.schedules)
-            schedules.queryset = (Schedule.objects.open() | chosen).order_by("name")
-
-    def clean_schedules(self) -> list[int]:
-        return sorted(schedule.pk for schedule in self.cleaned_data["schedules"])
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or self.cleaned_data

@@ -54,7 +54,7 @@ def typed(**fields: Any) -> dict[str, Any]:
         "description": "",
         "secret": "",
         "kinds": ["worker.lost"],
-        "schedules": [],
+        "schedules": "",
         "failures": "3",
         "among": "3",
     }
@@ -179,8 +179,7 @@ WRONG: list[tuple[str, dict[str, Any], str, str]] = [
     ("metadata", {"url": "http://[::ffff:169.254.169.254]/"}, "url", "is not public"),
     ("no events", {"kinds": []}, "kinds", "Choose at least one event."),
     ("an unknown event", {"kinds": ["job.done"]}, "kinds", "job.done is not one of the available choices"),
-    ("an unknown schedule", {"schedules": ["999"]}, "schedules", "999 is not one of the available choices"),
-    ("no schedule", {"schedules": ["x"]}, "schedules", "not a valid value"),
+    ("an unknown schedule", {"schedules": "999"}, "schedules", "There is no schedule “999”"),
     ("more than all", {"failures": "4"}, "failures", "4 cannot be among the last 3 executions"),
     ("none", {"failures": "0"}, "failures", "greater than or equal to 1"),
     ("too many", {"failures": "3", "among": "51"}, "among", "less than or equal to 50"),
@@ -208,11 +207,12 @@ def test_an_endpoint_is_edited(client: Client) -> None:
     schedule = make_schedule(name="Nightly")
     endpoint = make_endpoint(name="Chat")
     url = page("webhooks_endpoint_change", endpoint.pk)
-    answer = client.post(url, typed(name="Talk", kinds=["execution.late"], schedules=[str(schedule.pk)]))
+    answer = client.post(url, typed(name="Talk", kinds=["execution.late"], schedules="nightly\n\n"))
     assert "was changed successfully" in told(client, answer)
     endpoint = fresh(endpoint)
     assert (endpoint.name, endpoint.kinds, endpoint.schedules) == ("Talk", ["execution.late"], [schedule.pk])
     assert endpoint.signing(NOW) == [SECRET]
+    assert ">\nNightly</textarea>" in client.get(url).content.decode()
     assert "Nightly" in client.get(page("webhooks_endpoint_changelist")).content.decode()
     assert complaints(client.post(url, typed(url="ftp://x/")))["url"].startswith("The URL must be")
 
