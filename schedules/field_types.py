@@ -9,6 +9,8 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.db import models
 
+from activities.text import map_json
+
 from .spec.wording import shown
 
 
@@ -36,7 +38,7 @@ class StrictlyTyped(models.Model):
 
 
 def type_complaint(field: models.Field[Any, Any], value: Any) -> str:
-    """Nothing if it is right. What a JSON field holds, its model looks at."""
+    """Nothing if it is right. What a JSON field holds, its model looks at, if there is an end to it."""
     if value is None and not isinstance(field, models.JSONField):
         return "" if field.null or field.primary_key else "This field cannot be null."
     match field:
@@ -44,6 +46,8 @@ def type_complaint(field: models.Field[Any, Any], value: Any) -> str:
             wanted, is_right = "true or false", isinstance(value, bool)
         case models.AutoField() | models.ForeignKey():
             return ""
+        case models.JSONField():
+            return _depth_complaint(value)
         case models.IntegerField():
             wanted, is_right = "a whole number", isinstance(value, int) and not isinstance(value, bool)
         case models.FloatField():
@@ -53,6 +57,14 @@ def type_complaint(field: models.Field[Any, Any], value: Any) -> str:
         case _:
             return ""
     return "" if is_right else f"{wanted} expected, found {shown(value)}"
+
+
+def _depth_complaint(value: Any) -> str:
+    try:
+        map_json(value, lambda leaf: leaf)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _is_number(value: Any) -> bool:

@@ -67,18 +67,16 @@ class Wanted:
             step = {name: request[name] for name in request if name not in OPTIONS}
         if "template" in step:
             step = _resolved(step, templates)
-        line = job_line(step, now=now)
         if OPTIONS.isdisjoint(request):
-            return cls(line, initiator)
-        key = _text(request, "idempotency_key")
+            return cls(job_line(step, now=now), initiator)
+        position, later_at = _position(request), _later(request, now)
+        key, dedup_key = _text(request, "idempotency_key"), _text(request, "dedup_key")
+        line = job_line(step, now=now, key=_named(key, initiator) if key else None)
         if key:
-            # The same principal's same key names the same job, for as long as there is a record of it.
-            line["key"] = str(uuid.uuid5(REPEATS, f"{initiator.type}\n{initiator.id}\n{key}"))
             line["request"] = _fingerprint(request)
-        dedup_key = _text(request, "dedup_key")
         if dedup_key:
             line["dedup_key"] = dedup_key
-        return cls(line, initiator, _position(request), _later(request, now), dedup_key, bool(key))
+        return cls(line, initiator, position, later_at, dedup_key, bool(key))
 
     @property
     def key(self) -> uuid.UUID:
@@ -114,13 +112,14 @@ class Wanted:
         )
 
 
-def job_line(step: Mapping[str, Any], *, now: datetime) -> dict[str, Any]:
+def job_line(step: Mapping[str, Any], *, now: datetime, key: uuid.UUID | None = None) -> dict[str, Any]:
     """A line of a plan that has no other: checked, resolved and frozen."""
-    frame = {name: value for name, value in step.items() if name != "config"}
+    # With their types: to Python, 1 and True are the same.
+    frame = tuple((name, type(value), value) for name, value in step.items() if name != "config")
     try:
-        checked = _checked(tuple(frame.items()))
+        checked = _checked(frame)
     except TypeError:  # something in it has no hash; the check will say what is wrong with it
-        checked = _checked.__wrapped__(tuple(frame.items()))
+        checked = _checked.__wrapped__(frame)
     kind = step_types[checked["step_type"]]
     try:
         config = kind.clean(step.get("config", {}))
@@ -129,7 +128,7 @@ def job_line(step: Mapping[str, Any], *, now: datetime) -> dict[str, Any]:
     line = checked | {
         "config": config,
         "line": 0,
-        "key": str(uuid.uuid4()),
+        "key": str(key or uuid.uuid4()),
         "isolation": kind.isolation(config),
         "schedule": "",
         "nominal_at": None,
@@ -141,9 +140,9 @@ def job_line(step: Mapping[str, Any], *, now: datetime) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=256)
-def _checked(frame: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+def _checked(frame: tuple[tuple[str, type, Any], ...]) -> dict[str, Any]:
     """All of a step but its config. Jobs come in thousands of the same kind: each kind is checked once."""
-    data = dict(frame)
+    data = {name: value for name, _, value in frame}
     if unknown := sorted(set(data) - set(Step.FIELDS)):
         raise ValidationError(dict.fromkeys(unknown, "There is no such field of a job."))
     step = Step(**data)
@@ -238,6 +237,11 @@ def _later(request: Mapping[str, Any], now: datetime) -> datetime | None:
     if at > now + LONGEST_DELAY:
         raise ValidationError({"available_at": "It is more than ten years away."})
     return at if at > now else None
+
+
+def _named(key: str, initiator: Initiator) -> uuid.UUID:
+    """The same principal's same key names the same job, for as long as there is a record of it."""
+    return uuid.uuid5(REPEATS, f"{initiator.type}\n{initiator.id}\n{key}")
 
 
 def _fingerprint(request: Mapping[str, Any]) -> str:

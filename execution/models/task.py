@@ -260,7 +260,9 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
     def reorder(self, keys: Sequence[uuid.UUID], *, initiator: Initiator, now: datetime) -> int:
         """These go first, in this order, among what waits in their pool with the same priority."""
         with transaction.atomic():
-            named = self.filter(key__in=keys)
+            # Found through their activities: the queue has no index of its own for that.
+            found_ids = self.filter(activity__task_key__in=keys).values_list("pk", flat=True)
+            named = self.filter(pk__in=list(found_ids))
             # Whoever ends or advances their executions writes to several of them, in no order.
             executions = Execution.objects.filter(pk__in=set(named.values_list("execution_id", flat=True)))
             list(executions.lock().values_list("pk"))

@@ -128,6 +128,10 @@ def _stored(value: Any) -> str:
 
 
 def shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except RecursionError:
+        return "something that is nested too deeply"
     # Before it is cut: half a secret would not be known for one.
-    shown = conceal(repr(value))
+    shown = conceal(text)
     return shown if len(shown) <= 60 else f"{shown[:60]}…"

@@ -90,6 +90,12 @@ class TestIdempotencyKey:
         assert Job.find(first) is None
         assert not Activity.objects.filter(task_key=first).exists()
 
+    def test_the_step_is_told_the_key_of_its_job(self) -> None:
+        asked = step("job", 0, "result", kwargs={"value": "{{ idempotency_key }}"})
+        [key] = ask(asked | {"idempotency_key": "a"})
+        run_until_idle()
+        assert found(key).activity.result == str(key)
+
     def test_everybody_has_keys_of_their_own(self) -> None:
         [mine] = ask(step("job") | {"idempotency_key": "a"})
         [yours] = ask(step("job") | {"idempotency_key": "a"}, by=Initiator("user", "8", "bob"))
@@ -186,6 +192,35 @@ def test_a_request_that_is_no_mapping_is_told_so(request_: Any) -> None:
     with pytest.raises(ValidationError, match="fields and values expected, found"):
         ask(step("good"), request_)
     assert everything() == before
+
+
+@pytest.mark.parametrize(
+    ("field", "fine", "bad"),
+    [
+        ("max_retries", 1, True),
+        ("priority", 0, False),
+        ("timeout_seconds", 5, 5.0),
+        ("continue_on_failure", True, 1),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_told_also_after_its_like(field: str, fine: Any, bad: Any) -> None:
+    ask(step("good") | {field: fine})
+    with pytest.raises(ValidationError) as caught:
+        ask(step("good") | {field: bad})
+    assert list(caught.value.message_dict) == [field]
+
+
+@pytest.mark.parametrize("field", ["config", "retry_on", "resources", "position", "dedup_key"])
+def test_what_is_nested_for_ever_is_told_its_field(field: str) -> None:
+    deep: list[Any] = []
+    for _ in range(5_000):
+        deep = [deep]
+    with pytest.raises(ValidationError) as caught:
+        ask(step("bad") | {"idempotency_key": "a", field: deep})
+    assert list(caught.value.message_dict) == [field]
+    with pytest.raises(ValidationError) as caught:
+        Execution.objects.submit("Group", [step("bad") | {field: deep}], initiator=SOMEBODY, now=NOW)
+    assert list(caught.value.message_dict) == ["steps"]
 
 
 def test_the_keys_of_a_keyed_request_may_be_of_any_type() -> None:
