@@ -80,7 +80,7 @@ class EndpointForm(OneComplaint, EndpointModelForm):
         error_messages={"required": "Choose at least one event."},
     )
     schedules = ScheduleNames(
-        help_text="One name per line: only what these do is told. None: all, also of single jobs and workers.",
+        help_text="One name per line: only what these do is told. None: all, single jobs and workers too.",
     )
     secret = SigningSecret()
 
