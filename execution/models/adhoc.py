@@ -94,22 +94,9 @@ class Wanted:
 
     def skipped(self, twin: uuid.UUID, now: datetime) -> Activity:
         """The record of a job that was not queued, because another one like it is."""
-        return Activity(
-            target_type=self.line["step_type"],
-            target_id=self.line["key"],
-            target_name=self.line["name"],
-            initiator_type=self.initiator.type,
-            initiator_id=self.initiator.id,
-            initiator_name=self.initiator.name,
-            task_key=self.key,
-            step_index=self.line["index"],
-            line=self.line["line"],
-            created_at=now,
-            finished_at=now,
-            status=Activity.Status.SKIPPED,
-            message=f"Not queued: job {twin} with the deduplication key “{self.dedup_key}” has not ended.",
-            details={"twin": str(twin), "request": self.line.get("request")},
-        )
+        why = f"Not queued: job {twin} with the deduplication key “{self.dedup_key}” has not ended."
+        details = {"twin": str(twin), "request": self.line.get("request")}
+        return self.planned.ended(Activity.Status.SKIPPED, why, now=now, details=details)
 
 
 def job_line(step: Mapping[str, Any], *, now: datetime, key: uuid.UUID | None = None) -> dict[str, Any]:

@@ -94,6 +94,12 @@ class Planned(NamedTuple):
             line["line"],
         )
 
+    def ended(self, status: str, message: str, *, now: datetime, **fields: Any) -> Activity:
+        """Its activity, if it does not have to run."""
+        own = dict(zip(ACTIVITY_FIELDS, self.activity, strict=True))
+        own["parent_id"] = own.pop("parent")
+        return Activity(**own, status=status, message=message, created_at=now, finished_at=now, **fields)
+
     @property
     def given(self) -> tuple[Any, ...]:
         later_at = None if self.later_at is None else self.later_at.isoformat()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from activities.models import Activity, Initiator
 from execution.binding import note
 from execution.concurrency import limit_keys
-from execution.failure import reusable
+from execution.failure import NOTHING_FAILED, reusable
 from schedules.models import Schedule, Step
 from schedules.models.occurrence import Waiting
 from schedules.registry import step_types
@@ -179,31 +179,15 @@ class Start:
 
     def ended(self, root_id: int, now: datetime) -> Iterator[Activity]:
         """The activities of lines that need not run, so that each line of a plan has one."""
-        for line in self.lines:
-            if not self._is_over(line):
-                continue
-            activity = Activity(
-                target_type=line["step_type"],
-                target_id=line["key"],
-                target_name=line["name"],
-                initiator_type=self.initiator.type,
-                initiator_id=self.initiator.id,
-                initiator_name=self.initiator.name,
-                parent_id=root_id,
-                task_key=uuid.UUID(line["key"]),
-                step_index=line["index"],
-                line=line["line"],
-                created_at=now,
-                finished_at=now,
-                status=Activity.Status.SKIPPED,
-                message="Not run: nothing before it failed.",
-            )
-            if self.reused and line["line"] in self.reused:
-                before = self.reused[line["line"]]
-                activity.status, activity.result = before.status, before.result
-                activity.message = f"Not run again: it succeeded in execution {self.retry_of}."
-                activity.details = {"reused": before.pk}
-            yield activity
+        for line in filter(self._is_over, self.lines):
+            planned = Planned(line, self.initiator, root_id=root_id)
+            before = (self.reused or {}).get(line["line"])
+            if before is None:
+                yield planned.ended(Activity.Status.SKIPPED, NOTHING_FAILED, now=now)
+            else:
+                kept = f"Not run again: it succeeded in execution {self.retry_of}."
+                details = {"reused": before.pk}
+                yield planned.ended(before.status, kept, now=now, result=before.result, details=details)
 
 
 def _about(name: str, nominal_at: datetime, time_zone: str) -> dict[str, Any]:
