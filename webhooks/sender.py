@@ -174,7 +174,7 @@ class Sender:
         except CallFailed as failed:
             return Tried(at=at, seconds=time.monotonic() - began, error=str(failed))
         finally:
-            del self.calls[own]
+            self.calls.pop(own, None)
         text = clean_text(answer.body[:ANSWER_BYTES].decode("utf-8", errors="replace"))
         is_delivered = 200 <= answer.status < 300
         return Tried(

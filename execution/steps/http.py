@@ -280,6 +280,8 @@ def _headers_complaint(values: dict[str, Any]) -> str:
     headers = values["headers"]
     if isinstance(headers, str):
         return ""  # one placeholder for all of them
+    if unnamed := [name for name in headers if not isinstance(name, str)]:
+        return f"{unnamed[0]!r} is not the name of a header; write it in quotes"
     names = [name.lower() for name in headers]
     if values["authentication"] != "none" and "authorization" in names:
         return "leave Authorization out: it is what authentication sends"

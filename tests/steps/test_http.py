@@ -563,6 +563,7 @@ def test_placeholders_wait_for_their_values(rest: dict[str, Any]) -> None:
         ({"headers": "Accept: text/plain"}, "headers", "must be an object of names and values"),
         ({"headers": ["Accept"]}, "headers", "must be an object of names and values"),
         ({"headers": {"": "x"}}, "headers", "'' is not the name of a header; use letters, digits and -"),
+        ({"headers": {7: "x"}}, "headers", "7 is not the name of a header; write it in quotes"),
         ({"headers": {"X Y": "x"}}, "headers", "is not the name of a header"),
         ({"headers": {"X:": "x"}}, "headers", "is not the name of a header"),
         ({"headers": {"X\r\nY": "x"}}, "headers", "is not the name of a header"),
