@@ -51,6 +51,7 @@ NEXT_SET = f"""
     WHERE {READY_LIMITED} AND (limit_keys, isolation, pool) > (s.limit_keys, s.isolation, s.pool)
     ORDER BY limit_keys, isolation, pool LIMIT 1
 """
+BEYOND = "AND (limit_keys, isolation, pool) > (%s, %s, %s)"
 WAITING_IN_SETS = (
     "SELECT limit_keys, (SELECT count(*) FROM (SELECT 1 FROM execution_workertask n "
     f"WHERE {READY_LIMITED} AND n.limit_keys = s.limit_keys AND n.isolation = s.isolation "
@@ -79,9 +80,11 @@ class Look:
     candidates: tuple[Candidate, ...]
 
     @classmethod
-    def around(cls) -> Look:
+    def around(cls, beyond: Group | None = None) -> Look:
+        """All there is, or the next so many sets of keys."""
         found = f"SELECT 'set', limit_keys, pool, isolation, 0, 0, 0 FROM s LIMIT {MOST_SETS}"
-        return cls.of(fetch(f"{sets()} {COUNTS} UNION ALL SELECT * FROM ({found}) AS sets", []))
+        sql = f"{sets(BEYOND if beyond else '')} {COUNTS} UNION ALL SELECT * FROM ({found}) AS sets"
+        return cls.of(fetch(sql, list(beyond[:3]) if beyond else []))
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Look:
@@ -101,6 +104,12 @@ class Look:
         ]
         room = Room.left(sizes, seats, held)
         return cls(sizes, reserved, room, (*sets, *of_reserved), tuple(candidates))
+
+    @property
+    def last_set(self) -> Group | None:
+        """If there may be more of them."""
+        found = [group for group in self.groups if group.is_limited]
+        return found[-1] if len(found) >= MOST_SETS else None
 
     def open(self, pools: Sequence[str], isolations: Collection[Isolation]) -> list[Group]:
         """Those from which one more may run, and which this worker serves."""
@@ -126,8 +135,7 @@ def _seats(
 
 def claim_by_turn(by: Claimant, *, free: Seats, ahead: Seats) -> list[Row]:
     """The next in order that have room, whether anything limits them or not."""
-    look = Look.around()
-    groups = look.open(by.pools, free)
+    look, groups = _find_open(by.pools, free)
     if not groups:
         return _claim_others(by, _most(free, ahead))
     has_table = connection.in_atomic_block
@@ -140,8 +148,16 @@ def claim_by_turn(by: Claimant, *, free: Seats, ahead: Seats) -> list[Row]:
 
 def is_any_open(pools: Sequence[str], isolations: Collection[Isolation]) -> bool:
     """Whether a task that is limited, or of a reserved pool, could be claimed at this moment."""
-    groups = Look.around().open(pools, isolations)
+    _, groups = _find_open(pools, isolations)
     return bool(groups) and bool(_look_closer(groups, {}, pools, most=1).candidates)
+
+
+def _find_open(pools: Sequence[str], isolations: Collection[Isolation]) -> tuple[Look, list[Group]]:
+    """However many sets are full, they do not hide one that has room."""
+    look = Look.around()
+    while not (groups := look.open(pools, isolations)) and (last := look.last_set):
+        look = Look.around(beyond=last)
+    return look, groups
 
 
 def usage() -> dict[str, tuple[int, int]]:
@@ -154,12 +170,12 @@ def usage() -> dict[str, tuple[int, int]]:
     return {key: (size - look.room.limits[key], waiting[key]) for key, size in look.sizes.items()}
 
 
-def sets() -> str:
+def sets(beyond: str = "") -> str:
     """A list `s` of the different sets of keys that ready tasks have: as many steps as there are sets."""
     return f"""
         WITH RECURSIVE s(id, limit_keys, isolation, pool) AS (
             SELECT * FROM (SELECT id, limit_keys, isolation, pool FROM execution_workertask
-                WHERE {READY_LIMITED} ORDER BY limit_keys, isolation, pool LIMIT 1) AS first
+                WHERE {READY_LIMITED} {beyond} ORDER BY limit_keys, isolation, pool LIMIT 1) AS first
             UNION ALL SELECT t.id, t.limit_keys, t.isolation, t.pool
             FROM s JOIN execution_workertask t ON t.id {found_in(NEXT_SET)}
         )

@@ -254,6 +254,15 @@ class TestOrder:
         assert claim_ahead(0) == []
         assert claim_ahead(1) == ["crm", "last"]
 
+    def test_many_full_sets_do_not_hide_one_that_has_room(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("execution.models.limited.MOST_SETS", 2)
+        for name in "abcdef":
+            limit(f"resource:{name}", int(name == "f"))
+            enqueue(step(name, resources=[name]))
+        assert WorkerTask.objects.is_claimable(pools=[], now=NOW)
+        assert names(claim(make_worker())) == ["f"]
+        assert not WorkerTask.objects.is_claimable(pools=[], now=NOW)
+
     def test_a_worker_leaves_the_room_of_other_pools_alone(self) -> None:
         limit("global", 1)
         enqueue(step("ldap", pool="ldap", priority=9), step("hr", pool="hr"))
