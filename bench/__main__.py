@@ -63,7 +63,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def sizes_of(options: argparse.Namespace) -> Sizes:
     sizes = QUICK if options.quick else Sizes()
-    return replace(sizes, drain=options.n, children=options.n, limited=options.n) if options.n else sizes
+    return (
+        replace(sizes, drain=options.n, children=options.n, limited=options.n, napping=options.n)
+        if options.n
+        else sizes
+    )
 
 
 def databases(text: str) -> list[DatabaseName]:

@@ -17,6 +17,7 @@ class Sizes:
     drain: int = 20_000
     children: int = 4_000
     limited: int = 10_000
+    napping: int = 10_000
     failing: int = 10_000
     latency: int = 200
     chain: int = 200
@@ -48,6 +49,7 @@ QUICK = Sizes(
     drain=1_000,
     children=100,
     limited=500,
+    napping=200,
     failing=200,
     latency=20,
     chain=20,
@@ -111,7 +113,7 @@ def measures(sizes: Sizes) -> list[Measure]:
         Measure("drain_one_worker", "worker", ("drain_one_worker",), databases=("postgres",)),
         *(
             Measure(name, "limited", (name,))
-            for name in ("drain_limited", "drain_seats", "drain_seats_ahead")
+            for name in ("drain_limited", "drain_seats", "drain_limited_noop", "drain_seats_noop")
         ),
         Measure("drain_failing", "failing", ("drain_failing",)),
         Measure("drain_children", "children", ("drain_children",)),

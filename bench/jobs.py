@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 from bench.marks import Marks
@@ -12,6 +13,13 @@ marks = Marks(Path(os.environ["BENCH_MARKS"]))
 
 def noop() -> int:
     marks.count()
+    return 1
+
+
+def nap() -> int:
+    """As short as work that calls out ever is."""
+    marks.count()
+    time.sleep(0.01)
     return 1
 
 

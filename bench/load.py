@@ -29,9 +29,9 @@ def enqueue(steps: Iterable[dict[str, Any]]) -> None:
     WorkerTask.objects.enqueue(steps, initiator=BY, now=clock.now())
 
 
-def enqueue_many(tasks: int, *, isolation: str = "thread") -> None:
+def enqueue_many(tasks: int, *, function: str = "noop", isolation: str = "thread") -> None:
     for start in range(0, tasks, BULK):
-        enqueue([step(isolation=isolation)] * min(BULK, tasks - start))
+        enqueue([step(function, isolation=isolation)] * min(BULK, tasks - start))
 
 
 def step(function: str = "noop", args: Sequence[Any] = (), *, isolation: str = "thread") -> dict[str, Any]:

@@ -5,7 +5,6 @@ Each function has an installation of its own: an empty database, and nobody else
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 import uuid
@@ -92,21 +91,20 @@ def drain_one_worker(sizes: Sizes) -> list[Reading]:
 
 
 def drain_limited(sizes: Sizes) -> list[Reading]:
-    Limit.objects.define("global", LIMIT, initiator=BY, now=clock.now())
-    enqueue_many(sizes.limited)
-    return [Reading("drain_limited", _drain(sizes.limited, workers=LIMITED_CREW), "tasks/s")]
+    return [Reading("drain_limited", _drain_limited(sizes.napping, "nap"), "tasks/s")]
 
 
 def drain_seats(sizes: Sizes) -> list[Reading]:
-    """As many seats instead of a limit. Nothing that is limited is claimed ahead, so neither is this."""
-    os.environ["JIM_CLAIM_AHEAD"] = "0"
-    enqueue_many(sizes.limited)
-    return [Reading("drain_seats", _drain(sizes.limited, workers=FOUR_SEATS), "tasks/s")]
+    """As many seats instead of a limit."""
+    return [Reading("drain_seats", _drain_seats(sizes.napping, "nap"), "tasks/s")]
 
 
-def drain_seats_ahead(sizes: Sizes) -> list[Reading]:
-    enqueue_many(sizes.limited)
-    return [Reading("drain_seats_ahead", _drain(sizes.limited, workers=FOUR_SEATS), "tasks/s")]
+def drain_limited_noop(sizes: Sizes) -> list[Reading]:
+    return [Reading("drain_limited_noop", _drain_limited(sizes.limited, "noop"), "tasks/s")]
+
+
+def drain_seats_noop(sizes: Sizes) -> list[Reading]:
+    return [Reading("drain_seats_noop", _drain_seats(sizes.limited, "noop"), "tasks/s")]
 
 
 def drain_failing(sizes: Sizes) -> list[Reading]:
@@ -247,6 +245,17 @@ def claim(sizes: Sizes) -> list[Reading]:
 def _workers() -> int:
     """Two where they can write side by side; SQLite has one writer at a time."""
     return 2 if connection.vendor == "postgresql" else 1
+
+
+def _drain_limited(tasks: int, function: str) -> float:
+    Limit.objects.define("global", LIMIT, initiator=BY, now=clock.now())
+    enqueue_many(tasks, function=function)
+    return _drain(tasks, workers=LIMITED_CREW)
+
+
+def _drain_seats(tasks: int, function: str) -> float:
+    enqueue_many(tasks, function=function)
+    return _drain(tasks, workers=FOUR_SEATS)
 
 
 def _drain(tasks: int, *, workers: int | Sequence[int]) -> float:

@@ -36,7 +36,7 @@ from .steps.base import Isolation, Reason
 logger = logging.getLogger(__name__)
 
 # A quick step in a child process takes ten times as long as one in a thread.
-MOST_AHEAD_IN_CHILDREN = 16
+MOST_AHEAD: dict[Isolation, int] = {"thread": 100, "process": 16}
 AHEAD_SECONDS = 0.25
 # While more outcomes are on their way, those that are there wait for them: one transaction for all.
 GROUP_SECONDS = 0.02
@@ -177,7 +177,7 @@ class WorkerLoop:
             if times:
                 is_quick = sum(times, timedelta()) / len(times) < timedelta(seconds=QUICK_SECONDS)
                 more = max(8, self.ahead[isolation] * 2)
-                self.ahead[isolation] = min(_most_ahead(isolation), more) if is_quick else 0
+                self.ahead[isolation] = min(MOST_AHEAD[isolation], more) if is_quick else 0
 
     def _finish(self, batch: Sequence[Run], *, claiming: bool) -> list[Held]:
         claimed: list[Held] = []
@@ -428,11 +428,6 @@ class WorkerLoop:
         self.company.wake()
         if not self._backlog:
             self.woken.set()
-
-
-def _most_ahead(isolation: Isolation) -> int:
-    most: int = settings.JIM_CLAIM_AHEAD
-    return most if isolation == "thread" else min(most, MOST_AHEAD_IN_CHILDREN)
 
 
 def _with_last_words(run: Run) -> Finish:

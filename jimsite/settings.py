@@ -35,8 +35,6 @@ JIM_BACKFILL_SLICE = environment.whole("JIM_BACKFILL_SLICE", 100, least=1, most=
 # How long after its time a schedule without an occurrence is shown as overdue.
 JIM_OVERDUE_SECONDS = environment.seconds("JIM_OVERDUE_SECONDS", 60, least=1)
 
-# How many quick tasks a worker may claim before there is a seat for them; 0: strictly in order, and slower.
-JIM_CLAIM_AHEAD = environment.whole("JIM_CLAIM_AHEAD", 100, least=0, most=1_000)
 # Which limits a task counts for: the dotted path of a class with a method keys(line).
 JIM_CONCURRENCY_POLICY = environment.text("JIM_CONCURRENCY_POLICY", "execution.concurrency.AllKeys")
 

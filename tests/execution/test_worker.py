@@ -127,13 +127,6 @@ class TestSeats:
             assert set(step_statuses(execution)["late 0"]) == {"pending"}
             cancel(execution)
 
-    def test_who_wants_strict_order_has_nothing_claimed_ahead(self, settings: Any) -> None:
-        settings.JIM_CLAIM_AHEAD = 0
-        execution = begin(*(step(f"quick {number}") for number in range(10)))
-        with running_worker(threads=1) as loop:
-            wait_until(lambda: fresh(execution).status == Execution.Status.COMPLETED)
-            assert loop.ahead == {"thread": 0, "process": 0}
-
     def test_a_seat_that_is_free_again_is_filled(self, tmp_path: Path) -> None:
         file = tmp_path / "go"
         execution = begin(

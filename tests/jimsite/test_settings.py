@@ -30,7 +30,6 @@ BAD = [
     ("JIM_LEASE_SECONDS", "0", "JIM_LEASE_SECONDS=0 must be between 0.5 and 86400."),
     ("JIM_LEASE_SECONDS", "nan", "JIM_LEASE_SECONDS=nan must be between 0.5 and 86400."),
     ("JIM_LEASE_SECONDS", "inf", "JIM_LEASE_SECONDS=inf must be between 0.5 and 86400."),
-    ("JIM_CLAIM_AHEAD", "-1", "JIM_CLAIM_AHEAD=-1 must be between 0 and 1000."),
     ("JIM_POLL_SECONDS", "0", "JIM_POLL_SECONDS=0 must be between 0.01 and 86400."),
     ("JIM_GRACE_SECONDS", "-0.1", "JIM_GRACE_SECONDS=-0.1 must be between 0 and 86400."),
     ("JIM_KILL_SECONDS", "1 s", "JIM_KILL_SECONDS=1 s is not a number of seconds."),
