@@ -106,8 +106,10 @@ class Sender:
         if self.next_at is not None:
             patience = min(patience, max(0.0, (self.next_at - clock.now()).total_seconds()))
         if self.life.woken.wait(patience) and not self.answered.is_set():
+            # Where nobody is told anything there are no answers to wait for.
+            waits = self.answered if self.has_endpoints else self.life.stopping
             least = LOOK_SECONDS if self.has_endpoints else LOOK_SECONDS_UNASKED
-            self.answered.wait(max(0.0, self.looked + least - time.monotonic()))
+            waits.wait(max(0.0, self.looked + least - time.monotonic()))
 
     def close(self) -> None:
         """Calls get a moment to end; those that are cut count as failed, and are made again later."""
