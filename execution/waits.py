@@ -131,11 +131,11 @@ class Holders:
     @cached_property
     def running(self) -> list[tuple[set[str], str, int | None]]:
         rows = WorkerTask.objects.processing().filter(is_limited=True).order_by("claimed_at", "pk")
-        held = rows.values_list("pk", "place", "limit_keys", "name", "execution")[:MOST_HOLDERS]
+        held = rows.values_list("pk", "behind", "limit_keys", "name", "execution")[:MOST_HOLDERS]
         places: dict[int, tuple[set[str], str, int | None]] = {}
-        for pk, place, keys, name, execution in held:
-            # Of those that run one after the other, the first that has not ended.
-            places.setdefault(place or -pk, (set(keys.split(SEPARATOR)), name, execution))
+        for pk, behind, keys, name, execution in held:
+            # Of those that run one behind the other, the first that has not ended.
+            places.setdefault(behind or pk, (set(keys.split(SEPARATOR)), name, execution))
         return list(places.values())
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -46,8 +46,7 @@ def violations(
     history = History.load(ledger)
     found = [f"{rule.__name__}: {text}" for rule in RULES for text in rule(history)]
     found += [f"nothing_is_overdue: {text}" for text in (nothing_is_overdue(now) if now else ())]
-    known = history.ran if ledger else None
-    exceeded = limits_are_kept(job_keys or {}, min(SLACK, moment), known=known)
+    exceeded = limits_are_kept(job_keys or {}, min(SLACK, moment))
     found += [f"limits_are_kept: {text}" for text in exceeded]
     for life in Life.load_all(moment=moment):
         found += [
@@ -143,15 +142,6 @@ class History:
     def _of(self, activity: Activity) -> list[Mark]:
         assert activity.task_key is not None
         return self.marked.get((activity.task_key, activity.attempt), [])
-
-    def ran(self, activity: Activity) -> tuple[datetime, datetime] | None:
-        """By the ledger; None if its step never began. What was given up counts no longer than that."""
-        starts = self._times([activity], "start")
-        ends = self._times([activity], "end", "stopped")
-        if not starts or activity.finished_at is None:
-            return None
-        ended = datetime.fromtimestamp(ends[0], UTC) if ends else activity.finished_at
-        return datetime.fromtimestamp(starts[0], UTC), min(ended, activity.finished_at)
 
     def count(self, activity: Activity, event: str) -> int:
         return sum(mark.event == event for mark in self._of(activity))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -16,27 +16,22 @@ from execution.models import Execution, Limit
 # The clocks of several processes of one machine meet here; steps that matter take longer.
 SLACK = timedelta(milliseconds=50)
 Interval = tuple[datetime, datetime, str]
-Known = Callable[[Activity], tuple[datetime, datetime] | None]
 
 
-def limits_are_kept(
-    job_keys: Mapping[UUID, str], slack: timedelta, *, known: Known | None = None
-) -> Iterator[str]:
+def limits_are_kept(job_keys: Mapping[UUID, str], slack: timedelta) -> Iterator[str]:
     """Whenever an attempt began, no more with one of its keys ran than the limit allowed at that moment.
 
-    Those that ran before a limit came, or shrank, may go on: only what begins is judged. `known`: when the
-    steps of attempts that were lost or cancelled ran, by their own account: some had only been claimed.
+    Those that ran before a limit came, or shrank, may go on: only what begins is judged.
     """
-    running = intervals(job_keys, known)
+    running = intervals(job_keys)
     for key, sizes in sizes_over_time().items():
-        ends: list[tuple[datetime, str]] = []
+        ends: list[datetime] = []
         for begun, ended, name in sorted(running[key]):
-            ends = [(end, other) for end, other in ends if end > begun + slack]
+            ends = [end for end in ends if end > begun + slack]
             allowed = sizes.around(begun, slack)
-            if len(ends) >= allowed:
-                others = ", ".join(other for _, other in ends)
-                yield f"{name} began at {begun} beside {others} with the key {key}: {allowed:g} may run"
-            ends.append((ended, name))
+            ends.append(ended)
+            if len(ends) > allowed:
+                yield f"{name} began at {begun} as number {len(ends)} with the key {key}: {allowed:g} may run"
 
 
 class Sizes:
@@ -70,7 +65,7 @@ def sizes_over_time() -> dict[str, Sizes]:
     return found
 
 
-def intervals(job_keys: Mapping[UUID, str], known: Known | None) -> dict[str, list[Interval]]:
+def intervals(job_keys: Mapping[UUID, str]) -> dict[str, list[Interval]]:
     """By key, when each attempt ran. One that waits puts itself off, and counts for nothing meanwhile."""
     found: dict[str, list[Interval]] = defaultdict(list)
     plans = {
@@ -82,16 +77,10 @@ def intervals(job_keys: Mapping[UUID, str], known: Known | None) -> dict[str, li
         assert attempt.executed_at is not None
         assert attempt.finished_at is not None
         assert attempt.task_key is not None
-        ran: tuple[datetime, datetime] | None = attempt.executed_at, attempt.finished_at
-        is_told_by_others = attempt.error.startswith("worker lost") or attempt.status == "cancelled"
-        if known is not None and is_told_by_others:
-            ran = known(attempt)
-        if ran is None:
-            continue
         lines = plans.get(attempt.parent_id or 0, {})
         # Of a single job, the default policy's keys that its record tells.
         told = job_keys.get(attempt.task_key, f"global{SEPARATOR}type:{attempt.target_type}")
         for key in lines.get(attempt.line or 0, told).split(SEPARATOR):
             name = f"attempt {attempt.attempt} of “{attempt.target_name}” ({attempt.pk})"
-            found[key].append((*ran, name))
+            found[key].append((attempt.executed_at, attempt.finished_at, name))
     return found

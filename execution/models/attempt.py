@@ -38,7 +38,7 @@ class Held:
         "position",
         "begun_at",
         "step",
-        "place",
+        "behind",
     )
 
     def __init__(self, row: Sequence[Any], claimed_at: datetime) -> None:
@@ -51,7 +51,7 @@ class Held:
         self.failures: int
         self.crashes: int
         self.begun_at: datetime | str | None
-        self._place: int | None
+        self.behind: int | None
         (
             self.pk,
             self.attempt,
@@ -65,7 +65,7 @@ class Held:
             position,
             self.begun_at,
             self._step,
-            self._place,
+            self.behind,
         ) = row
         self.claimed_at = claimed_at
         self.turn = (-priority, position, self.pk)
@@ -77,8 +77,8 @@ class Held:
 
     @property
     def place(self) -> int:
-        """One seat, and one place in its limits, for all that run one after the other."""
-        return self._place or -self.pk
+        """One seat, and one place in its limits, for all that run one behind the other."""
+        return self.behind or self.pk
 
     @cached_property
     def step(self) -> dict[str, Any]:

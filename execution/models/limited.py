@@ -7,7 +7,6 @@ finds room are the limits locked, by key, and all is counted anew: what is count
 from __future__ import annotations
 
 import json
-import secrets
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -146,9 +145,8 @@ def claim_by_turn(by: Claimant, *, free: Seats, ahead: Seats) -> list[Row]:
         if any(size > 0 for size in free.values()):
             _hold(groups, look.reserved, has_table=has_table)
         rows, others, is_alone = _claim_heads(by, groups, free, ahead)
-        more = ahead.get(groups[0].isolation, 0)
-        if rows and more and is_alone and len(look.groups) == 1:
-            rows = _claim_behind(by, groups[0], rows, most=more)
+        if is_alone and len(look.groups) == 1:
+            rows += _claim_behind(by, groups[0], rows, most=ahead.get(groups[0].isolation, 0))
         return rows + _claim_others(by, others)
 
 
@@ -215,27 +213,26 @@ def _claim_heads(
 
 
 def _claim_behind(by: Claimant, group: Group, heads: Sequence[Row], *, most: int) -> list[Row]:
-    """These, and more of the same: each runs when the one before it in its place has ended.
+    """More of the same, if all that waits is of one kind: each runs when the one before it has ended.
 
     So quick tasks share a transaction though they are limited. They take no further places.
     """
+    if not heads or most <= 0:
+        return []
     following = (
         f"SELECT id FROM execution_workertask WHERE {READY_LIMITED} AND limit_keys = %s AND isolation = %s "
         "AND pool = %s ORDER BY priority DESC, position, id LIMIT %s"
     )
     if connection.vendor == "postgresql":
         following = f"{following} FOR UPDATE SKIP LOCKED"
-    rows = take(by, f"id {found_in(following)}", [*group[:3], most])
-    if not rows:
-        return list(heads)
-    # Of this claim alone: a task that comes back to the queue must not meet its old place again.
-    places = [secrets.randbits(62) + 1 for _ in heads]
-    rows = [*sorted(heads, key=_turn), *sorted(rows, key=_turn)]
-    shared = [(row[0], places[number % len(places)]) for number, row in enumerate(rows)]
-    from .task import WorkerTask  # whose claims are made here
+    rows = sorted(take(by, f"id {found_in(following)}", [*group[:3], most]), key=_turn)
+    places = [head[0] for head in sorted(heads, key=_turn)]
+    behind = [(row[0], places[number % len(places)]) for number, row in enumerate(rows)]
+    if behind:
+        from .task import WorkerTask  # whose claims are made here
 
-    update_each(WorkerTask, ("place",), shared)
-    return [(*row[:-1], place) for row, (_, place) in zip(rows, shared, strict=True)]
+        update_each(WorkerTask, ("behind",), behind)
+    return [(*row[:-1], place) for row, (_, place) in zip(rows, behind, strict=True)]
 
 
 def _turn(row: Row) -> tuple[int, int, int]:

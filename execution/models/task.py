@@ -485,8 +485,8 @@ class WorkerTask(models.Model):
         db_constraint=False,
     )
     claimed_at = models.DateTimeField(null=True, blank=True)
-    place = models.BigIntegerField(
-        null=True, blank=True, help_text="In its limits, shared with those that run before and after it."
+    behind = models.BigIntegerField(
+        null=True, blank=True, help_text="The task after which it runs, in the same place of its limits."
     )
     begun_at = models.DateTimeField(null=True, blank=True, help_text="Of an attempt that put itself off.")
     cancel_requested_at = models.DateTimeField(null=True, blank=True)

@@ -143,7 +143,7 @@ def _claim_statement(vendor: str, isolations: int, pools: int, contested: bool) 
 def _update(chosen: str) -> str:
     return (
         "UPDATE execution_workertask SET status = 'processing', worker_id = %s, claimed_at = %s, "
-        f"place = NULL WHERE {chosen} AND status = 'queued' "
+        f"behind = NULL WHERE {chosen} AND status = 'queued' "
         "AND EXISTS (SELECT 1 FROM execution_worker w WHERE w.id = %s AND w.status = 'alive') "
         f"RETURNING {COLUMNS}"
     )

@@ -525,17 +525,7 @@ class TestOneBehindTheOther:
         end(worker, first)
         later = NOW + seconds(60)
         alone = WorkerTask.objects.claim(worker, seats={"thread": 5, "process": 0}, pools=[], now=later)
-        assert [(task.name, task.place) for task in alone] == [("crm 1", -second.pk)]
-
-    def test_one_that_is_tried_again_elsewhere_does_not_count_for_the_place_it_had(self) -> None:
-        limit("resource:crm", 2)
-        enqueue(*(step(f"crm {number}", resources=["crm"], max_retries=1) for number in range(3)))
-        worker, other = make_worker(), make_worker()
-        first, _, _ = self.claim(worker, free=1)
-        break_down(worker, first)
-        later = NOW + seconds(60)
-        WorkerTask.objects.claim(other, seats={"thread": 1, "process": 0}, pools=[], now=later)
-        assert usage()["resource:crm"] == (2, 0)
+        assert [(task.name, task.behind) for task in alone] == [("crm 1", None)]
 
     def test_a_worker_that_dies_leaves_no_place_taken(self) -> None:
         limit("resource:crm", 1)
