@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from queue import SimpleQueue
 from uuid import UUID
 
@@ -49,30 +49,31 @@ class Seats:
     def __init__(self, size: int, done: Callable[[Run], None]) -> None:
         self.size = size
         self._done = done
-        self._queue: SimpleQueue[tuple[Sequence[Run], Nursery] | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[Run, Nursery] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._threads = 0
         self._submitted = 0
-        self._unstarted = 0
+        self._passed_over = 0
 
     @property
     def backlog(self) -> int:
         """How many wait for a seat; each of them will have an outcome soon."""
-        return self._unstarted
+        return max(0, self._queue.qsize() - self._passed_over)
 
     def withdraw(self, run: Run) -> bool:
         """True if no seat has started it; the seat that comes to it passes it over."""
-        return self._take(run)
+        with self._lock:
+            is_withdrawn = run.take()
+            self._passed_over += is_withdrawn
+        return is_withdrawn
 
-    def submit(self, runs: Sequence[Run], nursery: Nursery) -> None:
-        """For one seat, which takes them one after the other."""
+    def submit(self, run: Run, nursery: Nursery) -> None:
         with self._lock:
             self._submitted += 1
-            self._unstarted += len(runs)
             if self._threads < min(self._submitted, self.size):
                 self._threads += 1
                 threading.Thread(target=self._sit, name=f"seat-{self._threads}", daemon=True).start()
-        self._queue.put((runs, nursery))
+        self._queue.put((run, nursery))
 
     def close(self) -> None:
         for _ in range(self._threads):
@@ -80,19 +81,15 @@ class Seats:
 
     def _sit(self) -> None:
         while work := self._queue.get():
-            runs, nursery = work
-            for run in runs:
-                if self._take(run):
-                    self._perform(run, nursery)
+            run, nursery = work
+            if run.take():
+                self._perform(run, nursery)
+            else:
+                with self._lock:
+                    self._passed_over -= 1
             with self._lock:
                 self._submitted -= 1
         connections.close_all()
-
-    def _take(self, run: Run) -> bool:
-        with self._lock:
-            is_first = run.take()
-            self._unstarted -= is_first
-        return is_first
 
     def _perform(self, run: Run, nursery: Nursery) -> None:
         """Whatever happens: a task without an outcome would be in process for ever."""

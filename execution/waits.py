@@ -131,12 +131,8 @@ class Holders:
     @cached_property
     def running(self) -> list[tuple[set[str], str, int | None]]:
         rows = WorkerTask.objects.processing().filter(is_limited=True).order_by("claimed_at", "pk")
-        held = rows.values_list("pk", "behind", "limit_keys", "name", "execution")[:MOST_HOLDERS]
-        places: dict[int, tuple[set[str], str, int | None]] = {}
-        for pk, behind, keys, name, execution in held:
-            # Of those that run one behind the other, the first that has not ended.
-            places.setdefault(behind or pk, (set(keys.split(SEPARATOR)), name, execution))
-        return list(places.values())
+        held = rows.values_list("limit_keys", "name", "execution")[:MOST_HOLDERS]
+        return [(set(keys.split(SEPARATOR)), name, execution) for keys, name, execution in held]
 
 
 def _particular(key: str) -> int:

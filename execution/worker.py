@@ -7,7 +7,7 @@ import math
 import threading
 import time
 import uuid
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -272,18 +272,14 @@ class WorkerLoop:
         return sum(seats.backlog for seats in self.seats.values())
 
     def _busy(self, isolation: Isolation) -> int:
-        running = (run.task for run in self.runs.values() if run.outcome is None)
-        return len({task.place for task in running if task.isolation == isolation})
+        return sum(run.outcome is None and run.task.isolation == isolation for run in self.runs.values())
 
     def _start(self, claimed: Sequence[Held]) -> None:
         bindings = bind(claimed)
-        places: dict[int, list[Run]] = defaultdict(list)
         for task in claimed:
             run = Run(task, self.worker.pk, bindings.get(task.pk))
             self.runs[task.pk, task.attempt] = run
-            places[task.place].append(run)
-        for runs in places.values():
-            self._seats_of(runs[0]).submit(runs, self.nursery)
+            self._seats_of(run).submit(run, self.nursery)
 
     def _forget(self, run: Run) -> None:
         """Unless the same attempt was claimed again since: it was put off, or given back."""

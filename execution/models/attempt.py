@@ -38,7 +38,6 @@ class Held:
         "position",
         "begun_at",
         "step",
-        "behind",
     )
 
     def __init__(self, row: Sequence[Any], claimed_at: datetime) -> None:
@@ -51,7 +50,6 @@ class Held:
         self.failures: int
         self.crashes: int
         self.begun_at: datetime | str | None
-        self.behind: int | None
         (
             self.pk,
             self.attempt,
@@ -65,7 +63,6 @@ class Held:
             position,
             self.begun_at,
             self._step,
-            self.behind,
         ) = row
         self.claimed_at = claimed_at
         self.turn = (-priority, position, self.pk)
@@ -74,11 +71,6 @@ class Held:
     def of(cls, task: WorkerTask) -> Held:
         assert task.claimed_at is not None
         return cls(tuple(getattr(task, name) for name in cls.COLUMNS), task.claimed_at)
-
-    @property
-    def place(self) -> int:
-        """One seat, and one place in its limits, for all that run one behind the other."""
-        return self.behind or self.pk
 
     @cached_property
     def step(self) -> dict[str, Any]:

@@ -19,10 +19,9 @@ from schedules.models import Refused
 
 from .worker import Worker
 
-# What is in process counts until its end is committed, whoever is alive to say so. Tasks that run one behind
-# the other have one place together.
+# What is in process counts until its end is committed, whoever is alive to say so.
 HELD = (
-    "SELECT limit_keys, pool, count(DISTINCT COALESCE(behind, id)) AS number FROM execution_workertask "
+    "SELECT limit_keys, pool, count(*) AS number FROM execution_workertask "
     "WHERE status = 'processing' AND worker_id IS NOT NULL GROUP BY limit_keys, pool"
 )
 BUSY = "The queue is too busy at the moment: try again."

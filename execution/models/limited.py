@@ -14,15 +14,13 @@ from typing import Any, NamedTuple, get_args
 
 from django.db import connection, transaction
 
-from activities.statements import among, fetch, placeholders, update_each, write
+from activities.statements import among, fetch, placeholders, write
 from execution.concurrency import SEPARATOR, Candidate, Room, choose
 from execution.steps.base import Isolation
 
 from .limit import HELD, Limit, hidden
 from .unlimited import (
     ISOLATION,
-    POSITION,
-    PRIORITY,
     READY,
     READY_LIMITED,
     RESERVED,
@@ -144,9 +142,7 @@ def claim_by_turn(by: Claimant, *, free: Seats, ahead: Seats) -> list[Row]:
     with transaction.atomic(savepoint=False):
         if any(size > 0 for size in free.values()):
             _hold(groups, look.reserved, has_table=has_table)
-        rows, others, is_alone = _claim_heads(by, groups, free, ahead)
-        if is_alone and len(look.groups) == 1:
-            rows += _claim_behind(by, groups[0], rows, most=ahead.get(groups[0].isolation, 0))
+        rows, others = _claim_heads(by, groups, free, ahead)
         return rows + _claim_others(by, others)
 
 
@@ -193,11 +189,10 @@ def found_in(chosen: str) -> str:
 
 def _claim_heads(
     by: Claimant, groups: Sequence[Group], free: Seats, ahead: Seats, passed_over: Sequence[int] = ()
-) -> tuple[list[Row], Seats, bool]:
+) -> tuple[list[Row], Seats]:
     """What is chosen of these groups, and how many others go before the first that has to wait for a seat.
 
-    And whether there are no others at all. If somebody is changing a row that was chosen, nobody waits for
-    that: the next one is looked for.
+    If somebody is changing a row that was chosen, nobody waits for that: the next one is looked for.
     """
     seats = max(1, *free.values())
     look = _look_closer(groups, _most(free, ahead), by.pools, most=seats, passed_over=passed_over)
@@ -205,38 +200,11 @@ def _claim_heads(
     rows = _take(by, choice.chosen)
     missed = set(choice.chosen) - {row[0] for row in rows}
     if not missed or len(passed_over) >= MOST_PASSED_OVER:
-        return rows, choice.others, all(task.is_limited for task in look.candidates)
+        return rows, choice.others
     taken = Counter(row[ISOLATION] for row in rows)
     left = {isolation: size - taken[isolation] for isolation, size in free.items()}
-    more, others, is_alone = _claim_heads(by, groups, left, ahead, [*passed_over, *missed])
-    return rows + more, others, is_alone
-
-
-def _claim_behind(by: Claimant, group: Group, heads: Sequence[Row], *, most: int) -> list[Row]:
-    """More of the same, if all that waits is of one kind: each runs when the one before it has ended.
-
-    So quick tasks share a transaction though they are limited. They take no further places.
-    """
-    if not heads or most <= 0:
-        return []
-    following = (
-        f"SELECT id FROM execution_workertask WHERE {READY_LIMITED} AND limit_keys = %s AND isolation = %s "
-        "AND pool = %s ORDER BY priority DESC, position, id LIMIT %s"
-    )
-    if connection.vendor == "postgresql":
-        following = f"{following} FOR UPDATE SKIP LOCKED"
-    rows = sorted(take(by, f"id {found_in(following)}", [*group[:3], most]), key=_turn)
-    places = [head[0] for head in sorted(heads, key=_turn)]
-    behind = [(row[0], places[number % len(places)]) for number, row in enumerate(rows)]
-    if behind:
-        from .task import WorkerTask  # whose claims are made here
-
-        update_each(WorkerTask, ("behind",), behind)
-    return [(*row[:-1], place) for row, (_, place) in zip(rows, behind, strict=True)]
-
-
-def _turn(row: Row) -> tuple[int, int, int]:
-    return -row[PRIORITY], row[POSITION], row[0]
+    more, others = _claim_heads(by, groups, left, ahead, [*passed_over, *missed])
+    return rows + more, others
 
 
 def _claim_others(by: Claimant, most: Seats) -> list[Row]:

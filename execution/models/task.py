@@ -485,9 +485,6 @@ class WorkerTask(models.Model):
         db_constraint=False,
     )
     claimed_at = models.DateTimeField(null=True, blank=True)
-    behind = models.BigIntegerField(
-        null=True, blank=True, help_text="The task after which it runs, in the same place of its limits."
-    )
     begun_at = models.DateTimeField(null=True, blank=True, help_text="Of an attempt that put itself off.")
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField()

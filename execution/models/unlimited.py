@@ -21,7 +21,6 @@ from .attempt import Held
 Row = Sequence[Any]
 Seats = Mapping[Isolation, int]
 ACTIVITY, ISOLATION = Held.COLUMNS.index("activity_id"), Held.COLUMNS.index("isolation")
-PRIORITY, POSITION = Held.COLUMNS.index("priority"), Held.COLUMNS.index("position")
 COLUMNS = ", ".join(Held.COLUMNS)
 # Waits and retries whose time has come. Until then no claim has to read past them.
 RIPE = (
@@ -142,8 +141,8 @@ def _claim_statement(vendor: str, isolations: int, pools: int, contested: bool) 
 
 def _update(chosen: str) -> str:
     return (
-        "UPDATE execution_workertask SET status = 'processing', worker_id = %s, claimed_at = %s, "
-        f"behind = NULL WHERE {chosen} AND status = 'queued' "
+        "UPDATE execution_workertask SET status = 'processing', worker_id = %s, claimed_at = %s "
+        f"WHERE {chosen} AND status = 'queued' "
         "AND EXISTS (SELECT 1 FROM execution_worker w WHERE w.id = %s AND w.status = 'alive') "
         f"RETURNING {COLUMNS}"
     )

@@ -18,7 +18,6 @@ from activities.models import Activity
 from execution.concurrency import Candidate, Room, choose
 from execution.models import Limit, Reservation, Worker, WorkerTask
 from execution.models.attempt import Held
-from execution.models.limited import usage
 from execution.models.unlimited import Seats
 from schedules.models import Refused
 from tests.base import (
@@ -231,6 +230,15 @@ class TestOrder:
             crm = {"resources": ["crm"]} if priority % 2 else {}
             enqueue(step(f"{priority}", priority=priority, **crm))
         assert names(claim(make_worker(), limit=4)) == ["5", "4", "3", "2"]
+
+    def test_nothing_that_is_limited_is_claimed_ahead_of_free_seats(self) -> None:
+        limit("resource:crm", 9)
+        enqueue(*(step(f"crm {number}", resources=["crm"]) for number in range(3)))
+        worker = make_worker()
+        found = WorkerTask.objects.claim(
+            worker, seats={"thread": 2, "process": 0}, ahead={"thread": 50}, pools=[], now=NOW
+        )
+        assert names(found) == ["crm 0", "crm 1"]
 
     def test_nothing_is_claimed_ahead_that_would_go_before_one_that_waits_for_a_seat(self) -> None:
         limit("resource:crm", 9)
@@ -470,72 +478,6 @@ class Raising:
 class Senseless:
     def keys(self, line: Mapping[str, Any]) -> Sequence[Any]:
         return [7]
-
-
-class TestOneBehindTheOther:
-    """Quick tasks of one kind are claimed ahead: each in the place of one that runs, after it."""
-
-    def claim(self, worker: Worker, *, free: int, ahead: int = 50) -> list[Held]:
-        seats: Seats = {"thread": free, "process": 0}
-        return WorkerTask.objects.claim(worker, seats=seats, ahead={"thread": ahead}, pools=[], now=NOW)
-
-    def test_they_take_no_places_of_their_own(self) -> None:
-        limit("resource:crm", 2)
-        enqueue(*(step(f"crm {number}", resources=["crm"]) for number in range(5)))
-        found = self.claim(make_worker(), free=4)
-        places = {task.name: task.place for task in found}
-        assert places["crm 2"] == places["crm 4"] == places["crm 0"]
-        assert places["crm 3"] == places["crm 1"] != places["crm 0"]
-        assert usage()["resource:crm"] == (2, 0)
-
-    def test_a_place_is_free_when_the_last_one_in_it_has_ended(self) -> None:
-        limit("resource:crm", 1)
-        enqueue(*(step(f"crm {number}", resources=["crm"]) for number in range(3)))
-        worker = make_worker()
-        first, second, third = self.claim(worker, free=4)
-        enqueue(step("later", resources=["crm"]))
-        end(worker, first)
-        end(worker, second)
-        assert self.claim(make_worker(), free=4) == []
-        end(worker, third)
-        assert names(self.claim(make_worker(), free=4)) == ["later"]
-
-    @pytest.mark.parametrize(
-        "other",
-        [
-            step("other", resources=["hr"]),
-            step("other", resources=["crm"], pool="elsewhere"),
-            step("other"),
-        ],
-        ids=["another limit", "another pool", "no limit"],
-    )
-    def test_nothing_is_claimed_ahead_of_what_waits_for_something_else(self, other: dict[str, Any]) -> None:
-        limit("resource:crm", 1)
-        limit("resource:hr", 1)
-        enqueue(*(step(f"crm {number}", resources=["crm"]) for number in range(3)), other)
-        assert "crm 1" not in names(self.claim(make_worker(), free=1))
-
-    def test_whoever_gave_one_back_or_failed_has_a_place_of_its_own_next_time(self) -> None:
-        limit("resource:crm", 1)
-        enqueue(*(step(f"crm {number}", resources=["crm"], max_retries=1) for number in range(3)))
-        worker = make_worker()
-        first, second, third = self.claim(worker, free=1)
-        WorkerTask.objects.release([third], worker_id=worker.pk)
-        break_down(worker, second)
-        end(worker, first)
-        later = NOW + seconds(60)
-        alone = WorkerTask.objects.claim(worker, seats={"thread": 5, "process": 0}, pools=[], now=later)
-        assert [(task.name, task.behind) for task in alone] == [("crm 1", None)]
-
-    def test_a_worker_that_dies_leaves_no_place_taken(self) -> None:
-        limit("resource:crm", 1)
-        enqueue(*(step(f"crm {number}", resources=["crm"]) for number in range(3)))
-        lost = make_worker()
-        assert len(self.claim(lost, free=1)) == 3
-        Worker.objects.filter(pk=lost.pk).bury(now=NOW)
-        WorkerTask.objects.recover(now=NOW)
-        assert usage()["resource:crm"] == (0, 3)
-        assert run_until_idle() == ["crm 0", "crm 1", "crm 2"]
 
 
 class TestPolicy:
