@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 
 from django.conf import settings
 from django.db import DatabaseError, connection, transaction
@@ -90,34 +91,37 @@ def trigger(
     if key:
         check_plain_text(key, "key")
 
-    def request() -> Occurrence:
-        wanted = Occurrence.manual(
-            schedule,
-            initiator=initiator,
-            now=now,
-            at=at,
-            key=key,
-            overlap=overlap,
-            retry_of=retry_of,
-            whole=whole,
-        )
-        return _trigger(wanted, is_keyed=bool(key), now=now)
-
+    wanted = partial(
+        Occurrence.manual,
+        schedule,
+        initiator=initiator,
+        now=now,
+        at=at,
+        key=key,
+        overlap=overlap,
+        retry_of=retry_of,
+        whole=whole,
+    )
     try:
-        try:
-            return request()
-        except Overlapping as refused:
-            if Execution.objects.filter(pk=refused.blocked_by).exists():
-                raise
-            # It was to start in the same moment, and was taken back with the request: it goes first.
-            invoke_soon([schedule.pk], now=now)
-            return request()
+        return _trigger_in_turn(wanted, is_keyed=bool(key), now=now)
     except AWAY as error:
         logger.warning("schedule %s cannot be started now: %s", schedule, error)
         raise Refused(f"“{schedule}” is busy just now. Try again in a moment.") from error
     except DatabaseError as error:
         logger.exception("schedule %s cannot be started", schedule)
         raise Refused(f"“{schedule}” was not started: the database refused it ({error}).") from error
+
+
+def _trigger_in_turn(wanted: Callable[[], Occurrence], *, is_keyed: bool, now: datetime) -> Occurrence:
+    request = wanted()
+    try:
+        return _trigger(request, is_keyed=is_keyed, now=now)
+    except Overlapping as refused:
+        if Execution.objects.filter(pk=refused.blocked_by).exists():
+            raise
+        # It was to start in the same moment, and was taken back with the request: it goes first.
+        invoke_soon([request.schedule_id], now=now)
+        return _trigger(wanted(), is_keyed=is_keyed, now=now)
 
 
 def _trigger(wanted: Occurrence, *, is_keyed: bool, now: datetime) -> Occurrence:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from abc import abstractmethod
 from datetime import datetime
 from typing import Any
 
@@ -109,8 +110,9 @@ class OfWaiting(Operation[WorkerTask]):
             raise Declined(f"“{task}” has been started meanwhile: nothing was changed.")
         return Done(f"“{task}”: {self.label.lower()}.")
 
+    @abstractmethod
     def change(self, task: WorkerTask, answers: dict[str, Any], by: Initiator, now: datetime) -> bool:
-        raise NotImplementedError
+        """False: it runs by now."""
 
 
 class MoveToFront(OfWaiting):
