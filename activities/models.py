@@ -9,6 +9,7 @@ from uuid import UUID
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import connection, models
 from django.db.models import Q
+from django.urls import reverse
 
 from .signals import activities_finished
 from .statements import among, fetch, insert_each, update_each
@@ -320,6 +321,9 @@ class Activity(models.Model):
 
     def __str__(self) -> str:
         return f"{self.target_name} ({self.get_status_display()})"
+
+    def get_absolute_url(self) -> str:
+        return reverse("web:activity", args=[self.pk])
 
     @property
     def is_final(self) -> bool:

@@ -102,7 +102,7 @@ class OperationsAdmin(JimAdmin[M]):
         form = operation.ask(targets, request.GET, request.POST if request.method == "POST" else None)
         if not form.is_valid():
             return self._confirmation(request, operation, targets, form)
-        if operation.is_rehearsed and request.POST.get("rehearsed") != _answers(request):
+        if operation.is_rehearsed and request.POST.get("rehearsed") != answers_of(request):
             rehearsed = self._rehearse(request, operation, targets, form)
             return self._confirmation(request, operation, targets, form, rehearsed)
         done = self._perform(request, operation, targets, form)
@@ -167,7 +167,7 @@ class OperationsAdmin(JimAdmin[M]):
             except Declined as declined:
                 self.message_user(request, declined.args[0], messages.ERROR)
             except ValidationError as error:
-                _complain(form, error)
+                complain(form, error)
                 return None
             else:
                 self.message_user(request, result.message, messages.SUCCESS)
@@ -185,7 +185,7 @@ class OperationsAdmin(JimAdmin[M]):
             except Declined as declined:
                 self.message_user(request, declined.args[0], messages.ERROR)
             except ValidationError as error:
-                _complain(form, error)
+                complain(form, error)
                 return []
         return shown
 
@@ -205,7 +205,7 @@ class OperationsAdmin(JimAdmin[M]):
             "targets": [(target, self._change_url(target), operation.about(target)) for target in targets],
             "form": form,
             "rehearsed": rehearsed,
-            "answers": _answers(request),
+            "answers": answers_of(request),
             "back": self._page_after(targets, []),
         }
         return TemplateResponse(request, "admin/confirmation.html", context)
@@ -223,14 +223,14 @@ class OperationsAdmin(JimAdmin[M]):
         return f"{self.opts.app_label}_{self.opts.model_name}_do"
 
 
-def _answers(request: HttpRequest) -> str:
+def answers_of(request: HttpRequest) -> str:
     """What was typed, to tell whether it is still what was rehearsed."""
     return urlencode(
         sorted((n, v) for n, v in request.POST.items() if n not in ("csrfmiddlewaretoken", "rehearsed"))
     )
 
 
-def _complain(form: forms.Form, error: ValidationError) -> None:
+def complain(form: forms.Form, error: ValidationError) -> None:
     """At the fields that it is about, as far as the form has them."""
     for name, texts in getattr(error, "error_dict", {None: error}).items():
         form.add_error(name if name in form.fields else None, texts)

@@ -31,6 +31,7 @@ M = TypeVar("M", bound=Model)
 class JimAdmin(ModelAdmin[M]):
     """Nothing is ever deleted, and what happened is kept as activities instead of admin log entries."""
 
+    view_on_site = False
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
     list_per_page = 50

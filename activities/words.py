@@ -7,27 +7,53 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+# Each outcome has a tone and a glyph of its own, so that nobody has to tell colours apart.
 TONES = {
-    "good": (
-        *("complete", "completed", "running", "alive", "started", "ok", "done"),
-        *("enabled", "delivered", "active"),
+    "pending": ("○", ("pending", "queued")),
+    "waiting": ("◔", ("waiting", "paused", "late", "overdue", "cancelling", "disabled", "missed")),
+    "running": ("▶", ("in_progress", "processing", "open")),
+    "complete": (
+        "✓",
+        (
+            *("complete", "completed", "running", "alive", "started", "ok", "done"),
+            *("enabled", "delivered", "active"),
+        ),
     ),
-    "busy": ("in_progress", "processing", "open"),
-    "wait": ("pending", "queued", "waiting"),
-    "warn": (
-        *("complete_with_warning", "paused", "cancelling", "skipped", "missed", "dropped"),
-        *("warning", "late", "disabled"),
+    "warning": ("!", ("complete_with_warning", "warning", "partial", "dropped")),
+    "failed": (
+        "✕",
+        ("failed", "failed_with_error", "complete_with_error", "broken", "dead"),
     ),
-    "bad": ("failed", "failed_with_error", "complete_with_error", "broken", "dead", "overdue"),
+    "cancelled": ("⊘", ("cancelled", "closed", "gone", "ended", "revoked", "expired", "archived", "removed")),
+    "skipped": ("↷", ("skipped",)),
 }
-TONE_OF = {state: tone for tone, states in TONES.items() for state in states}
+TONE_OF = {state: tone for tone, (_, states) in TONES.items() for state in states}
 NOTHING = "\N{EN DASH}"
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def badge(state: str) -> SafeString:
-    tone = TONE_OF.get(state, "quiet")
-    return format_html('<span class="badge badge-{}">{}</span>', tone, state.replace("_", " "))
+    return format_html(
+        '<span class="badge tone-{}"><span aria-hidden="true">{}</span> {}</span>',
+        tone(state),
+        TONES[tone(state)][0],
+        state.replace("_", " "),
+    )
+
+
+def glyph(state: str) -> SafeString:
+    """The badge without its word, which is read out all the same."""
+    return format_html(
+        '<span class="glyph tone-{}" title="{}" role="img" aria-label="{}">{}</span>',
+        tone(state),
+        state.replace("_", " "),
+        state.replace("_", " "),
+        TONES[tone(state)][0],
+    )
+
+
+def tone(state: str) -> str:
+    return TONE_OF.get(state, "pending")
 
 
 def moment(at: datetime | None, *, now: datetime) -> SafeString:
@@ -35,7 +61,10 @@ def moment(at: datetime | None, *, now: datetime) -> SafeString:
     if at is None:
         return SafeString(NOTHING)
     return format_html(
-        '<time datetime="{}" title="{}">{}</time>', at.isoformat(), exact(at), distance(at, now=now)
+        '<time datetime="{}" title="{}" data-relative>{}</time>',
+        at.isoformat(),
+        exact(at),
+        distance(at, now=now),
     )
 
 

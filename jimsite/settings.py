@@ -87,10 +87,17 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
+    "rest_framework",
+    "django_filters",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "django_htmx",
     "activities",
     "schedules",
     "execution",
     "webhooks",
+    "api",
+    "web",
     "jimsite.apps.JimsiteConfig",
 ]
 
@@ -103,6 +110,8 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+    "jimsite.headers.content_security_policy",
 ]
 
 ROOT_URLCONF = "jimsite.urls"
@@ -119,6 +128,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "web.navigation.navigation",
             ],
         },
     },
@@ -155,6 +165,46 @@ CSRF_COOKIE_NAME = f"jim_csrf_{JIM_PORT}"
 
 # A schedule's form has a dozen fields for each of up to 500 steps.
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 10_000
+
+LOGIN_URL, LOGIN_REDIRECT_URL = "web:login", "web:home"
+CSRF_FAILURE_VIEW = "jimsite.mishaps.csrf_failed"
+
+# How often a minute one user or token may call the API.
+JIM_API_PER_MINUTE = environment.whole("JIM_API_PER_MINUTE", 1_200, least=1, most=1_000_000)
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "api.authentication.TokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["api.permissions.Allowed"],
+    "DEFAULT_PARSER_CLASSES": ["api.reading.StrictJSONParser"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PAGINATION_CLASS": "api.paging.KeysetPages",
+    "DEFAULT_FILTER_BACKENDS": ["api.filtering.FilterBackend"],
+    "DEFAULT_THROTTLE_CLASSES": [
+        "rest_framework.throttling.AnonRateThrottle",
+        "api.throttling.PrincipalThrottle",
+    ],
+    "DEFAULT_THROTTLE_RATES": {"anon": "60/min", "user": f"{JIM_API_PER_MINUTE}/min"},
+    "DEFAULT_SCHEMA_CLASS": "api.schema.Schema",
+    "EXCEPTION_HANDLER": "api.errors.explain",
+    "URL_FORMAT_OVERRIDE": None,
+    "TEST_REQUEST_DEFAULT_FORMAT": "json",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "JIM",
+    "DESCRIPTION": "Schedules, executions, jobs and what became of them.",
+    "VERSION": "1",
+    "OAS_VERSION": "3.1.0",
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+    "COMPONENT_SPLIT_REQUEST": True,
+    "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+}
 
 LANGUAGE_CODE = "en-gb"
 USE_I18N = True

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 from django.contrib import admin
-from django.urls import path
-from django.views.generic import RedirectView
+from django.urls import include, path
 
 from jimsite.health import healthz
 
+handler400 = "jimsite.mishaps.bad_request"
+handler403 = "jimsite.mishaps.forbidden"
+handler404 = "jimsite.mishaps.not_found"
+handler500 = "jimsite.mishaps.broken"
+
 urlpatterns = [
-    path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", admin.site.urls),
+    path("api/v1/", include("api.urls")),
     path("healthz", healthz, name="healthz"),
+    path("", include("web.urls")),
 ]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from django.db import connection, models, transaction
 from django.db.models import Exists, OuterRef, Q
+from django.urls import reverse
 
 from activities.models import Activity, Ending, Initiator
 from activities.signals import Event, noticed
@@ -466,6 +467,9 @@ class Execution(models.Model):
 
     def __str__(self) -> str:
         return f"{self.schedule_name} #{self.pk}"
+
+    def get_absolute_url(self) -> str:
+        return reverse("web:execution", args=[self.pk])
 
     @property
     def is_cancelling(self) -> bool:

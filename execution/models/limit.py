@@ -9,6 +9,7 @@ from uuid import UUID
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator
 from django.db import OperationalError, connection, models, transaction
+from django.urls import reverse
 
 from activities.models import Activity, Initiator
 from activities.statements import among, fetch, write
@@ -94,6 +95,9 @@ class Limit(models.Model):
 
     def __str__(self) -> str:
         return self.key
+
+    def get_absolute_url(self) -> str:
+        return reverse("web:limit", args=[self.pk])
 
     def definition(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.EDITABLE}

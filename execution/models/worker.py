@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import models, transaction
 from django.db.models import Exists, OuterRef, Q
+from django.urls import reverse
 
 from activities.signals import Event, noticed
 
@@ -88,6 +89,9 @@ class Worker(models.Model):
 
     def __str__(self) -> str:
         return f"{self.host}:{self.pid}"
+
+    def get_absolute_url(self) -> str:
+        return reverse("web:worker", args=[self.pk])
 
     def _lost(self, now: datetime) -> Event:
         told = {

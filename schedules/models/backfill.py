@@ -12,6 +12,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import connection, models, transaction
 from django.db.models import Count, Q
+from django.urls import reverse
 
 from activities.models import Activity, Initiator
 from activities.statements import among, write
@@ -205,6 +206,9 @@ class Backfill(models.Model):
 
     def __str__(self) -> str:
         return f"{self.start_at:%Y-%m-%d %H:%M} to {self.end_at:%Y-%m-%d %H:%M} UTC"
+
+    def get_absolute_url(self) -> str:
+        return reverse("web:backfill", args=[self.pk])
 
     @property
     def initiator(self) -> Initiator:

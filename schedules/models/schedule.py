@@ -14,6 +14,7 @@ from django.core.validators import MaxLengthValidator, MaxValueValidator, MinVal
 from django.db import models, transaction
 from django.db.models import F, Q
 from django.db.models.functions import Lower
+from django.urls import reverse
 
 from activities.models import Activity, Initiator
 from activities.signals import Event, noticed
@@ -296,6 +297,9 @@ class Schedule(StrictlyTyped):
 
     def __str__(self) -> str:
         return self.name
+
+    def get_absolute_url(self) -> str:
+        return reverse("web:schedule", args=[self.pk])
 
     @property
     def compiled_spec(self) -> Spec:

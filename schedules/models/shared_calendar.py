@@ -10,6 +10,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxLengthValidator
 from django.db import IntegrityError, models, transaction
 from django.db.models.functions import Lower
+from django.urls import reverse
 
 from activities.models import Activity, Initiator
 from activities.statements import update_each
@@ -106,6 +107,9 @@ class SharedCalendar(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def get_absolute_url(self) -> str:
+        return reverse("web:calendar", args=[self.pk])
 
     def definition(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.EDITABLE}

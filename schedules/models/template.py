@@ -14,6 +14,7 @@ from django.core.validators import MaxLengthValidator
 from django.db import IntegrityError, models, transaction
 from django.db.models import Q
 from django.db.models.functions import Lower
+from django.urls import reverse
 
 from activities.models import Activity, Initiator
 from activities.statements import update_each
@@ -131,6 +132,9 @@ class TaskTemplate(TaskFields):
 
     def __str__(self) -> str:
         return self.name
+
+    def get_absolute_url(self) -> str:
+        return reverse("web:template", args=[self.pk])
 
     @property
     def is_archived(self) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import connection, models, transaction
 from django.db.models import Q
+from django.urls import reverse
 
 from activities.models import Activity, Initiator
 from activities.statements import fetch, insert_each
@@ -157,6 +158,9 @@ class Delivery(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} #{self.pk}"
+
+    def get_absolute_url(self) -> str:
+        return reverse("web:delivery", args=[self.pk])
 
     @property
     def webhook_id(self) -> str:

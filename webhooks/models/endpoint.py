@@ -12,6 +12,7 @@ from django.core.validators import MaxLengthValidator, MaxValueValidator, MinVal
 from django.db import models, transaction
 from django.db.models import Exists, OuterRef, Q, Subquery
 from django.db.models.functions import Lower
+from django.urls import reverse
 from django.views.decorators.debug import sensitive_variables
 
 from activities.models import Activity, Initiator
@@ -144,6 +145,9 @@ class Endpoint(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def get_absolute_url(self) -> str:
+        return reverse("web:endpoint", args=[self.pk])
 
     @property
     def is_enabled(self) -> bool:

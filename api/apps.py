@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.apps import AppConfig
+
+
+class ApiConfig(AppConfig):
+    name = "api"
+    verbose_name = "API"
+
+    def ready(self) -> None:
+        from execution import housekeeping
+
+        from .models import ApiToken, KeyedAnswer
+
+        housekeeping.register("keyed answers", every=timedelta(hours=1), once=KeyedAnswer.objects.prune_old)
+        housekeeping.register("tokens", every=timedelta(hours=6), once=ApiToken.objects.prune_old)

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.db import models, transaction
+from django.db.models import Q
+
+from activities.models import Activity, Initiator
+from execution.housekeeping import BATCH
+
+from .scopes import SCOPES, reach
+
+MARK = "jim"
+USE_IS_NOTED_EVERY = timedelta(minutes=1)
+KEPT_AFTER_ITS_END = timedelta(days=30)
+ANSWERS_ARE_KEPT = timedelta(hours=24)
+# How long a request with a key may take before another one with it may try.
+TAKEN_SECONDS = 60
+
+
+class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
+    def issue(
+        self,
+        *,
+        name: str,
+        scopes: Sequence[str],
+        user: User,
+        initiator: Initiator,
+        now: datetime,
+        expires_at: datetime | None = None,
+    ) -> tuple[ApiToken, str]:
+        """The token and its text, which nobody can read again."""
+        prefix, text = _new_text()
+        token = ApiToken(
+            user=user,
+            name=name.strip(),
+            prefix=prefix,
+            digest=_digest(text),
+            scopes=sorted(set(scopes), key=list(scopes).index),
+            created_at=now,
+            expires_at=expires_at,
+        )
+        token.check_definition(now)
+        with transaction.atomic():
+            token.save(force_insert=True)
+            details = {"prefix": prefix, "scopes": token.scopes, "user": str(user)}
+            Activity.objects.record("create", token, initiator=initiator, now=now, details=details)
+        return token, text
+
+    def living(self, now: datetime) -> ApiTokenQuerySet:
+        return self.filter(Q(expires_at=None) | Q(expires_at__gt=now), revoked_at=None)
+
+    def named_by(self, text: str, *, now: datetime) -> ApiToken | None:
+        """The living token with this text, of a user who may still sign in."""
+        living = self.living(now).filter(digest=_digest(text), user__is_active=True)
+        return living.select_related("user").first()
+
+    def prune_old(self, now: datetime) -> int:
+        """Those that have been of no use for a while; their activities stay."""
+        before = now - KEPT_AFTER_ITS_END
+        old = self.filter(Q(revoked_at__lt=before) | Q(expires_at__lt=before))
+        return self.filter(pk__in=list(old.values_list("pk", flat=True)[:BATCH])).delete()[0]
+
+
+class ApiToken(models.Model):
+    """Stands for its user, as far as its scopes reach. Only a digest of its text is kept."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="api_tokens")
+    name = models.CharField(max_length=100)
+    prefix = models.CharField(max_length=12, unique=True)
+    digest = models.CharField(max_length=64, unique=True)
+    scopes = models.JSONField(default=list)
+    created_at = models.DateTimeField()
+    expires_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    objects = ApiTokenQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = "API token"
+
+    def __str__(self) -> str:
+        return f"{self.name} ({MARK}_{self.prefix}…)"
+
+    def state(self, now: datetime) -> str:
+        if self.revoked_at is not None:
+            return "revoked"
+        return "expired" if self.expires_at is not None and self.expires_at <= now else "active"
+
+    def allows(self, permission: str) -> bool:
+        return reach(self.scopes, permission)
+
+    def check_definition(self, now: datetime) -> None:
+        """Raises ValidationError by field."""
+        errors: dict[str, str] = {}
+        if not self.scopes or set(self.scopes) - set(SCOPES):
+            errors["scopes"] = f"Choose at least one of: {', '.join(SCOPES)}."
+        if self.expires_at is not None and self.expires_at <= now:
+            errors["expires_at"] = "It must end in the future."
+        if errors:
+            raise ValidationError(errors)
+        self.full_clean(validate_unique=False)
+
+    def note_use(self, now: datetime) -> None:
+        """At most once a minute: reading must not become writing."""
+        if self.last_used_at is None or self.last_used_at < now - USE_IS_NOTED_EVERY:
+            ApiToken.objects.filter(pk=self.pk, last_used_at=self.last_used_at).update(last_used_at=now)
+
+    def revoke(self, *, initiator: Initiator, now: datetime) -> bool:
+        with transaction.atomic():
+            if not ApiToken.objects.filter(pk=self.pk, revoked_at=None).update(revoked_at=now):
+                return False
+            self.revoked_at = now
+            Activity.objects.record("revoke", self, initiator=initiator, now=now)
+        return True
+
+
+def _new_text() -> tuple[str, str]:
+    prefix = secrets.token_hex(4)
+    return prefix, f"{MARK}_{prefix}_{secrets.token_urlsafe(32)}"
+
+
+def _digest(text: str) -> str:
+    """No salt and no stretching: the text is 256 random bits."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class KeyedAnswerQuerySet(models.QuerySet["KeyedAnswer"]):
+    def prune_old(self, now: datetime) -> int:
+        old = self.filter(created_at__lt=now - ANSWERS_ARE_KEPT)
+        return self.filter(pk__in=list(old.values_list("pk", flat=True)[:BATCH])).delete()[0]
+
+
+class KeyedAnswer(models.Model):
+    """What was answered to a request with an Idempotency-Key; without a status, it is still being made."""
+
+    principal = models.CharField(max_length=64)
+    route = models.CharField(max_length=200)
+    key = models.CharField(max_length=200)
+    request_digest = models.CharField(max_length=64)
+    created_at = models.DateTimeField()
+    status = models.PositiveSmallIntegerField(null=True)
+    headers = models.JSONField(default=dict)
+    body = models.JSONField(null=True)
+
+    objects = KeyedAnswerQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["principal", "route", "key"], name="answer_once_per_key"),
+        ]
+        indexes = [models.Index(fields=["created_at"], name="answer_by_age")]

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+
+from .models import ApiToken
+
+
+def can(request: Request, permission: str) -> bool:
+    """What both the user and, if there is one, the token are allowed."""
+    token = request.auth
+    within = not isinstance(token, ApiToken) or token.allows(permission)
+    return within and request.user.has_perm(permission)
+
+
+class Allowed(BasePermission):
+    """Each action of a resource names the permission that it needs."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        if not request.user.is_authenticated:
+            return False
+        if request.method == "OPTIONS" or view.action is None:
+            return True  # the method does not exist here, which is answered next
+        needed = view.needs[view.action]
+        if can(request, needed):
+            return True
+        self.message = f"This needs the permission “{needed}”, which {_lacking(request, needed)}."
+        return False
+
+
+def _lacking(request: Request, permission: str) -> str:
+    if isinstance(request.auth, ApiToken) and request.user.has_perm(permission):
+        return f"is outside the scopes of this token ({', '.join(request.auth.scopes)})"
+    return "you do not have"

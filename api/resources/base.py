@@ -1,0 +1,101 @@
+"""What all resources have in common. Each is a thin caller of the models' verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, ClassVar
+
+from rest_framework import mixins, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.viewsets import GenericViewSet
+
+from activities import clock
+from activities.models import Initiator
+from api import idempotency
+from api.authentication import initiator_of
+from api.filtering import OF_PAGES, refuse_unknown
+from api.models import KeyedAnswer
+from api.reading import Strict
+from api.versions import check_match, check_match_if_said, etag
+
+
+class Resource(GenericViewSet[Any]):
+    # The permission that each action needs; one that is missing here cannot be called.
+    needs: ClassVar[Mapping[str, str]]
+    # How its list may be ordered, the default first; each must be unique or nearly so.
+    orderings: ClassVar[tuple[str, ...]] = ("-id",)
+    # Parameters of the address that actions other than the list know.
+    parameters: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    http_method_names = ("get", "post", "put", "patch", "delete", "head", "options")
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        if self.action:
+            refuse_unknown(request, self._known_parameters())
+
+    def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        response = super().dispatch(request, *args, **kwargs)
+        place = getattr(self, "_place", None)
+        if place is not None and isinstance(response, Response):
+            idempotency.keep(place, response.render())
+        return response
+
+    @property
+    def by(self) -> Initiator:
+        return initiator_of(self.request)
+
+    @property
+    def now(self) -> datetime:
+        return clock.now()
+
+    def read(self, serializer: type[Strict[Any]], *, partial: bool = False) -> dict[str, Any]:
+        """The body, checked; raises by field."""
+        given = serializer(data=self.request.data, partial=partial, context=self.get_serializer_context())
+        given.is_valid(raise_exception=True)
+        return dict(given.validated_data)
+
+    def once(self) -> Response | None:
+        """For actions with an Idempotency-Key: the answer that was given before, if there is one."""
+        key = idempotency.key_of(self.request)
+        if not key:
+            return None
+        begun = idempotency.begin(self.request, key)
+        if isinstance(begun, KeyedAnswer):
+            self._place = begun
+            return None
+        return begun
+
+    def shown(self, row: Any, *, version: object = None, code: int = status.HTTP_200_OK) -> Response:
+        headers = {"ETag": etag(version)} if version is not None else {}
+        return Response(self.get_serializer(row).data, status=code, headers=headers)
+
+    def accepted(self, body: Mapping[str, Any], *, url: str) -> Response:
+        """What was asked for happens from now on; the link leads to where it can be watched."""
+        link = self.request.build_absolute_uri(url)
+        return Response({**body, "url": link}, status=status.HTTP_202_ACCEPTED, headers={"Location": link})
+
+    def match(self, version: object) -> None:
+        check_match(self.request, version)
+
+    def match_if_said(self, version: object) -> None:
+        check_match_if_said(self.request, version)
+
+    def _known_parameters(self) -> list[str]:
+        if self.action != "list":
+            return list(self.parameters.get(str(self.action), ()))
+        known = list(OF_PAGES if len(self.orderings) > 1 else OF_PAGES[:2]) if self.paginator else []
+        filterset = getattr(self, "filterset_class", None)
+        return [*known, *(filterset.base_filters if filterset else ()), *self.parameters.get("list", ())]
+
+
+class Listed(mixins.ListModelMixin, Resource):
+    """A resource with a list and a page for each."""
+
+    def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        row = self.get_object()
+        return self.shown(row, version=self.version_of(row))
+
+    def version_of(self, row: Any) -> object:
+        return None

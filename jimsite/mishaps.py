@@ -1,0 +1,55 @@
+"""What people and programs see when something is wrong: in their own format, and without a traceback."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, HttpResponseServerError, JsonResponse
+from django.shortcuts import render
+from django.template.loader import render_to_string
+
+from api.errors import PROBLEM_JSON
+
+BROKEN = "JIM could not answer. The log says why; what was accepted before is not lost."
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    said = str(exception) if exception.args and isinstance(exception.args[0], str) else ""
+    text = said or "There is no such page: it may have been removed, or the address is mistyped."
+    return _answer(request, 404, "Not found", text)
+
+
+def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
+    text = str(exception) or "You do not have the permission for this."
+    return _answer(request, 403, "Not allowed", f"{text} An administrator can give it to you.")
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return _answer(request, 400, "Bad request", "This request makes no sense to JIM.")
+
+
+def broken(request: HttpRequest) -> HttpResponse:
+    """Without the database, the session or anything else that may be what is broken."""
+    if _is_api(request):
+        return _problem(500, "Something is broken", BROKEN)
+    return HttpResponseServerError(render_to_string("web/broken.html", {"text": BROKEN}))
+
+
+def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
+    text = "This form was open for too long, or cookies are blocked. Load the page again, and repeat it."
+    return _answer(request, 403, "Not allowed", text)
+
+
+def _answer(request: HttpRequest, code: int, title: str, text: str) -> HttpResponse:
+    if _is_api(request):
+        return _problem(code, title, text)
+    return render(request, "web/error.html", {"title": title, "text": text}, status=code)
+
+
+def _problem(code: int, title: str, text: str) -> HttpResponse:
+    body: dict[str, Any] = {"type": "about:blank", "title": title, "status": code, "detail": text}
+    return JsonResponse(body, status=code, content_type=PROBLEM_JSON)
+
+
+def _is_api(request: HttpRequest) -> bool:
+    return request.path.startswith("/api/")

@@ -1,0 +1,151 @@
+"use strict";
+
+const THEMES = ["auto", "light", "dark"];
+const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+
+document.addEventListener("click", (event) => {
+  const on = (selector) => event.target.closest(selector);
+  if (on("[data-theme-switch]")) switchTheme();
+  if (on("[data-dismiss]")) on(".toast").remove();
+  if (on("[data-shortcuts]")) document.getElementById("shortcuts").showModal();
+  if (on("[data-close]") && on("dialog")) { event.preventDefault(); on("dialog").close(); }
+  if (on("[data-copy]")) copy(on("[data-copy]"));
+  for (const menu of document.querySelectorAll("details.menu[open]")) {
+    if (!menu.contains(event.target)) menu.open = false;
+  }
+});
+
+function switchTheme() {
+  const now = document.documentElement.dataset.theme;
+  const next = THEMES[(THEMES.indexOf(now) + 1) % THEMES.length];
+  localStorage.setItem("theme", next);
+  document.documentElement.dataset.theme = next;
+  toast(`Theme: ${next === "auto" ? "as the system" : next}`);
+}
+
+function toast(text) {
+  const note = document.createElement("p");
+  note.className = "toast";
+  note.textContent = text;
+  document.getElementById("toasts").append(note);
+  setTimeout(() => note.remove(), 3000);
+}
+
+// The clipboard is there only over HTTPS and on this machine; a selection works everywhere.
+async function copy(button) {
+  const source = button.dataset.copy ? document.querySelector(button.dataset.copy) : button.previousElementSibling;
+  const text = source.value ?? source.textContent.trim();
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const area = document.createElement("textarea");
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+  toast("Copied");
+}
+
+let goes = false;
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") {
+    for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
+  }
+  if (event.ctrlKey || event.metaKey || event.altKey || isTyping() || document.querySelector("dialog[open]")) return;
+  if (goes) {
+    goes = false;
+    const link = document.querySelector(`[data-go="${CSS.escape(event.key)}"]`);
+    if (link) location.assign(link.href);
+    return;
+  }
+  if (event.key === "g") { goes = true; setTimeout(() => { goes = false; }, 1500); }
+  if (event.key === "?") document.getElementById("shortcuts").showModal();
+  if (event.key === "/") {
+    const search = document.querySelector("input[type=search]");
+    if (search) { event.preventDefault(); search.focus(); search.select(); }
+  }
+  if (event.key === "j" || event.key === "k") moveRow(event.key === "j" ? 1 : -1);
+  if (event.key === "x") document.activeElement?.closest("tr")?.querySelector("input[type=checkbox]")?.click();
+});
+
+function isTyping() {
+  const at = document.activeElement;
+  return at && (at.matches("input:not([type=checkbox]):not([type=radio]), textarea, select") || at.isContentEditable);
+}
+
+function moveRow(by) {
+  const links = [...document.querySelectorAll("[data-rows] [data-row-link]")];
+  if (!links.length) return;
+  const row = document.activeElement?.closest("tr");
+  const now = links.findIndex((link) => row && link.closest("tr") === row);
+  links[Math.min(Math.max(now + by, 0), links.length - 1)].focus();
+}
+
+document.addEventListener("change", (event) => {
+  const all = event.target.closest("[data-check-all]");
+  if (!all) return;
+  for (const box of all.closest("table").querySelectorAll("tbody input[type=checkbox]")) box.checked = all.checked;
+});
+
+// Nobody looks at a hidden tab, and nothing is redrawn while somebody types or decides in it.
+document.addEventListener("htmx:beforeRequest", (event) => {
+  const polls = event.detail.elt.hasAttribute("data-poll") && !event.detail.requestConfig.triggeringEvent;
+  if (polls && (document.hidden || isBusy(event.detail.target))) event.preventDefault();
+});
+document.addEventListener("htmx:beforeSwap", (event) => {
+  if (event.detail.elt.hasAttribute("data-poll") && isBusy(event.detail.target)) event.detail.shouldSwap = false;
+});
+
+function isBusy(part) {
+  const at = document.activeElement;
+  const typing = at && part.contains(at) && at.matches("input, textarea, select");
+  return typing || part.querySelector("details.menu[open]") !== null;
+}
+
+document.addEventListener("htmx:afterSwap", (event) => {
+  if (event.detail.target.id === "dialog-body") {
+    const dialog = document.getElementById("dialog");
+    if (!dialog.open) dialog.showModal();
+  }
+  tell();
+});
+document.addEventListener("htmx:responseError", (event) => {
+  toast(`That did not work (${event.detail.xhr.status}). Load the page again.`);
+});
+document.addEventListener("htmx:sendError", () => toast("JIM cannot be reached. Trying again."));
+
+// How far away a time is changes while one looks at it.
+function tell() {
+  for (const time of document.querySelectorAll("time[data-relative]")) {
+    const text = distance((new Date(time.dateTime) - Date.now()) / 1000);
+    if (time.textContent !== text) time.textContent = text;
+  }
+  for (const time of document.querySelectorAll("time:not([data-local])")) {
+    const local = new Date(time.dateTime).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
+    time.title = `${time.title ? `${time.title}\n` : ""}${local} (your time)`;
+    time.dataset.local = "";
+  }
+}
+
+function distance(seconds) {
+  if (Math.abs(seconds) < 1) return "now";
+  const text = span(Math.abs(seconds));
+  return seconds > 0 ? `in ${text}` : `${text} ago`;
+}
+
+function span(seconds) {
+  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  const words = [];
+  let left = Math.floor(seconds);
+  for (const [size, unit] of UNITS) {
+    const count = Math.floor(left / size);
+    left -= count * size;
+    if (count) words.push(`${count} ${unit}`);
+  }
+  return words.slice(0, 2).join(" ");
+}
+
+tell();
+setInterval(() => { if (!document.hidden) tell(); }, 5000);

@@ -1,0 +1,43 @@
+"""Lists by key: a table of millions is neither counted nor skipped through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest
+
+M = TypeVar("M", bound=Model)
+ROWS = 50
+OLDER = "before"
+
+
+@dataclass(frozen=True)
+class Pages(Generic[M]):
+    rows: list[M]
+    older: str = ""
+    """The address of what comes next, if there is more."""
+    newest: str = ""
+    """The address of the beginning, if this is not it."""
+
+
+def newest_first(request: HttpRequest, rows: QuerySet[M], *, count: int = ROWS) -> Pages[M]:
+    before = request.GET.get(OLDER, "")
+    is_later = before.isascii() and before.isdigit() and len(before) < 19
+    if is_later:
+        rows = rows.filter(pk__lt=int(before))
+    found = list(rows.order_by("-pk")[: count + 1])
+    shown = found[:count]
+    older = address(request, **{OLDER: shown[-1].pk}) if len(found) > count else ""
+    return Pages(shown, older, address(request, **{OLDER: ""}) if is_later else "")
+
+
+def address(request: HttpRequest, **changed: Any) -> str:
+    """This address with other parameters; an empty one is left out."""
+    query = request.GET.copy()
+    for name, value in changed.items():
+        query.pop(name, None)
+        if value not in ("", None):
+            query[name] = str(value)
+    return f"{request.path}?{query.urlencode()}" if query else request.path

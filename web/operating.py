@@ -1,0 +1,183 @@
+"""The verbs of the models, each asked on a page of its own, or in a dialogue on the page it was called from.
+
+They are the same as in the admin: one place decides what is asked, allowed and said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db.models import Model, UUIDField
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+
+from activities import clock
+from activities.models import Initiator
+from activities.operations import MOST_AT_ONCE, UUID_TEXT, Declined, Done, Operation, answers_of, complain
+
+from .page import form_page, is_htmx
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What can be operated on: who may see it, and its operations."""
+
+    model: type[Model]
+    view_permission: str
+    load: Callable[[], Sequence[Operation[Any]]]
+
+    def operation(self, name: str) -> Operation[Any]:
+        found = next((each for each in self.load() if each.name == name), None)
+        if found is None:
+            raise Http404(f"There is no operation {name}.")
+        return found
+
+
+kinds: dict[str, Kind] = {}
+
+
+def register(
+    model: type[Model], *, view_permission: str, operations: Callable[[], Sequence[Operation[Any]]]
+) -> None:
+    """`operations` is called when they are needed: they are those of the admin, which loads late."""
+    kinds[str(model._meta.model_name)] = Kind(model, view_permission, operations)
+
+
+def operations_of(request: HttpRequest, target: Model) -> list[tuple[Operation[Any], str]]:
+    """What this person may do with it now, each with its address."""
+    kind = kinds[str(target._meta.model_name)]
+    return [
+        (operation, operation_url(operation.name, [target]))
+        for operation in kind.load()
+        if operation.is_allowed(request) and operation.applies(target)
+    ]
+
+
+def operation_url(name: str, targets: Sequence[Model], *, back: str = "") -> str:
+    kind = str(targets[0]._meta.model_name)
+    query = [("id", str(target.pk)) for target in targets] + ([("next", back)] if back else [])
+    return f"{reverse('web:operate', args=[kind, name])}?{urlencode(query)}"
+
+
+@form_page("")
+def operate(request: HttpRequest, kind: str, name: str) -> HttpResponse:
+    """Each kind and operation has permissions of its own, which are checked here."""
+    if kind not in kinds:
+        raise Http404(f"There is no {kind}.")
+    of = kinds[kind]
+    operation = of.operation(name)
+    if not (request.user.has_perm(of.view_permission) and operation.is_allowed(request)):
+        raise PermissionDenied(f"This needs the permission “{operation.permission}”.")
+    targets = _targets(request, of.model)
+    form = operation.ask(targets, request.GET, request.POST if request.method == "POST" else None)
+    if not form.is_valid():
+        return _question(request, operation, targets, form)
+    if operation.is_rehearsed and request.POST.get("rehearsed") != answers_of(request):
+        return _question(request, operation, targets, form, _rehearse(operation, targets, form))
+    done = _perform(request, operation, targets, form)
+    if done is None:
+        return _question(request, operation, targets, form)
+    if any(each.reveal for each in done):
+        context = {"title": operation.label, "revealed": done, "back": _back(request, targets, done)}
+        return render(request, "web/revelation.html", context)
+    return _go(request, _back(request, targets, done))
+
+
+def _targets(request: HttpRequest, model: type[Model]) -> list[Any]:
+    ids = set(request.GET.getlist("id"))
+    if not ids or not all(_is_id(model, text) for text in ids):
+        raise Http404("That is no id.")
+    targets = list(model._default_manager.filter(pk__in=ids).order_by("pk")[: MOST_AT_ONCE + 1])
+    if len(targets) != len(ids) or len(targets) > MOST_AT_ONCE:
+        raise Http404(f"Not all of these exist, or they are more than {MOST_AT_ONCE}.")
+    return targets
+
+
+def _is_id(model: type[Model], text: str) -> bool:
+    key = model._meta.pk
+    if isinstance(key, UUIDField):
+        return UUID_TEXT.fullmatch(text) is not None
+    if key.get_internal_type() == "CharField":
+        return 0 < len(text) <= (key.max_length or 100)
+    return text.isascii() and text.isdigit() and len(text) < 19
+
+
+def _perform(
+    request: HttpRequest, operation: Operation[Any], targets: Sequence[Model], form: forms.Form
+) -> list[Done] | None:
+    """One after the other, each on its own; None if the answers turned out to be wrong."""
+    assert request.user.is_authenticated
+    by, now, done = Initiator.user(request.user), clock.now(), []
+    for target in targets:
+        try:
+            result = operation.perform(target, answers=form.cleaned_data, initiator=by, now=now)
+        except Declined as declined:
+            messages.error(request, declined.args[0])
+        except ValidationError as error:
+            complain(form, error)
+            return None
+        else:
+            messages.success(request, result.message)
+            done.append(result)
+    return done
+
+
+def _rehearse(operation: Operation[Any], targets: Sequence[Model], form: forms.Form) -> list[str]:
+    shown, now = [], clock.now()
+    for target in targets:
+        try:
+            shown.append(operation.rehearse(target, answers=form.cleaned_data, now=now))
+        except Declined as declined:
+            form.add_error(None, str(declined.args[0]))
+        except ValidationError as error:
+            complain(form, error)
+            return []
+    return shown
+
+
+def _question(
+    request: HttpRequest,
+    operation: Operation[Any],
+    targets: Sequence[Model],
+    form: forms.Form,
+    rehearsed: Sequence[str] = (),
+) -> HttpResponse:
+    context = {
+        "title": operation.label,
+        "operation": operation,
+        "targets": [(target, _url_of(target), operation.about(target)) for target in targets],
+        "form": form,
+        "rehearsed": rehearsed,
+        "answers": answers_of(request),
+        "address": request.get_full_path(),
+        "back": _back(request, targets, []),
+    }
+    return render(request, "web/_question.html" if is_htmx(request) else "web/question.html", context)
+
+
+def _go(request: HttpRequest, url: str) -> HttpResponse:
+    if is_htmx(request):
+        return HttpResponse(status=204, headers={"HX-Redirect": url})
+    return HttpResponseRedirect(url)
+
+
+def _back(request: HttpRequest, targets: Sequence[Model], done: Sequence[Done]) -> str:
+    """To what was made, else to where one came from."""
+    if len(targets) == 1 and done and done[0].url:
+        return done[0].url
+    asked = request.GET.get("next", "")
+    if url_has_allowed_host_and_scheme(asked, allowed_hosts=None):
+        return asked
+    return _url_of(targets[0]) or reverse("web:home")
+
+
+def _url_of(target: Model) -> str:
+    return str(target.get_absolute_url()) if hasattr(target, "get_absolute_url") else ""

@@ -1,0 +1,73 @@
+"""What every page is: for somebody who is signed in and may see it, and looking changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, cast
+
+from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.shortcuts import render
+from django.views.decorators.cache import never_cache
+
+P = ParamSpec("P")
+View = Callable[Concatenate[HttpRequest, P], HttpResponse]
+READ = ("GET", "HEAD")
+# htmx stops polling when it is answered so.
+STOP_POLLING = 286
+
+
+def page(permission: str, *, methods: tuple[str, ...] = READ) -> Callable[[View[P]], View[P]]:
+    """Guards a view; without a permission, everybody who is signed in may see it."""
+
+    def decorate(view: View[P]) -> View[P]:
+        @wraps(view)
+        def guarded(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+            if request.method not in methods:
+                return HttpResponseNotAllowed(methods)
+            if not request.user.is_authenticated:
+                return _sign_in(request)
+            if permission and not request.user.has_perm(permission):
+                raise PermissionDenied(f"This needs the permission “{permission}”.")
+            return view(request, *args, **kwargs)
+
+        guarded.needs = permission  # type: ignore[attr-defined]
+        return cast(View[P], never_cache(guarded))
+
+    return decorate
+
+
+def form_page(permission: str) -> Callable[[View[P]], View[P]]:
+    """A page with a form that is sent to its own address."""
+    return page(permission, methods=(*READ, "POST"))
+
+
+def action(permission: str) -> Callable[[View[P]], View[P]]:
+    """What is only ever sent."""
+    return page(permission, methods=("POST",))
+
+
+def fragment(
+    request: HttpRequest, template: str, context: Mapping[str, Any], *, version: str, is_final: bool = False
+) -> HttpResponse:
+    """A part of a page that asks again and again: nothing is sent while nothing has changed.
+
+    The template repeats `version` in its next request, and polls no more once it is final.
+    """
+    if not is_final and request.GET.get("version") == version:
+        return HttpResponse(status=204)
+    answer = render(request, template, {**context, "version": version, "is_final": is_final})
+    answer.status_code = STOP_POLLING if is_final and is_htmx(request) else 200
+    return answer
+
+
+def is_htmx(request: HttpRequest) -> bool:
+    return bool(getattr(request, "htmx", False))
+
+
+def _sign_in(request: HttpRequest) -> HttpResponse:
+    if is_htmx(request):
+        return HttpResponse(status=204, headers={"HX-Refresh": "true"})
+    return redirect_to_login(request.get_full_path())

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from datetime import datetime, tzinfo
+from typing import Any
+
+from django import template
+from django.db.models import Model
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from activities import clock, words
+from web import keyset
+from web.operating import operation_url, operations_of
+
+register = template.Library()
+register.filter("badge", words.badge)
+register.filter("glyph", words.glyph)
+register.filter("span", words.span)
+
+
+@register.filter
+def moment(at: datetime | None) -> SafeString:
+    """“in 4 min”; the exact time is shown when the pointer rests on it, and kept up to date by the page."""
+    return words.moment(at, now=clock.now())
+
+
+@register.filter
+def on_clock(at: datetime | None, zone: tzinfo | None = None) -> SafeString:
+    """The wall-clock time in this zone, which is named where it is not UTC as well."""
+    if at is None:
+        return SafeString(words.NOTHING)
+    shown = words.on_the_clock(at, zone) if zone else words.on_the_clock(at)
+    return format_html('<time datetime="{}" class="clock">{} {}</time>', at.isoformat(), shown, zone or "UTC")
+
+
+@register.inclusion_tag("web/_operations.html", takes_context=True)
+def operations(context: Any, target: Model, only: str = "", first: str = "") -> dict[str, Any]:
+    """Buttons for what this person may do with it; `only` names some, `first` the one that stands out."""
+    request: HttpRequest = context["request"]
+    wanted = only.split()
+    found = [(o, url) for o, url in operations_of(request, target) if not wanted or o.name in wanted]
+    return {
+        "main": [(o, _with_back(url, request)) for o, url in found if o.name == first],
+        "others": [(o, _with_back(url, request)) for o, url in found if o.name != first],
+        "target": target,
+    }
+
+
+@register.simple_tag(takes_context=True)
+def address(context: Any, **changed: Any) -> str:
+    """This page's address with other parameters."""
+    return keyset.address(context["request"], **changed)
+
+
+@register.simple_tag(takes_context=True)
+def operate(context: Any, name: str, target: Model) -> str:
+    return operation_url(name, [target], back=context["request"].get_full_path())
+
+
+@register.simple_tag(takes_context=True)
+def can(context: Any, permission: str) -> bool:
+    return bool(context["request"].user.has_perm(permission))
+
+
+@register.inclusion_tag("web/_field.html")
+def field(bound: Any) -> dict[str, Any]:
+    return {"field": bound, "kind": type(bound.field.widget).__name__.lower()}
+
+
+def _with_back(url: str, request: HttpRequest) -> str:
+    from urllib.parse import urlencode
+
+    return f"{url}&{urlencode({'next': request.get_full_path()})}"
