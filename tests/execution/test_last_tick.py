@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from execution import recovery
@@ -24,8 +26,8 @@ def test_a_scheduler_that_ticked_within_two_minutes_is_at_work(age: int, expecte
     assert is_ticking(Chore.objects.last_tick(), now=NOW + seconds(age)) == expected
 
 
-def test_a_long_lease_makes_ticks_rarer(settings: pytest.FixtureRequest) -> None:
-    settings.JIM_LEASE_SECONDS = 600  # type: ignore[attr-defined]
+def test_a_long_lease_makes_ticks_rarer(settings: Any) -> None:
+    settings.JIM_LEASE_SECONDS = 600
     recovery.bury_expired(NOW)
     assert is_ticking(Chore.objects.last_tick(), now=NOW + seconds(599))
 
@@ -33,5 +35,6 @@ def test_a_long_lease_makes_ticks_rarer(settings: pytest.FixtureRequest) -> None
 def test_the_loop_notes_when_it_ticked_and_how_long_that_took() -> None:
     SchedulerLoop()._tick()
     tick = Chore.objects.last_tick()
-    assert tick is not None and tick.last_run_at is not None
-    assert tick.took_seconds is not None and 0 < tick.took_seconds < 60
+    assert tick is not None
+    assert tick.last_run_at is not None
+    assert 0 < (tick.took_seconds or 0) < 60
