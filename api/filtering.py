@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django import forms
 from django_filters import rest_framework as filters
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
@@ -11,6 +12,15 @@ OF_PAGES = ("cursor", "limit", "ordering")
 
 class Filters(filters.FilterSet):
     """What a list can be narrowed down to; a value that makes no sense is an error, not an empty list."""
+
+
+class IdFilter(filters.NumberFilter):
+    """A whole number that an id can be."""
+
+    field_class = forms.IntegerField
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, min_value=1, max_value=2**63 - 1, **kwargs)
 
 
 class FilterBackend(filters.DjangoFilterBackend):

@@ -31,6 +31,13 @@ def key_of(request: Request | HttpRequest) -> str:
     return key
 
 
+def lasting_key(request: Request) -> str:
+    """For verbs that remember keys of their own, longer than answers are kept; empty: none was sent."""
+    key = key_of(request)
+    named = f"{principal_of(request)}\n{request.path}\n{key}"
+    return hashlib.sha256(named.encode()).hexdigest()[:40] if key else ""
+
+
 def begin(request: Request, key: str) -> KeyedAnswer | Response:
     """A place for the answer; or the answer, if there is one already."""
     place = {"principal": principal_of(request), "route": request.path[:LONGEST_KEY], "key": key}
