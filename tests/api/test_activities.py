@@ -130,7 +130,7 @@ def test_what_is_followed_comes_as_it_is_written() -> None:
     def go_on() -> None:
         try:
             for number in range(2):
-                said.write(f"line {number}")
+                said.output("stdout", [f"line {number}"])
                 write([said], worker_id=worker.pk)
             end(worker, held)
         finally:

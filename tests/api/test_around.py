@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from django.test import Client
 
 from activities import clock
 from activities.models import Activity, Initiator
-from api.models import ApiToken
+from api.models import ApiToken, KeyedAnswer
 from execution.models import Limit, Worker
 from tests.api.calling import Caller
 from tests.base import NOW, claim, enqueue, make_worker, seconds, start, step
@@ -33,7 +34,7 @@ class TestWorkers:
 
     def test_pools_tell_who_serves_them_and_what_waits(self, django_assert_max_num_queries: Any) -> None:
         api, now = Caller("Viewer"), clock.now()
-        Worker.objects.register(id=__import__("uuid").uuid4(), pools=["ldap"], seats=3, now=now)
+        Worker.objects.register(id=uuid.uuid4(), pools=["ldap"], seats=3, now=now)
         Limit.objects.create(key="pool:hr", size=0)
         start(step("a", pool="ldap"), step("b", 1, pool="ldap"), now=now - seconds(60))
         api.get("pools")
@@ -175,8 +176,6 @@ class TestTokens:
         api = Caller()
         text = api.post("tokens", {"name": "x", "scopes": ["view"]}, idempotency_key="k").json()["text"]
         secret = api.post("webhooks", HOOK, idempotency_key="k").json()["secret"]
-        from api.models import KeyedAnswer
-
         assert not KeyedAnswer.objects.exists()
         assert not Activity.objects.filter(details__icontains=text).exists()
         assert not Activity.objects.filter(details__icontains=secret).exists()
