@@ -204,6 +204,12 @@ SPECTACULAR_SETTINGS = {
     "REDOC_DIST": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+    "ENUM_NAME_OVERRIDES": {
+        "ScheduleStatus": "schedules.models.Schedule.Status",
+        "OccurrenceStatus": "schedules.models.Occurrence.Status",
+        "BackfillStatus": "schedules.models.Backfill.Status",
+        "TemplateStatus": "schedules.models.TaskTemplate.Status",
+    },
 }
 
 LANGUAGE_CODE = "en-gb"
