@@ -5,10 +5,16 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularRedocView, Spec
 from rest_framework.routers import SimpleRouter
 
 from .resources.activities import Activities, Children, Items
+from .resources.backfills import Backfills, BackfillsOfSchedule
+from .resources.calendars import Calendars
 from .resources.direct import Direct
 from .resources.executions import Executions
 from .resources.limits import Limits
+from .resources.occurrences import Occurrences
+from .resources.revisions import RevisionsOfSchedule
+from .resources.schedules import Schedules
 from .resources.tasks import Tasks
+from .resources.templates import Templates
 from .resources.tokens import Tokens
 from .resources.webhooks import Deliveries, Webhooks
 from .resources.workers import Pools, Workers
@@ -17,6 +23,16 @@ app_name = "api"
 
 router = SimpleRouter(trailing_slash=False)
 router.register("limits", Limits, basename="limit")
+
+# What is defined, and when it runs.
+OF_SCHEDULE = "schedules/(?P<schedule_id>[0-9]{1,18})"
+router.register("schedules", Schedules, basename="schedule")
+router.register(f"{OF_SCHEDULE}/occurrences", Occurrences, basename="schedule-occurrence")
+router.register(f"{OF_SCHEDULE}/backfills", BackfillsOfSchedule, basename="schedule-backfill")
+router.register(f"{OF_SCHEDULE}/revisions", RevisionsOfSchedule, basename="schedule-revision")
+router.register("backfills", Backfills, basename="backfill")
+router.register("calendars", Calendars, basename="calendar")
+router.register("templates", Templates, basename="template")
 
 # What runs, and what is around it.
 router.register("executions", Executions, basename="execution")

@@ -204,6 +204,19 @@ SPECTACULAR_SETTINGS = {
     "REDOC_DIST": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+    "ENUM_NAME_OVERRIDES": {
+        "ScheduleStatus": "schedules.models.Schedule.Status",
+        "OccurrenceStatus": "schedules.models.Occurrence.Status",
+        "BackfillStatus": "schedules.models.Backfill.Status",
+        "TemplateStatus": "schedules.models.TaskTemplate.Status",
+        "ActivityStatus": "activities.models.Activity.Status",
+        "ItemOutcome": "activities.models.ActivityItem.Outcome",
+        "WorkerStatus": "execution.models.Worker.Status",
+        "ExecutionState": "api.resources.executions.STATES",
+        "WebhookStatus": "webhooks.models.Endpoint.Status",
+        "DeliveryStatus": "webhooks.models.Delivery.Status",
+        "TokenState": "api.resources.tokens.STATES",
+    },
 }
 
 LANGUAGE_CODE = "en-gb"

@@ -15,7 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from activities.models import Activity, ActivityItem
-from api.filtering import Filters, IdFilter
+from api.filtering import Filters, MomentFilter, WholeFilter
 from api.reading import Nothing
 from api.schema import IDEMPOTENCY_KEY, accepts
 from execution.models import Job
@@ -91,10 +91,10 @@ class ActivityFilters(Filters):
     )
     initiator = filters.CharFilter(method="of_initiator", help_text="Such as `user:7` or `system`.")
     task = filters.UUIDFilter(field_name="task_key", help_text="All attempts of this task.")
-    parent = IdFilter(field_name="parent_id", help_text="The parts of this activity.")
+    parent = WholeFilter(field_name="parent_id", help_text="The parts of this activity.")
     text = filters.CharFilter(field_name="target_name", lookup_expr="icontains", help_text="In its name.")
-    created_after = filters.IsoDateTimeFilter(field_name="created_at", lookup_expr="gte")
-    created_before = filters.IsoDateTimeFilter(field_name="created_at", lookup_expr="lt")
+    created_after = MomentFilter(field_name="created_at", lookup_expr="gte")
+    created_before = MomentFilter(field_name="created_at", lookup_expr="lt")
 
     def of_target(self, rows: Any, name: str, value: str) -> Any:
         kind, separator, pk = value.partition(":")
@@ -165,6 +165,7 @@ class Activities(Listed):
 
     @extend_schema(responses=ActivityDetailSerializer)
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """One activity, with its result."""
         return super().retrieve(request, *args, **kwargs)
 
     @extend_schema(
@@ -198,9 +199,9 @@ class Activities(Listed):
     @action(detail=True, methods=["post"])
     def retry(self, request: Request, pk: str) -> Response:
         """One more attempt of a single job that failed or was cancelled."""
+        activity, _ = self.get_object(), self.read(Nothing)
         if (before := self.once()) is not None:
             return before
-        activity, _ = self.get_object(), self.read(Nothing)
         job = Job.find(activity.task_key) if activity.task_key else None
         if job is None:
             raise Refused(f"“{activity.target_name}” is no single job: retry its execution.")

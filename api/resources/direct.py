@@ -54,9 +54,9 @@ class Direct(Resource):
 
     @extend_schema(request=DirectRequest, responses={200: AnswerSerializer, **problems(409, 415)})
     def create(self, request: Request) -> Response:
-        """A step that fails is an answer like any other: look at `has_failed`.
+        """Runs one step at once, before everything queued, and answers with its outcome.
 
-        One direct request at a time has the next seat of a pool; another one waits, and is then told to come
+        A step that fails is an answer like any other: look at `has_failed`. One direct request at a time has the next seat of a pool; another one waits, and is then told to come
         back (409 with Retry-After). No Idempotency-Key: what is asked for is carried out.
         """
         read = self.read(DirectRequest)

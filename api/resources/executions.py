@@ -16,8 +16,7 @@ from rest_framework.response import Response
 
 from activities import clock
 from activities.models import Activity
-from api.filtering import Filters, IdFilter
-from api.idempotency import lasting_key
+from api.filtering import Filters, MomentFilter, WholeFilter
 from api.permissions import check_code
 from api.reading import Strict
 from api.schema import IDEMPOTENCY_KEY, accepts
@@ -33,7 +32,8 @@ from .attempts import AttemptSerializer, InitiatorSerializer
 from .base import Listed
 
 MOST_ATTEMPTS = 2_000
-STATES = {
+STATES = ("in_progress", "cancelling", "completed", "failed", "cancelled")
+CONDITIONS = {
     "in_progress": Q(status="in_progress"),
     "cancelling": Q(status="in_progress", cancel_requested_at__isnull=False),
     "completed": Q(status="completed"),
@@ -213,19 +213,19 @@ class AcceptedSerializer(serializers.Serializer[Any]):
 
 
 class ExecutionFilters(Filters):
-    schedule = IdFilter(field_name="schedule_id", help_text="The id of a schedule.")
+    schedule = WholeFilter(field_name="schedule_id", help_text="The id of a schedule.")
     state = filters.ChoiceFilter(
         choices=[(name, name) for name in (*STATES, "late", "partial")], method="in_state"
     )
-    retry_of = IdFilter(field_name="retry_of_id", help_text="The id of an execution.")
+    retry_of = WholeFilter(field_name="retry_of_id", help_text="The id of an execution.")
     source = filters.ChoiceFilter(choices=Occurrence.Source.choices)
-    started_after = filters.IsoDateTimeFilter(field_name="started_at", lookup_expr="gte")
-    started_before = filters.IsoDateTimeFilter(field_name="started_at", lookup_expr="lt")
+    started_after = MomentFilter(field_name="started_at", lookup_expr="gte")
+    started_before = MomentFilter(field_name="started_at", lookup_expr="lt")
 
     def in_state(self, rows: ExecutionQuerySet, name: str, value: str) -> ExecutionQuerySet:
         if value == "late":
             return rows.late(clock.now())
-        return rows.partial() if value == "partial" else rows.filter(STATES[value])
+        return rows.partial() if value == "partial" else rows.filter(CONDITIONS[value])
 
 
 class Executions(Listed):
@@ -258,6 +258,7 @@ class Executions(Listed):
 
     @extend_schema(responses=ExecutionDetailSerializer)
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """One execution: its plan, the attempts of each step, and what each waits for."""
         return super().retrieve(request, *args, **kwargs)
 
     @extend_schema(
@@ -265,10 +266,10 @@ class Executions(Listed):
     )
     def create(self, request: Request) -> Response:
         """A group of jobs without a schedule: one after the other, side by side, or by their indexes."""
-        if (before := self.once()) is not None:
-            return before
         read = self.read(GroupDefinition)
         check_code(request, own_code(read["steps"]))
+        if (before := self.once()) is not None:
+            return before
         return self._accept(Execution.objects.submit(**read, initiator=self.by, now=self.now))
 
     @extend_schema(request=Reason, responses=accepts(AcceptedSerializer))
@@ -293,10 +294,10 @@ class Executions(Listed):
     @action(detail=True, methods=["post"])
     def retry(self, request: Request, pk: str) -> Response:
         """A new execution of what did not succeed, or of the whole, for the same time."""
+        execution, read = self.get_object(), self.read(RetryOptions)
         if (before := self.once()) is not None:
             return before
-        execution, read = self.get_object(), self.read(RetryOptions)
-        started = execution.retry(initiator=self.by, now=self.now, key=lasting_key(request), **read)
+        started = execution.retry(initiator=self.by, now=self.now, key=self.lasting_key(), **read)
         if started is not None:
             return self._accept(started)
         url = f"{reverse('api:execution-list')}?retry_of={execution.pk}"

@@ -17,10 +17,10 @@ from rest_framework.response import Response
 
 from activities.models import Activity
 from api.errors import said
-from api.filtering import Filters, IdFilter
+from api.filtering import Filters, WholeFilter
 from api.permissions import check_code
 from api.reading import Nothing, Strict
-from api.schema import IDEMPOTENCY_KEY, IF_MATCH, accepts, changes, problems
+from api.schema import IDEMPOTENCY_KEY, IF_MATCH, IF_NONE_MATCH, accepts, acts, changes, reads
 from api.versions import digest_of
 from execution.models import Execution, Job, WorkerTask
 from execution.models.adhoc import Wanted, own_code
@@ -145,7 +145,7 @@ class QueuedJobsSerializer(serializers.Serializer[Any]):
 class TaskFilters(Filters):
     pool = filters.CharFilter()
     status = filters.ChoiceFilter(choices=WorkerTask.Status.choices)
-    execution = IdFilter(field_name="execution_id", help_text="The id of an execution.")
+    execution = WholeFilter(field_name="execution_id", help_text="The id of an execution.")
     worker = filters.UUIDFilter(field_name="worker_id")
 
 
@@ -172,16 +172,21 @@ class Tasks(Listed):
         _say_why(rows or [], self.now)
         return rows
 
-    @extend_schema(responses=TaskDetailSerializer)
+    def get_serializer_class(self) -> Any:
+        return TaskSerializer if self.action == "list" else TaskDetailSerializer
+
+    @extend_schema(parameters=[IF_NONE_MATCH], responses=reads(TaskDetailSerializer))
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """One task, by the id that it keeps for life: its place in the queue, its attempts, its result."""
         return self._shown(self._found())
 
     @extend_schema(request=JobWriting, parameters=[IDEMPOTENCY_KEY], responses=accepts(QueuedSerializer))
     def create(self, request: Request) -> Response:
         """Queues one job."""
+        wanted = self._allowed([self.read(JobWriting)])
         if (before := self.once()) is not None:
             return before
-        [key] = self._enqueue([self.read(JobWriting)])
+        [key] = WorkerTask.objects.enqueue(wanted, initiator=self.by, now=self.now)
         return accept_task(self, key)
 
     @extend_schema(
@@ -190,13 +195,13 @@ class Tasks(Listed):
     @action(detail=False, methods=["post"])
     def batch(self, request: Request) -> Response:
         """Queues several jobs at once, or none of them."""
+        wanted = self._allowed(self.read(JobsDefinition)["jobs"])
         if (before := self.once()) is not None:
             return before
-        jobs = self.read(JobsDefinition)["jobs"]
         try:
-            keys = self._enqueue(jobs)
+            keys = WorkerTask.objects.enqueue(wanted, initiator=self.by, now=self.now)
         except ValidationError:
-            self._blame(jobs)
+            self._blame(wanted)
             raise
         return self.accepted({"ids": [str(key) for key in keys]}, url=reverse("api:task-list"))
 
@@ -207,28 +212,28 @@ class Tasks(Listed):
         self.match(self._version(found))
         return self._change(found, lambda task, **by: task.prioritise(read["priority"], **by))
 
-    @extend_schema(request=Nothing, responses={200: TaskDetailSerializer, **problems(404, 409, 415)})
+    @extend_schema(request=Nothing, responses=acts(TaskDetailSerializer))
     @action(detail=True, methods=["post"])
     def front(self, request: Request, id: str) -> Response:
         """It goes before all others of its pool and priority."""
         self.read(Nothing)
         return self._change(self._found(), WorkerTask.move_to_front)
 
-    @extend_schema(request=Nothing, responses={200: TaskDetailSerializer, **problems(404, 409, 415)})
+    @extend_schema(request=Nothing, responses=acts(TaskDetailSerializer))
     @action(detail=True, methods=["post"])
     def back(self, request: Request, id: str) -> Response:
         """It goes after all others of its pool and priority that are there now."""
         self.read(Nothing)
         return self._change(self._found(), WorkerTask.move_to_back)
 
-    @extend_schema(request=Nothing, responses={200: TaskDetailSerializer, **problems(404, 409, 415)})
+    @extend_schema(request=Nothing, responses=acts(TaskDetailSerializer))
     @action(detail=True, methods=["post"])
     def hasten(self, request: Request, id: str) -> Response:
         """Ends the delay before a retry, or the wait for the time that it was queued for."""
         self.read(Nothing)
         return self._change(self._found(), WorkerTask.hasten, why="does not wait for a time")
 
-    @extend_schema(request=Order, responses={200: ReorderedSerializer, **problems(409, 415)})
+    @extend_schema(request=Order, responses=acts(ReorderedSerializer))
     @action(detail=False, methods=["post"])
     def reorder(self, request: Request) -> Response:
         """These go first, in this order, among what waits in their pool with the same priority."""
@@ -248,23 +253,22 @@ class Tasks(Listed):
     @action(detail=True, methods=["post"])
     def retry(self, request: Request, id: str) -> Response:
         """One more attempt of a single job that failed or was cancelled."""
+        job, _ = self._job(), self.read(Nothing)
         if (before := self.once()) is not None:
             return before
-        self.read(Nothing)
-        job = self._job()
         job.retry(initiator=self.by, now=self.now)
         return accept_task(self, job.key)
 
-    def _enqueue(self, jobs: list[dict[str, Any]]) -> list[uuid.UUID]:
+    def _allowed(self, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         wanted = [named(job) for job in jobs]
         check_code(self.request, own_code(wanted))
-        return WorkerTask.objects.enqueue(wanted, initiator=self.by, now=self.now)
+        return wanted
 
     def _blame(self, jobs: list[dict[str, Any]]) -> None:
         """Raises the same about the job that it is about."""
         for number, job in enumerate(jobs):
             try:
-                Wanted.each([named(job)], initiator=self.by, now=self.now)
+                Wanted.each([job], initiator=self.by, now=self.now)
             except ValidationError as error:
                 raise serializers.ValidationError({"jobs": {number: said(error)}}) from error
 
@@ -280,9 +284,7 @@ class Tasks(Listed):
         return self._shown(self._found())
 
     def _shown(self, found: Found) -> Response:
-        shown = TaskDetailSerializer(found.say_why(self.now), context=self.get_serializer_context())
-        version = self._version(found)
-        return Response(shown.data, headers={"ETag": f'"{version}"'})
+        return self.shown(found.say_why(self.now), version=self._version(found))
 
     def _version(self, found: Found) -> str:
         place = (found.queued.priority, found.queued.position) if found.queued else None

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from django.urls import reverse
 from django.utils.decorators import method_decorator
 from django.views.decorators.debug import sensitive_variables
 from django_filters import rest_framework as filters
@@ -18,12 +19,13 @@ from api.filtering import Filters
 from api.models import ApiToken, ApiTokenQuerySet
 from api.permissions import can
 from api.reading import Nothing, Strict
-from api.schema import makes, problems
+from api.schema import acts, makes
 from api.scopes import SCOPES
 from schedules.models import Refused
 
 from .base import Listed
 
+STATES = ("active", "expired", "revoked")
 VIEW, REVOKE = "api.view_apitoken", "api.change_apitoken"
 
 
@@ -60,7 +62,7 @@ class TokenSerializer(serializers.ModelSerializer[ApiToken]):
         read_only_fields = fields
         extra_kwargs = {"prefix": {"help_text": "How its text begins, after `jim_`."}}
 
-    @extend_schema_field(serializers.ChoiceField(choices=["active", "expired", "revoked"]))
+    @extend_schema_field(serializers.ChoiceField(choices=STATES))
     def get_state(self, token: ApiToken) -> str:
         return token.state(clock.now())
 
@@ -107,15 +109,20 @@ class Tokens(Listed):
     @extend_schema(request=TokenDefinition, responses=makes(NewTokenSerializer))
     @method_decorator(sensitive_variables())
     def create(self, request: Request) -> Response:
-        """For yourself. Its text is in this answer only. No Idempotency-Key: that would keep the answer."""
+        """A new token for yourself; its text is in this answer only.
+
+        There is no Idempotency-Key: that would keep the answer.
+        """
         user: Any = request.user
         token, text = ApiToken.objects.issue(
             **self.read(TokenDefinition), user=user, initiator=self.by, now=self.now
         )
-        body = {**self.get_serializer(token).data, "text": text}
-        return Response(body, status=status.HTTP_201_CREATED)
+        url = reverse("api:token-detail", args=[token.pk])
+        made = self.shown(token, code=status.HTTP_201_CREATED, url=url)
+        made.data = {**made.data, "text": text}
+        return made
 
-    @extend_schema(request=Nothing, responses={200: TokenSerializer, **problems(404, 409, 415)})
+    @extend_schema(request=Nothing, responses=acts(TokenSerializer))
     @action(detail=True, methods=["post"])
     def revoke(self, request: Request, pk: str) -> Response:
         """From now on it is not known any more."""

@@ -17,10 +17,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api.errors import Problem
-from api.filtering import Filters, IdFilter
+from api.filtering import Filters, WholeFilter
 from api.reading import Nothing, Strict
-from api.schema import IDEMPOTENCY_KEY, IF_MATCH, accepts, changes, makes, problems, removes
-from api.versions import digest_of, etag
+from api.schema import IDEMPOTENCY_KEY, IF_MATCH, IF_NONE_MATCH, accepts, acts, changes, makes, reads, removes
+from api.versions import digest_of
 from schedules.models import Refused
 from schedules.vault import VaultError
 from webhooks.events import KINDS, TEST
@@ -131,10 +131,18 @@ class Webhooks(Listed):
     def version_of(self, row: Endpoint) -> object:
         return digest_of([row.definition(), row.url, row.status])
 
+    @extend_schema(parameters=[IF_NONE_MATCH], responses=reads(EndpointSerializer))
+    def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """One webhook, and how it has been doing."""
+        return super().retrieve(request, *args, **kwargs)
+
     @extend_schema(request=EndpointDefinition, responses=makes(NewEndpointSerializer))
     @method_decorator(sensitive_variables())
     def create(self, request: Request) -> Response:
-        """Its secret is in this answer only. No Idempotency-Key: that would keep the answer."""
+        """A new webhook and its secret, which is in this answer only.
+
+        There is no Idempotency-Key: that would keep the answer.
+        """
         read = self.read(EndpointDefinition)
         try:
             endpoint, secret = Endpoint.objects.define(**read, initiator=self.by, now=self.now)
@@ -142,12 +150,14 @@ class Webhooks(Listed):
             raise _wrong(error) from error
         except VaultError as error:
             raise Problem(str(error), status_code=409) from error
-        body = {**self.get_serializer(endpoint).data, "secret": secret}
-        headers = {"ETag": etag(self.version_of(endpoint))}
-        return Response(body, status=status.HTTP_201_CREATED, headers=headers)
+        url = reverse("api:webhook-detail", args=[endpoint.pk])
+        made = self.shown(endpoint, version=self.version_of(endpoint), code=status.HTTP_201_CREATED, url=url)
+        made.data = {**made.data, "secret": secret}
+        return made
 
     @extend_schema(request=EndpointWriting, parameters=[IF_MATCH], responses=changes(EndpointSerializer))
     def partial_update(self, request: Request, pk: str) -> Response:
+        """Changes some of its fields."""
         read = self.read(EndpointWriting, partial=True)
         try:
             with transaction.atomic():
@@ -164,7 +174,7 @@ class Webhooks(Listed):
             self._held().remove(initiator=self.by, now=self.now)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
-    @extend_schema(request=Rotation, responses={200: SecretSerializer, **problems(404, 409, 415)})
+    @extend_schema(request=Rotation, responses=acts(SecretSerializer))
     @action(detail=True, methods=["post"])
     @method_decorator(sensitive_variables())
     def rotate(self, request: Request, pk: str) -> Response:
@@ -180,12 +190,12 @@ class Webhooks(Listed):
     @action(detail=True, methods=["post"])
     def test(self, request: Request, pk: str) -> Response:
         """Sends it the event `endpoint.test`."""
+        endpoint, _ = self.get_object(), self.read(Nothing)
         if (before := self.once()) is not None:
             return before
-        endpoint, _ = self.get_object(), self.read(Nothing)
         return _sent(self, endpoint.test(initiator=self.by, now=self.now))
 
-    @extend_schema(request=Nothing, responses={200: EndpointSerializer, **problems(404, 409, 415)})
+    @extend_schema(request=Nothing, responses=acts(EndpointSerializer))
     @action(detail=True, methods=["post"])
     def enable(self, request: Request, pk: str) -> Response:
         """From now on it is told of events again; of those meanwhile it is not."""
@@ -194,7 +204,7 @@ class Webhooks(Listed):
             raise Refused(f"“{endpoint}” is enabled already.")
         return self._shown_anew()
 
-    @extend_schema(request=Note, responses={200: EndpointSerializer, **problems(404, 409, 415)})
+    @extend_schema(request=Note, responses=acts(EndpointSerializer))
     @action(detail=True, methods=["post"])
     def disable(self, request: Request, pk: str) -> Response:
         """Nothing more is sent to it, and what waits has failed."""
@@ -270,7 +280,7 @@ class DeliveryDetailSerializer(DeliverySerializer):
 
 
 class DeliveryFilters(Filters):
-    endpoint = IdFilter(field_name="endpoint_id", help_text="The id of a webhook.")
+    endpoint = WholeFilter(field_name="endpoint_id", help_text="The id of a webhook.")
     status = filters.ChoiceFilter(choices=Delivery.Status.choices)
     event = filters.ChoiceFilter(field_name="kind", choices=[(kind, kind) for kind in (*KINDS, TEST)])
 
@@ -297,15 +307,16 @@ class Deliveries(Listed):
 
     @extend_schema(responses=DeliveryDetailSerializer)
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """One delivery: what was sent, and how each try went."""
         return super().retrieve(request, *args, **kwargs)
 
     @extend_schema(request=Nothing, parameters=[IDEMPOTENCY_KEY], responses=accepts(SentSerializer))
     @action(detail=True, methods=["post"])
     def redeliver(self, request: Request, pk: str) -> Response:
         """The same event again, with the same id and content."""
+        delivery, _ = self.get_object(), self.read(Nothing)
         if (before := self.once()) is not None:
             return before
-        delivery, _ = self.get_object(), self.read(Nothing)
         delivery.redeliver(initiator=self.by, now=self.now)
         return _sent(self, delivery)
 
