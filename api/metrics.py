@@ -130,7 +130,8 @@ class Look(Collector):
 
     def _schedules(self) -> Iterator[Metric]:
         sums = {name: Sum(f"{name}_count") for name in COUNTERS}
-        rows = list(Schedule.objects.values("status").order_by("status").annotate(count=Count("pk"), **sums))
+        by_status: Any = Schedule.objects.values("status").order_by("status")
+        rows = list(by_status.annotate(count=Count("pk"), **sums))
         counts = {row["status"]: row["count"] for row in rows}
         yield _gauge(
             "jim_schedules",

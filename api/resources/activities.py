@@ -41,13 +41,13 @@ class TargetSerializer(serializers.Serializer[Activity]):
 class ActivitySerializer(serializers.ModelSerializer[Activity]):
     target = TargetSerializer(source="*", help_text="What was run or changed.")
     initiator = InitiatorSerializer(source="*", help_text="Who asked for it.")
-    parent = serializers.IntegerField(source="parent_id", allow_null=True)
+    parent = serializers.IntegerField(source="parent_id", allow_null=True)  # type: ignore[assignment]
     retry_of = serializers.IntegerField(source="retry_of_id", allow_null=True)
     task = serializers.UUIDField(source="task_key", allow_null=True)
 
     class Meta:
         model = Activity
-        fields = (
+        fields: tuple[str, ...] = (
             "id",
             "status",
             "operation",
@@ -70,7 +70,7 @@ class ActivitySerializer(serializers.ModelSerializer[Activity]):
             "items_total",
             "items_failed",
         )
-        read_only_fields = fields
+        read_only_fields: tuple[str, ...] = fields
         extra_kwargs = {"operation": {"help_text": "`run` is an attempt; others are changes."}}
 
 
@@ -80,7 +80,7 @@ class ActivityDetailSerializer(ActivitySerializer):
 
     class Meta(ActivitySerializer.Meta):
         fields = (*ActivitySerializer.Meta.fields, "result", "traceback", "details")
-        read_only_fields = fields
+        read_only_fields: tuple[str, ...] = fields
 
 
 class ActivityFilters(Filters):

@@ -62,7 +62,7 @@ class ExecutionSerializer(serializers.ModelSerializer[Execution]):
 
     class Meta:
         model = Execution
-        fields = (
+        fields: tuple[str, ...] = (
             "id",
             "name",
             "schedule",

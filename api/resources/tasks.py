@@ -270,7 +270,7 @@ class Tasks(Listed):
             try:
                 Wanted.each([job], initiator=self.by, now=self.now)
             except ValidationError as error:
-                raise serializers.ValidationError({"jobs": {number: said(error)}}) from error
+                raise serializers.ValidationError({"jobs": {str(number): said(error)}}) from error
 
     def _change(
         self,

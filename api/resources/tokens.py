@@ -47,7 +47,7 @@ class TokenSerializer(serializers.ModelSerializer[ApiToken]):
 
     class Meta:
         model = ApiToken
-        fields = (
+        fields: tuple[str, ...] = (
             "id",
             "name",
             "user",
@@ -59,7 +59,7 @@ class TokenSerializer(serializers.ModelSerializer[ApiToken]):
             "last_used_at",
             "revoked_at",
         )
-        read_only_fields = fields
+        read_only_fields: tuple[str, ...] = fields
         extra_kwargs = {"prefix": {"help_text": "How its text begins, after `jim_`."}}
 
     @extend_schema_field(serializers.ChoiceField(choices=STATES))
@@ -72,7 +72,7 @@ class NewTokenSerializer(TokenSerializer):
 
     class Meta(TokenSerializer.Meta):
         fields = (*TokenSerializer.Meta.fields, "text")
-        read_only_fields = fields
+        read_only_fields: tuple[str, ...] = fields
 
 
 class TokenDefinition(Strict[Any]):

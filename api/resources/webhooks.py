@@ -41,7 +41,7 @@ class EndpointSerializer(serializers.ModelSerializer[Endpoint]):
 
     class Meta:
         model = Endpoint
-        fields = (
+        fields: tuple[str, ...] = (
             "id",
             "name",
             "url",
@@ -57,7 +57,7 @@ class EndpointSerializer(serializers.ModelSerializer[Endpoint]):
             "succeeded_at",
             "created_at",
         )
-        read_only_fields = fields
+        read_only_fields: tuple[str, ...] = fields
 
 
 class SecretSerializer(serializers.Serializer[Any]):
@@ -69,7 +69,7 @@ class NewEndpointSerializer(EndpointSerializer):
 
     class Meta(EndpointSerializer.Meta):
         fields = (*EndpointSerializer.Meta.fields, "secret")
-        read_only_fields = fields
+        read_only_fields: tuple[str, ...] = fields
 
 
 class EndpointWriting(Strict[Any]):
@@ -242,7 +242,7 @@ class DeliverySerializer(serializers.ModelSerializer[Delivery]):
 
     class Meta:
         model = Delivery
-        fields = (
+        fields: tuple[str, ...] = (
             "id",
             "endpoint",
             "event",
@@ -255,7 +255,7 @@ class DeliverySerializer(serializers.ModelSerializer[Delivery]):
             "ended_at",
             "note",
         )
-        read_only_fields = fields
+        read_only_fields: tuple[str, ...] = fields
 
 
 class TrySerializer(serializers.Serializer[Any]):
@@ -272,7 +272,7 @@ class DeliveryDetailSerializer(DeliverySerializer):
 
     class Meta(DeliverySerializer.Meta):
         fields = (*DeliverySerializer.Meta.fields, "log", "body")
-        read_only_fields = fields
+        read_only_fields: tuple[str, ...] = fields
 
     @extend_schema_field({"type": "object", "additionalProperties": True})
     def get_body(self, delivery: Delivery) -> Any:
