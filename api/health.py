@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import cache
@@ -79,7 +79,7 @@ class Ready(Health):
         return Response(body, status=200 if is_ready else 503, headers={"Cache-Control": "no-store"})
 
 
-def checks(known: dict[str, Callable[[datetime], Check]]) -> dict[str, Check]:
+def checks(known: Mapping[str, Callable[[datetime], Check]]) -> dict[str, Check]:
     """Without a database nothing else can be told."""
     try:
         now = clock.now()

@@ -8,7 +8,7 @@ from django.http.response import HttpResponseBase
 from django_filters import rest_framework as filters
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
-from rest_framework import serializers
+from rest_framework import mixins, serializers
 from rest_framework.decorators import action
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
@@ -24,7 +24,7 @@ from schedules.permissions import RUN
 
 from . import following
 from .attempts import AnyJson, InitiatorSerializer
-from .base import Listed
+from .base import Listed, Resource
 from .tasks import QueuedSerializer, accept_task
 
 VIEW = "activities.view_activity"
@@ -214,7 +214,7 @@ class Activities(Listed):
         return dict(asked.validated_data)
 
 
-class OfActivity(Listed):
+class OfActivity(mixins.ListModelMixin, Resource):
     """A list of what one activity has."""
 
     def rows(self, activity: int) -> Any:
