@@ -209,6 +209,13 @@ SPECTACULAR_SETTINGS = {
         "OccurrenceStatus": "schedules.models.Occurrence.Status",
         "BackfillStatus": "schedules.models.Backfill.Status",
         "TemplateStatus": "schedules.models.TaskTemplate.Status",
+        "ActivityStatus": "activities.models.Activity.Status",
+        "ItemOutcome": "activities.models.ActivityItem.Outcome",
+        "WorkerStatus": "execution.models.Worker.Status",
+        "ExecutionState": "api.resources.executions.STATES",
+        "WebhookStatus": "webhooks.models.Endpoint.Status",
+        "DeliveryStatus": "webhooks.models.Delivery.Status",
+        "TokenState": "api.resources.tokens.STATES",
     },
 }
 

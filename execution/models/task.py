@@ -537,6 +537,11 @@ class WorkerTask(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def state(self) -> str:
+        """The status as people see it."""
+        return "cancelling" if self.cancel_requested_at else self.status
+
     def prioritise(self, priority: int, *, initiator: Initiator, now: datetime) -> bool:
         """False: it has been claimed meanwhile, and nothing changes for what runs."""
         if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > MOST_PRIORITY:
