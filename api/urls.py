@@ -4,6 +4,7 @@ from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularRedocView, SpectacularSwaggerSplitView
 from rest_framework.routers import SimpleRouter
 
+from .health import Live, Ready
 from .resources.activities import Activities, Children, Items
 from .resources.backfills import Backfills, BackfillsOfSchedule
 from .resources.calendars import Calendars
@@ -49,6 +50,8 @@ router.register("tokens", Tokens, basename="token")
 
 urlpatterns = [
     path("", include(router.urls)),
+    path("health/live", Live.as_view(), name="live"),
+    path("health/ready", Ready.as_view(), name="ready"),
     path("schema", SpectacularAPIView.as_view(), name="schema"),
     path("docs", SpectacularSwaggerSplitView.as_view(url_name="api:schema"), name="docs"),
     path("redoc", SpectacularRedocView.as_view(url_name="api:schema"), name="redoc"),

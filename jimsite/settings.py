@@ -171,6 +171,8 @@ CSRF_FAILURE_VIEW = "jimsite.mishaps.csrf_failed"
 
 # How often a minute one user or token may call the API.
 JIM_API_PER_MINUTE = environment.whole("JIM_API_PER_MINUTE", 1_200, least=1, most=1_000_000)
+# Whether /metrics answers everybody; else it takes a token with the scope “view”.
+JIM_METRICS_OPEN = environment.flag("JIM_METRICS_OPEN")
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "api.authentication.TokenAuthentication",

@@ -36,7 +36,7 @@ class DirectRequest(StepWriting):
     )
 
 
-class AnswerSerializer(serializers.Serializer[Any]):
+class DirectAnswerSerializer(serializers.Serializer[Any]):
     status = ActivityState()
     has_failed = serializers.BooleanField()
     message = serializers.CharField()
@@ -49,15 +49,16 @@ class AnswerSerializer(serializers.Serializer[Any]):
 class Direct(Resource):
     """Runs one step at once, before everything queued, and answers with its outcome."""
 
-    serializer_class = AnswerSerializer
+    serializer_class = DirectAnswerSerializer
     needs: ClassVar[Mapping[str, str]] = {"create": RUN}
 
-    @extend_schema(request=DirectRequest, responses={200: AnswerSerializer, **problems(409, 415)})
+    @extend_schema(request=DirectRequest, responses={200: DirectAnswerSerializer, **problems(409, 415)})
     def create(self, request: Request) -> Response:
         """Runs one step at once, before everything queued, and answers with its outcome.
 
-        A step that fails is an answer like any other: look at `has_failed`. One direct request at a time has the next seat of a pool; another one waits, and is then told to come
-        back (409 with Retry-After). No Idempotency-Key: what is asked for is carried out.
+        A step that fails is an answer like any other: look at `has_failed`. One direct request at a time has
+        the next seat of a pool; another one waits, and is then told to come back (409 with Retry-After).
+        There is no Idempotency-Key: what is asked for is carried out.
         """
         read = self.read(DirectRequest)
         wait = read.pop("wait_seconds")

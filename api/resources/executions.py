@@ -94,7 +94,7 @@ class ExecutionSerializer(serializers.ModelSerializer[Execution]):
         return execution.status == Execution.Status.FAILED and bool(execution.has_successes)
 
 
-class ProgressSerializer(serializers.Serializer[Any]):
+class ExecutionProgressSerializer(serializers.Serializer[Any]):
     steps = serializers.IntegerField()
     ended = serializers.IntegerField(help_text="How many steps run no more.")
 
@@ -127,7 +127,7 @@ class ExecutionDetailSerializer(ExecutionSerializer):
     class Meta(ExecutionSerializer.Meta):
         fields = (*ExecutionSerializer.Meta.fields, "on_failure", "progress", "steps")
 
-    @extend_schema_field(ProgressSerializer)
+    @extend_schema_field(ExecutionProgressSerializer)
     def get_progress(self, execution: Execution) -> dict[str, int]:
         steps = self._steps(execution)
         ended = sum(step["state"] in ENDED for step in steps)

@@ -9,6 +9,7 @@ from rest_framework import serializers
 from api.reading import Strict
 from execution.models.adhoc import FARTHEST_POSITION, LONGEST_KEY
 from execution.models.task import MOST_PRIORITY
+from schedules.models import Step
 from schedules.models.schedule import YEAR_SECONDS
 
 
@@ -46,7 +47,7 @@ class JobWriting(StepWriting):
     retry_cap_seconds = serializers.IntegerField(min_value=0, required=False)
     retry_jitter = serializers.IntegerField(min_value=0, required=False, help_text="Percent.")
     retry_on = serializers.ListField(child=serializers.CharField(), required=False)
-    on_crash = serializers.ChoiceField(choices=["retry", "fail"], required=False)
+    on_crash = serializers.ChoiceField(choices=Step.OnCrash.choices, required=False)
     position = serializers.IntegerField(
         min_value=-FARTHEST_POSITION,
         max_value=FARTHEST_POSITION,

@@ -85,6 +85,7 @@ class PoolSerializer(serializers.Serializer[pools.Pool]):
 class Pools(Resource):
     """Where tasks are queued: those that are served, limited, reserved or have tasks."""
 
+    queryset = WorkerTask.objects.none()
     serializer_class = PoolSerializer
     pagination_class = None
     needs: ClassVar[Mapping[str, str]] = {"list": "execution.view_workertask"}

