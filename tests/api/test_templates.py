@@ -59,7 +59,7 @@ def test_a_single_job_of_it_is_queued_once_for_each_key() -> None:
     assert first.status_code == 202, first.json()
     again = api.post(f"templates/{template.pk}/run", {}, idempotency_key="a")
     assert again.json() == first.json()
-    assert str(WorkerTask.objects.get().key) == first.json()["key"]
+    assert str(WorkerTask.objects.get().key) == first.json()["id"]
     assert api.client.get(first["Location"]).status_code == 200
     assert run_until_idle() == ["Export"]
 
