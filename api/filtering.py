@@ -84,7 +84,8 @@ class Filters(filters.FilterSet):
 
 class FilterBackend(filters.DjangoFilterBackend):
     def filter_queryset(self, request: Any, queryset: Any, view: Any) -> Any:
-        filterset = self.get_filterset(request, queryset, view)
+        """One thing that is asked for by its id is found whatever a list leaves out."""
+        filterset = None if getattr(view, "detail", False) else self.get_filterset(request, queryset, view)
         if filterset is None:
             return queryset
         _refuse_empty(request, filterset)

@@ -49,7 +49,7 @@ class BackfillListed(serializers.ModelSerializer[Backfill]):
         read_only_fields = fields
 
 
-class ProgressSerializer(serializers.Serializer[Any]):
+class OutcomesSerializer(serializers.Serializer[Any]):
     waiting = serializers.IntegerField()
     started = serializers.IntegerField()
     running = serializers.IntegerField()
@@ -57,7 +57,7 @@ class ProgressSerializer(serializers.Serializer[Any]):
 
 
 class BackfillSerializer(BackfillListed):
-    progress = ProgressSerializer(read_only=True, help_text="What became of those that were added.")
+    progress = OutcomesSerializer(read_only=True, help_text="What became of those that were added.")
 
     class Meta(BackfillListed.Meta):
         fields = (*BackfillListed.Meta.fields, "progress")  # type: ignore[assignment]

@@ -30,7 +30,7 @@ class Resource(GenericViewSet[Any]):
     orderings: ClassVar[tuple[str, ...]] = ("-id",)
     # Parameters of the address that actions other than the list know.
     parameters: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    http_method_names = ("get", "post", "put", "patch", "delete", "head", "options")
+    http_method_names = ("get", "post", "put", "patch", "delete", "head")
 
     _place: KeyedAnswer | None = None
 

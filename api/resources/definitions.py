@@ -183,8 +183,11 @@ class ResultSerializer(serializers.Serializer[Any]):
     nominal_at = serializers.DateTimeField(allow_null=True)
     started_at = serializers.DateTimeField()
     outcome = serializers.CharField()
-    seconds = serializers.FloatField(source="duration.total_seconds")
+    seconds = serializers.SerializerMethodField()
     error = serializers.CharField(allow_blank=True)
+
+    def get_seconds(self, result: Any) -> float:
+        return float(result.duration.total_seconds())
 
 
 class BackfillProgressSerializer(serializers.Serializer[Any]):

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from api.filtering import Filters
 from api.reading import Strict
-from api.schema import IDEMPOTENCY_KEY, IF_MATCH, changes, makes, removes
+from api.schema import IDEMPOTENCY_KEY, IF_MATCH, IF_NONE_MATCH, changes, makes, reads, removes
 from api.versions import digest_of
 from execution.models import Limit
 from execution.models.limited import usage
@@ -68,6 +68,11 @@ class Limits(Listed):
 
     def version_of(self, row: Limit) -> object:
         return digest_of(row.definition())
+
+    @extend_schema(parameters=[IF_NONE_MATCH], responses=reads(LimitSerializer))
+    def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """A limit, and how many tasks count for it just now."""
+        return super().retrieve(request, *args, **kwargs)
 
     @extend_schema(request=LimitDefinition, parameters=[IDEMPOTENCY_KEY], responses=makes(LimitSerializer))
     def create(self, request: Request) -> Response:

@@ -70,7 +70,7 @@ class PreviewSerializer(serializers.Serializer[Any]):
     )
 
 
-class AnswerSerializer(serializers.Serializer[Any]):
+class WhySerializer(serializers.Serializer[Any]):
     at = serializers.DateTimeField()
     local = serializers.CharField()
     sentence = serializers.CharField()
@@ -118,7 +118,7 @@ class Inquiries(Resource):
             raise ValidationError({"spec": str(error)}) from error
         return Response(PreviewSerializer(shown).data)
 
-    @extend_schema(parameters=[AT], responses=AnswerSerializer, filters=False)
+    @extend_schema(parameters=[AT], responses=WhySerializer, filters=False)
     @action(detail=True, pagination_class=None)
     def why(self, request: Request, pk: str) -> Response:
         """Why it ran at a time, or did not, or whether it will."""

@@ -152,7 +152,7 @@ class Schedules(Inquiries, Listed):
 
     def get_queryset(self) -> Any:
         rows = super().get_queryset()
-        return rows.defer("last_result", "calendars") if self.action == "list" else rows
+        return rows.defer("last_result") if self.action == "list" else rows
 
     def get_serializer_class(self) -> Any:
         return ScheduleListed if self.action == "list" else ScheduleSerializer

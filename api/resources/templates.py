@@ -27,13 +27,14 @@ from api.schema import (
     makes,
     reads,
 )
-from execution.models import Job, WorkerTask
+from execution.models import WorkerTask
 from schedules import permissions
 from schedules.models import TaskTemplate
 
 from .base import Listed
 from .definitions import ObjectField, WordsField
 from .examples import STEP
+from .tasks import QueuedSerializer, accept_task
 
 MOST_USERS = 100
 EXAMPLE = OpenApiExample(
@@ -85,12 +86,6 @@ class TemplateSerializer(TemplateListed):
     @extend_schema_field(UserOfTemplate(many=True))
     def get_used_by(self, template: TaskTemplate) -> Any:
         return UserOfTemplate(template.used_by()[:MOST_USERS], many=True).data
-
-
-class RequestedJobSerializer(serializers.Serializer[Any]):
-    key = serializers.UUIDField(help_text="Of the job, through all its attempts.")
-    activity = serializers.IntegerField(help_text="Its first attempt.")
-    url = serializers.URLField()
 
 
 class TemplateFilters(Filters):
@@ -162,7 +157,7 @@ class Templates(Listed):
         """Let steps refer to it again."""
         return self._moved("restore")
 
-    @extend_schema(request=Nothing, parameters=[IDEMPOTENCY_KEY], responses=accepts(RequestedJobSerializer))
+    @extend_schema(request=Nothing, parameters=[IDEMPOTENCY_KEY], responses=accepts(QueuedSerializer))
     @action(detail=True, methods=["post"])
     def run(self, request: Request, pk: str) -> Response:
         """Queue a single job of it, as it is now."""
@@ -173,10 +168,7 @@ class Templates(Listed):
             return before
         asked = {"template": template.name, "idempotency_key": self.lasting_key()}
         [key] = WorkerTask.objects.enqueue([asked], initiator=self.by, now=self.now)
-        job = Job.find(key)
-        assert job is not None
-        url = reverse("api:activity-detail", args=[job.activity.pk])
-        return self.accepted({"key": str(key), "activity": job.activity.pk}, url=url)
+        return accept_task(self, key)
 
     @property
     def _who(self) -> dict[str, Any]:
