@@ -73,7 +73,7 @@ def execution(request: HttpRequest, pk: int) -> HttpResponse:
 def execution_live(request: HttpRequest, pk: int) -> HttpResponse:
     """One query: the plan is not needed, and what the page has learnt about the schedule it says again."""
     attempts = list(
-        Activity.objects.filter(parent__execution=pk)
+        Activity.objects.filter(parent__in=Execution.objects.filter(pk=pk).values("activity"))
         .select_related("parent__execution")
         .defer(*(f"{of}{name}" for of in ("", "parent__") for name in ("traceback", "result", "details")))
         .defer("parent__execution__plan", "parent__execution__last_result")

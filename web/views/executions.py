@@ -19,6 +19,7 @@ from web.operating import register
 from web.page import fragment, is_asked_by, page
 
 VIEW = "execution.view_execution"
+REACH = 20_000
 STATES = {
     "in_progress": "in progress",
     "cancelling": "cancelling",
@@ -84,10 +85,11 @@ def _found(request: HttpRequest, wanted: dict[str, Any]) -> Pages[Execution]:
         rows = rows.late(clock.now())
     if state == "partial":
         rows = rows.partial()
-    is_indexed = not wanted or "schedule" in wanted or state in ("in_progress", "cancelling", "late")
+    is_indexed = not wanted or wanted.keys() == {"schedule"} or state in ("in_progress", "cancelling", "late")
     if is_indexed and not {"since", "until"} & wanted.keys():
         return newest_first(request, rows)
-    return look_back(request, rows, by="started_at", since=wanted.get("since"), until=wanted.get("until"))
+    between = {"since": wanted.get("since"), "until": wanted.get("until")}
+    return look_back(request, rows, by="started_at", reach=REACH, **between)
 
 
 def _condition(wanted: dict[str, Any]) -> Q:

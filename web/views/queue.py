@@ -27,7 +27,9 @@ register(WorkerTask, view_permission=VIEW, operations=lambda: QueueAdmin.operati
 
 
 class QueueFilters(forms.Form):
-    state = forms.ChoiceField(required=False, choices=[("", "All"), *((each, each) for each in STATES)])
+    state = forms.ChoiceField(
+        required=False, choices=[("", "All"), *((each, each) for each in STATES)], widget=forms.HiddenInput
+    )
     pool = forms.CharField(
         required=False, max_length=40, widget=forms.TextInput(attrs={"list": "pools", "size": 16})
     )
