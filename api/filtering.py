@@ -50,15 +50,15 @@ class _Moment(forms.Field):
 
 
 class FlagFilter(plain.BooleanFilter):
-    field_class = _Flag
+    field_class = _Flag  # type: ignore[assignment]
 
 
 class WholeFilter(plain.NumberFilter):
-    field_class = _Whole
+    field_class = _Whole  # type: ignore[assignment]
 
 
 class MomentFilter(plain.IsoDateTimeFilter):
-    field_class = _Moment
+    field_class = _Moment  # type: ignore[assignment]
 
 
 class _Words(forms.Field):

@@ -90,9 +90,9 @@ class Schema(AutoSchema):
         return "_".join(words if words and words[-1] == action else [*words, action])
 
     def get_summary(self) -> str | None:
-        return (self._said() or [None])[0]
+        return next(iter(self._said()), None)
 
-    def get_description(self) -> str:
+    def get_description(self) -> str:  # type: ignore[override]
         return "\n".join((self._said() or [""])[1:]).strip()
 
     def _said(self) -> list[str]:

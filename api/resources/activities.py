@@ -78,8 +78,8 @@ class ActivitySerializer(serializers.ModelSerializer[Activity]):
 
 
 class ActivityDetailSerializer(ActivitySerializer):
-    result = AnyJson(allow_null=True)
-    details = AnyJson(allow_null=True, help_text="Of a change: what was before, and what is after.")
+    result = AnyJson()
+    details = AnyJson(help_text="Of a change: what was before, and what is after.")
 
     class Meta(ActivitySerializer.Meta):
         fields = (*ActivitySerializer.Meta.fields, "result", "traceback", "details")

@@ -61,7 +61,7 @@ class BackfillSerializer(BackfillListed):
 
     class Meta(BackfillListed.Meta):
         fields = (*BackfillListed.Meta.fields, "progress")  # type: ignore[assignment]
-        read_only_fields = fields
+        read_only_fields = fields  # type: ignore[assignment]
 
 
 @extend_schema_serializer(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -42,7 +42,7 @@ class Resource(GenericViewSet[Any]):
             raise NotFound
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        response = None
+        response: Any = None
         try:
             response = super().dispatch(request, *args, **kwargs)
             return response
@@ -66,6 +66,10 @@ class Resource(GenericViewSet[Any]):
         given = serializer(data=data, partial=partial, context=self.get_serializer_context())
         given.is_valid(raise_exception=True)
         return dict(given.validated_data)
+
+    def written(self, *, shown_only: Collection[str]) -> dict[str, Any]:
+        """The body without what is only shown, so that what was read can be sent back."""
+        return {name: value for name, value in dict(self.request.data).items() if name not in shown_only}
 
     def once(self) -> Response | None:
         """For actions with an Idempotency-Key: the answer that was given before, if there is one."""

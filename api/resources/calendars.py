@@ -57,7 +57,7 @@ class CalendarSerializer(CalendarListed):
 
     class Meta(CalendarListed.Meta):
         fields = (*CalendarListed.Meta.fields, "used_by")  # type: ignore[assignment]
-        read_only_fields = fields
+        read_only_fields = fields  # type: ignore[assignment]
 
     @extend_schema_field(UserOfCalendar(many=True))
     def get_used_by(self, calendar: SharedCalendar) -> Any:
@@ -126,8 +126,7 @@ class Calendars(Listed):
     @extend_schema(request=CalendarDefinition, parameters=[IF_MATCH], responses=changes(CalendarSerializer))
     def update(self, request: Request, pk: str) -> Response:
         """Replace it; its name stays. The times of the schedules that name it change with it."""
-        shown_only = ("id", "token", "sentence", "used_by")
-        written = {name: value for name, value in request.data.items() if name not in shown_only}
+        written = self.written(shown_only=("id", "token", "sentence", "used_by"))
         return self._edit({"description": "", **self.read(CalendarDefinition, written)})
 
     @extend_schema(request=CalendarChange, parameters=[IF_MATCH], responses=changes(CalendarSerializer))

@@ -11,7 +11,6 @@ from rest_framework import serializers
 from api.reading import Strict
 from schedules.description import state_of
 from schedules.models import MAX_STEPS, Schedule, Step
-from schedules.models.occurrence import named_time
 from schedules.models.schedule import LONGEST_NOTE
 
 from .examples import SCHEDULE, SPEC
@@ -79,10 +78,10 @@ class ScheduleShape(serializers.ModelSerializer[Schedule]):
 
 @extend_schema_serializer(examples=[SCHEDULE])
 class ScheduleDefinition(Strict[Any], ScheduleShape):
-    steps = StepShape(many=True, min_length=1, max_length=MAX_STEPS)
+    steps = StepShape(many=True, min_length=1, max_length=MAX_STEPS)  # type: ignore[call-arg]
 
     class Meta(ScheduleShape.Meta):
-        fields = (*Schedule.EDITABLE, "steps")
+        fields = (*Schedule.EDITABLE, "steps")  # type: ignore[assignment]
 
 
 @extend_schema_serializer(examples=[SCHEDULE])
@@ -93,7 +92,7 @@ class NewSchedule(ScheduleDefinition):
     )
 
     class Meta(ScheduleShape.Meta):
-        fields = (*Schedule.EDITABLE, "steps", "paused", "note")
+        fields = (*Schedule.EDITABLE, "steps", "paused", "note")  # type: ignore[assignment]
 
 
 class PauseSerializer(serializers.Serializer[Any]):
@@ -170,7 +169,7 @@ class UpcomingSerializer(serializers.Serializer[Any]):
 
 class RunningSerializer(serializers.Serializer[Any]):
     id = serializers.IntegerField()
-    source = serializers.CharField()
+    source = serializers.CharField()  # type: ignore[assignment]
     nominal_at = serializers.DateTimeField(allow_null=True)
     since = serializers.DateTimeField()
     is_late = serializers.BooleanField()
@@ -179,7 +178,7 @@ class RunningSerializer(serializers.Serializer[Any]):
 
 class ResultSerializer(serializers.Serializer[Any]):
     execution = serializers.IntegerField(source="execution_id")
-    source = serializers.CharField()
+    source = serializers.CharField()  # type: ignore[assignment]
     nominal_at = serializers.DateTimeField(allow_null=True)
     started_at = serializers.DateTimeField()
     outcome = serializers.CharField()
@@ -211,14 +210,6 @@ class OverviewSerializer(serializers.Serializer[Any]):
 
     def get_paused_by(self, description: Any) -> str:
         return description.pause.by if description.pause else ""
-
-
-@extend_schema_field({"type": "string", "format": "date-time"})
-class TimeName(serializers.CharField):
-    """A nominal time, to the second."""
-
-    def to_representation(self, value: Any) -> str:
-        return named_time(value)
 
 
 class ScheduleSerializer(ScheduleListed):

@@ -41,7 +41,7 @@ class DirectAnswerSerializer(serializers.Serializer[Any]):
     has_failed = serializers.BooleanField()
     message = serializers.CharField()
     error = serializers.CharField()
-    result = AnyJson(allow_null=True)
+    result = AnyJson()
     activity = serializers.IntegerField(help_text="Its record, with its output and items.")
     url = serializers.URLField()
 

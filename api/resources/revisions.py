@@ -64,7 +64,7 @@ class NumberedPages(KeysetPages):
 
     page_size = 25
 
-    def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Revision]:
+    def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> Any:
         revisions: Revisions = queryset
         limit, newest = limit_of(request, self.page_size), len(revisions)
         first = self._first(request, newest)
@@ -102,7 +102,7 @@ class RevisionsOfSchedule(OfSchedule):
 
     @extend_schema(parameters=[OF_SCHEDULE], responses=RevisionListed(many=True))
     def list(self, request: Request, schedule_id: str) -> Response:
-        page = self.paginate_queryset(self._revisions)  # type: ignore[arg-type]
+        page = self.paginate_queryset(self._revisions)
         return self.get_paginated_response(RevisionListed(page, many=True).data)
 
     @extend_schema(parameters=[OF_SCHEDULE, NUMBER], responses=RevisionSerializer)

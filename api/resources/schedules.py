@@ -12,6 +12,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from activities import clock
 from api.filtering import Filters, FlagFilter, MomentFilter, WholeFilter, WordsFilter
 from api.permissions import check_code
 from api.reading import Nothing, Strict
@@ -77,7 +78,7 @@ class ScheduleFilters(Filters):
         return rows.tagged(*value)
 
     def late(self, rows: ScheduleQuerySet, name: str, value: bool) -> QuerySet[Schedule]:
-        overdue = Schedule.objects.overdue(self.request.parser_context["view"].now)
+        overdue = Schedule.objects.overdue(clock.now())
         return rows.filter(pk__in=overdue) if value else rows.exclude(pk__in=overdue)
 
     def paused_by_itself(self, rows: ScheduleQuerySet, name: str, value: bool) -> QuerySet[Schedule]:
@@ -183,8 +184,7 @@ class Schedules(Inquiries, Listed):
         What is left out gets its default. What GET shows besides the definition (id, token, state, overview)
         may be sent along, and is ignored.
         """
-        written = {name: value for name, value in request.data.items() if name not in SHOWN_ONLY}
-        read = self.read(ScheduleDefinition, written)
+        read = self.read(ScheduleDefinition, self.written(shown_only=SHOWN_ONLY))
         usual = Schedule()
         return self._edit({name: read.get(name, getattr(usual, name)) for name in Schedule.EDITABLE}, read)
 

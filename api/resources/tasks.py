@@ -71,7 +71,7 @@ class TaskDetailSerializer(serializers.Serializer[Any]):
     queued = TaskSerializer(allow_null=True, help_text="Its place in the queue; none once it has ended.")
     message = serializers.CharField()
     error = serializers.CharField()
-    result = AnyJson(allow_null=True)
+    result = AnyJson()
     attempts = AttemptSerializer(many=True)
 
 

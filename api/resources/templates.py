@@ -80,7 +80,7 @@ class TemplateSerializer(TemplateListed):
     used_by = serializers.SerializerMethodField(help_text="The first open schedules with steps of it.")
 
     class Meta(TemplateListed.Meta):
-        fields = (*TemplateListed.Meta.fields, "used_by")  # type: ignore[assignment]
+        fields = (*TemplateListed.Meta.fields, "used_by")
         read_only_fields = fields
 
     @extend_schema_field(UserOfTemplate(many=True))
@@ -135,10 +135,8 @@ class Templates(Listed):
     @extend_schema(request=TemplateDefinition, parameters=[IF_MATCH], responses=changes(TemplateSerializer))
     def update(self, request: Request, pk: str) -> Response:
         """Replace it; its name stays. What is left out gets its default; steps of it change with it."""
-        shown_only = ("id", "token", "status", "used_by")
-        written = {name: value for name, value in request.data.items() if name not in shown_only}
-        usual = TaskTemplate().definition()
-        return self._edit(usual | self.read(TemplateDefinition, written))
+        written = self.written(shown_only=("id", "token", "status", "used_by"))
+        return self._edit(TaskTemplate().definition() | self.read(TemplateDefinition, written))
 
     @extend_schema(request=TemplateChange, parameters=[IF_MATCH], responses=changes(TemplateSerializer))
     def partial_update(self, request: Request, pk: str) -> Response:

@@ -281,7 +281,7 @@ def test_a_use_is_noted_once_a_minute() -> None:
     assert ApiToken.objects.get().last_used_at == first
     ApiToken.objects.update(last_used_at=first - timedelta(seconds=61))
     api.get("limits")
-    assert ApiToken.objects.get().last_used_at >= first
+    assert ApiToken.objects.filter(last_used_at__gte=first).exists()
 
 
 def test_a_token_never_reaches_beyond_its_user() -> None:

@@ -25,15 +25,27 @@ def operations() -> list[tuple[str, str, Any]]:
     return [(path, method, each) for path, of in schema()["paths"].items() for method, each in of.items()]
 
 
+def api() -> URLResolver:
+    [found] = [each for each in get_resolver().url_patterns if getattr(each, "app_name", "") == "api"]
+    assert isinstance(found, URLResolver)
+    return found
+
+
 def routes() -> set[str]:
-    [api] = [each for each in get_resolver().url_patterns if getattr(each, "app_name", "") == "api"]
-    return {name for name in _names(api) if name not in UNDESCRIBED}
+    return {str(each.name) for each in _patterns(api())} - UNDESCRIBED
 
 
-def _names(resolver: URLResolver | URLPattern) -> set[str]:
+def _patterns(resolver: URLResolver | URLPattern) -> list[URLPattern]:
     if isinstance(resolver, URLPattern):
-        return {str(resolver.name)}
-    return set().union(*(_names(each) for each in resolver.url_patterns))
+        return [resolver]
+    return [pattern for each in resolver.url_patterns for pattern in _patterns(each)]
+
+
+def test_every_action_names_the_permission_that_it_needs() -> None:
+    for pattern in _patterns(api()):
+        view = getattr(pattern.callback, "cls", None)
+        if hasattr(view, "needs"):
+            assert set(getattr(pattern.callback, "actions", {}).values()) <= set(view.needs), view
 
 
 def test_it_is_valid_openapi_without_a_warning() -> None:
@@ -41,16 +53,15 @@ def test_it_is_valid_openapi_without_a_warning() -> None:
 
 
 def test_every_route_is_described() -> None:
-    [api] = [each for each in get_resolver().url_patterns if getattr(each, "app_name", "") == "api"]
     described = {path.removeprefix("/api/v1/") for path in schema()["paths"]}
     shapes = {_shape(path) for path in described}
-    missing = {name for name in routes() if not _shapes(api, name) & shapes}
+    missing = {name for name in routes() if not _shapes(name) & shapes}
     assert not missing
 
 
-def _shapes(api: URLResolver, name: str) -> set[str]:
+def _shapes(name: str) -> set[str]:
     return {
-        _shape(form) for form, _ in (pair for found in api.reverse_dict.getlist(name) for pair in found[0])
+        _shape(form) for form, _ in (pair for found in api().reverse_dict.getlist(name) for pair in found[0])
     }
 
 
