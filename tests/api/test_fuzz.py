@@ -1,0 +1,116 @@
+"""Everything that the description allows, and much that it does not, sent to a real server by schemathesis.
+
+`make fuzz` sends thousands of requests; as a part of the suite it is a sample.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+
+from activities.models import Activity
+from api.models import ApiToken
+from execution.models import Execution, Worker, WorkerTask
+from schedules.models import Backfill, Occurrence, Schedule, SharedCalendar, TaskTemplate
+from tests.api.serving import serving, token_of
+from tests.base import NOW, SOMEBODY, make_schedule, make_template, run_until_idle, start, step
+from tests.settings import TEST_DB
+from webhooks.models import Delivery, Endpoint
+
+CASES = int(os.environ.get("FUZZ_EXAMPLES") or 0)
+SECONDS = 8
+pytestmark = [
+    pytest.mark.serial,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.skipif(TEST_DB != "sqlite", reason="what is asked is the same on every database"),
+]
+# A spec or a config may be refused although its shape is right, and a change may name an old version.
+ACCEPTED = ["2xx", "304", "400", "401", "403", "404", "409", "412", "428"]
+CONFIG = f"""
+request-timeout = 30
+[checks]
+positive_data_acceptance.expected-statuses = {json.dumps(ACCEPTED)}
+missing_required_header.expected-statuses = [400, 401, 403, 404, 406, 415, 428]
+# What is closed stays to be read.
+use_after_free.enabled = false
+[parameters]
+"header.If-Match" = {{ dictionary = "versions", probability = 0.8 }}
+[dictionaries.versions]
+values = ["*", '"1"', '"2"', '"x"']
+"""
+
+
+def known() -> dict[str, list[Any]]:
+    """By the beginning of a path: ids that exist."""
+    rows: dict[str, Any] = {
+        "schedules": Schedule,
+        "backfills": Backfill,
+        "calendars": SharedCalendar,
+        "templates": TaskTemplate,
+        "executions": Execution,
+        "activities": Activity,
+        "workers": Worker,
+        "webhooks": Endpoint,
+        "deliveries": Delivery,
+        "tokens": ApiToken,
+    }
+    ids = {name: list(model.objects.values_list("pk", flat=True)[:20]) for name, model in rows.items()}
+    return ids | {"tasks": list(WorkerTask.objects.values_list("key", flat=True)[:20])}
+
+
+def make_something_of_everything() -> None:
+    call_command("demo", stdout=StringIO())
+    make_template()
+    SharedCalendar.objects.define("Holidays", [{"holidays": "GB"}], initiator=SOMEBODY, now=NOW)
+    schedule = make_schedule(step("one"), step("two", 1), spec={"cron": ["0 2 * * *"]})
+    schedule.edit(token=1, changes={"tags": ["a"]}, initiator=SOMEBODY, now=NOW)
+    asked = {"start_at": NOW.replace(day=10), "end_at": NOW.replace(day=12)}
+    Backfill.objects.ask(schedule, **asked, initiator=SOMEBODY, now=NOW)
+    start(step("talk", 0, "talk"))
+    start(step("fail", 0, "fail"))
+    run_until_idle()
+    start(step("wait"))
+    assert Occurrence.objects.exists()
+
+
+def config(ids: Mapping[str, list[Any]]) -> str:
+    text = CONFIG
+    for name, values in ids.items():
+        if values:
+            path = f'include-path-regex = "^/api/v1/{name}/"'
+            names = ("id", "activity", "schedule_id")
+            given = "\n".join(
+                f'parameters."path.{each}" = {{ dictionary = "{name}", probability = 0.8 }}' for each in names
+            )
+            text += f"[dictionaries.{name}]\nvalues = {json.dumps(values, default=str)}\n"
+            text += f"[[operations]]\n{path}\n{given}\n"
+    return text
+
+
+def fuzz(folder: Path, address: str, token: str) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).with_name("schemathesis")), "run", f"{address}/api/v1/schema"]
+    # Whoever calls must not lose the right to do so half-way.
+    command += ["--exclude-operation-id", "tokens_revoke", "--checks", "all", "--continue-on-failure"]
+    command += ["-H", "Accept: application/json", "-H", f"Authorization: Bearer {token}", "--warnings", "off"]
+    sample = ["--phases", "examples,fuzzing,stateful", "--max-time", str(SECONDS), "-n", "2", "--seed", "7"]
+    command += ["--max-examples", str(CASES)] if CASES else sample
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("role", ["Administrator", "Viewer"])
+def test_nothing_breaks_and_nothing_undescribed_is_answered(role: str, tmp_path: Path) -> None:
+    make_something_of_everything()
+    (tmp_path / "schemathesis.toml").write_text(config(known()))
+    with serving(JIM_API_PER_MINUTE="1000000", JIM_LOG_LEVEL="ERROR") as address:
+        done = fuzz(tmp_path, address, token_of(role))
+    print(done.stdout, done.stderr)  # noqa: T201
+    assert done.returncode == 0, done.stdout
