@@ -49,7 +49,7 @@ class Command(BaseCommand):
         try:
             with usable_database(), heeding_term():
                 answer = direct.run(
-                    step, initiator=Initiator.system("rundirect"), timeout_seconds=options["wait"]
+                    step, initiator=Initiator.command("rundirect"), timeout_seconds=options["wait"]
                 )
         except ValidationError as error:
             raise CommandError(complaints(error), returncode=WRONG) from None
