@@ -6,6 +6,7 @@ import argparse
 import re
 import uuid
 from datetime import datetime, time, timedelta
+from typing import Any
 
 from django.core.management.base import CommandParser
 
@@ -13,7 +14,7 @@ from activities.models import Activity
 from execution.models import Execution, Job
 from schedules.models import Overlap, Refused, Schedule
 from schedules.spec.intervals import seconds_from
-from schedules.spec.moments import bound_of
+from schedules.spec.moments import bound_of, clock_reading
 from schedules.spec.wording import SpecError, counted
 
 MOST = 10_000
@@ -22,6 +23,12 @@ _ID = re.compile(r"#?([0-9]{1,18})")
 
 def schedule_name(parser: CommandParser) -> None:
     parser.add_argument("schedule", metavar="NAME", help="the schedule, by name or id")
+
+
+def named_schedules(parser: CommandParser, *, every: str) -> None:
+    parser.add_argument("schedules", nargs="*", metavar="NAME", help="the schedules, by name or id")
+    parser.add_argument("--tag", action="append", default=[], help="those with this tag; repeated: with all")
+    parser.add_argument("--all", action="store_true", help=every)
 
 
 def at_most(parser: CommandParser, usual: int) -> None:
@@ -52,10 +59,31 @@ def length(text: str) -> timedelta:
 
 
 def instant(field: str, text: str, schedule: Schedule, *, now: datetime, at: time = time(0, 0)) -> datetime:
-    """A time on the schedule's clock, or with an offset of its own; a date stands for `at`, 09:00 for today."""
-    if re.fullmatch(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?", text):
-        text = f"{now.astimezone(schedule.zone):%Y-%m-%d}T{text.zfill(5) if len(text) < 6 else text.zfill(8)}"
-    return bound_of(field, text, schedule.zone.key, "cron", at=at)
+    """On the schedule's clock, or with an offset of its own; a date stands for `at`, 09:00 for today's."""
+    return bound_of(field, _dated(text, schedule, now), schedule.zone.key, "cron", at=at)
+
+
+def wall_or_instant(field: str, text: str, schedule: Schedule, *, now: datetime) -> datetime:
+    """As it was written, so that a wall time that exists twice or not at all can be asked about."""
+    return clock_reading(field, _dated(text, schedule, now))
+
+
+def _dated(text: str, schedule: Schedule, now: datetime) -> str:
+    if not re.fullmatch(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?", text.strip()):
+        return text.strip()
+    return f"{now.astimezone(schedule.zone):%Y-%m-%d}T{'0' * (text.strip().index(':') < 2)}{text.strip()}"
+
+
+def chosen_schedules(options: dict[str, Any]) -> list[Schedule]:
+    """Those that were named, or that have the tags; each once."""
+    names, tags = options["schedules"], options["tag"]
+    if not names and not tags:
+        raise Refused("Name the schedules, or say --tag or --all.")
+    found = [Schedule.objects.called(name) for name in names]
+    found += Schedule.objects.open().tagged(*tags).order_by("name") if tags else []
+    if not found:
+        raise Refused(f"No schedule has the {'tags' if len(tags) > 1 else 'tag'} {' and '.join(tags)}.")
+    return list(dict.fromkeys(found))
 
 
 def execution_called(text: str) -> Execution:

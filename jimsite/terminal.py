@@ -23,7 +23,7 @@ from activities.models import Initiator
 from activities.text import REPLACEMENT, clean_json
 from execution.invoker import Overlapping
 from schedules.management.usable_database import usable_database
-from schedules.models import Conflict, Refused, Schedule
+from schedules.models import Conflict, Refused
 from schedules.spec import SpecError
 from schedules.vault import VaultError
 
@@ -90,10 +90,10 @@ class JimCommand(BaseCommand):
         text = json.dumps(clean_json(as_json(facts)), indent=2, ensure_ascii=False)
         self.stdout.write(f"{text}\n")
 
-    def say(self, text: str | Text, style: str = "") -> None:
-        """One paragraph, which a narrow terminal may break."""
-        shown = Text(printable(text)) if isinstance(text, str) else text
-        self.console.print(shown, style=style, soft_wrap=True)
+    def say(self, text: str, style: str = "") -> None:
+        """Lines that the terminal may break."""
+        for line in text.splitlines():
+            self.console.print(Text(printable(line)), style=style, soft_wrap=True)
 
     def columns(
         self, columns: Mapping[str, Sequence[str | Text]], *, spare: Sequence[str] = (), rest: str = ""
@@ -131,7 +131,7 @@ def console(stdout: Any, *, no_color: bool = False, colour: bool = False) -> Con
 
 @contextmanager
 def in_one_line() -> Iterator[None]:
-    """Whatever the models refuse is said in one line, with an exit code of its own and without a traceback."""
+    """What the models refuse is said in one line, with an exit code and without a traceback."""
     try:
         yield
     except (Overlapping, Conflict) as refused:
@@ -166,7 +166,7 @@ def complaints(error: ValidationError) -> str:
 def table(
     columns: Mapping[str, Sequence[str | Text]], *, width: int = WIDE, spare: Sequence[str] = ()
 ) -> Table:
-    """Without columns that would say nothing, and in a narrow window without the `spare` ones, in that order."""
+    """Without columns that would say nothing; in a narrow window, also without as many spare ones as it takes."""
     kept = {name: cells for name, cells in columns.items() if any(str(cell) for cell in cells)}
     for name in spare:
         if _room(kept) > width:
@@ -204,7 +204,7 @@ def on_clock(at: datetime | None, zone: tzinfo = UTC) -> str:
 
 def printable(text: str) -> str:
     """One line without anything that moves the cursor of a terminal: errors and notes may hold that."""
-    return "".join(each if each.isprintable() else REPLACEMENT for each in " ".join(text.split()))
+    return "".join(each if each.isprintable() else " " if each.isspace() else REPLACEMENT for each in text)
 
 
 def as_json(value: Any) -> Any:
@@ -220,8 +220,3 @@ def as_json(value: Any) -> Any:
         case list() | tuple():
             return [as_json(each) for each in value]
     return value
-
-
-def schedules_called(names: Sequence[str]) -> list[Schedule]:
-    """Each once, in the order they were asked for."""
-    return list(dict.fromkeys(Schedule.objects.called(name) for name in names))

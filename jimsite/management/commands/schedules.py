@@ -134,7 +134,6 @@ def _last(schedule: Schedule, now: datetime) -> Text:
 def _sentence(schedule: Schedule) -> str:
     if schedule.is_paused:
         until = f" until {on_clock(schedule.paused_until, schedule.zone)}" if schedule.paused_until else ""
-        return f"{schedule.spec_in_words} – paused{until}" + (
-            f": {schedule.pause_note}" if schedule.pause_note else ""
-        )
+        note = f": {schedule.pause_note}" if schedule.pause_note else ""
+        return f"{schedule.spec_in_words}; paused{until}{note}"
     return schedule.spec_in_words
