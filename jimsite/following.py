@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from django.core.management.base import CommandError, CommandParser
 from django.db import connection
@@ -31,6 +31,8 @@ LOOK_SECONDS = 0.5
 AWAY_SECONDS = 2.0
 LEAST_STEPS_SHOWN = 5
 LINES_AROUND_STEPS = 5
+
+T = TypeVar("T")
 
 EXIT_CODES = {
     FAILED: "it failed",
@@ -174,7 +176,7 @@ class Watch:
             return "l"
         return answer
 
-    def _read(self, look: Callable[[], Any]) -> Any:
+    def _read(self, look: Callable[[], T]) -> T:
         """A database that is away for a moment ends no wait."""
         while True:
             try:

@@ -68,7 +68,7 @@ class JimCommand(BaseCommand):
         raise NotImplementedError
 
     def handle(self, *args: Any, **options: Any) -> None:
-        self.stdout.ending = ""  # type: ignore[attr-defined] what is written in pieces gets no line ends
+        self.stdout.ending = ""  # what is written in pieces gets no ends of lines in between
         self.is_json = bool(options.get("json"))
         self.console = console(self.stdout, no_color=options["no_color"], colour=options["force_color"])
         with usable_database(), in_one_line(), unread():
@@ -166,7 +166,7 @@ def complaints(error: ValidationError) -> str:
 def table(
     columns: Mapping[str, Sequence[str | Text]], *, width: int = WIDE, spare: Sequence[str] = ()
 ) -> Table:
-    """Without columns that would say nothing; in a narrow window, also without as many spare ones as it takes."""
+    """Without columns that would say nothing; in a narrow window, some of the spare ones go as well."""
     kept = {name: cells for name, cells in columns.items() if any(str(cell) for cell in cells)}
     for name in spare:
         if _room(kept) > width:

@@ -14,38 +14,30 @@ from .finding import SEVERITIES, Finding
 
 __all__ = ["SEVERITIES", "Finding", "examine"]
 
-Check = Callable[[], Iterable[Finding]]
-
 
 def examine() -> list[Finding]:
     """The rest of the database is only looked at if it can be reached and is up to date."""
-    findings = [*_found(database.connection_checks), *_found(database.clock_skew)]
-    if not _has_error(findings):
-        findings += _found(database.migrations)
+    findings = [*_found(database.connection_checks)]
+    for check in (database.clock_skew, database.migrations):
+        if not _has_error(findings):
+            findings += _found(check)
     if not _has_error(findings):
         now = clock.now()
-        findings += [each for check in work.CHECKS for each in _found(_at(check, now))]
+        findings += [each for check in work.CHECKS for each in _found(check, now)]
     return findings + [each for check in configuration.CHECKS for each in _found(check)]
-
-
-def _at(check: Callable[[datetime], Iterable[Finding]], now: datetime) -> Check:
-    return lambda: check(now)
 
 
 def _has_error(findings: Iterable[Finding]) -> bool:
     return any(each.severity == "error" for each in findings)
 
 
-def _found(check: Check) -> Iterator[Finding]:
+def _found(check: Callable[..., Iterable[Finding]], *given: datetime) -> Iterator[Finding]:
     """What is so broken that it cannot even be examined is a finding as well."""
     try:
-        yield from check()
+        yield from check(*given)
     except AWAY as error:
-        yield Finding(
-            "error",
-            "database",
-            f"It cannot be used: {' '.join(clean_text(str(error)).split())}",
-            "Is it running, and is DATABASE_URL right? Its own log says more.",
-        )
+        words = " ".join(clean_text(str(error)).split())
+        remedy = "Is it running, and is DATABASE_URL right? Its own log says more."
+        yield Finding("error", "database", f"It cannot be used: {words}", remedy)
     except Exception as error:  # the checks after it may find out why
-        yield Finding("error", "doctor", f"{check} failed: {error!r}", "Please report this.")
+        yield Finding("error", "doctor", f"{check.__name__}: {error!r}", "Tell those who look after JIM.")

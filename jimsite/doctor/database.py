@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
@@ -91,7 +92,7 @@ def _latency() -> Iterator[Finding]:
 
 
 def _postgresql() -> Iterator[Finding]:
-    version, number = str(_value("SHOW server_version")), int(str(_value("SHOW server_version_num")))
+    version, number = str(_value("SHOW server_version")), int(_value("SHOW server_version_num"))
     if number < LEAST_POSTGRESQL:
         yield Finding("error", "database", f"PostgreSQL {version} is too old.", "Upgrade it to 14 or newer.")
     else:
@@ -120,7 +121,7 @@ def _postgresql() -> Iterator[Finding]:
 
 def _connections() -> Iterator[Finding]:
     most, used = (
-        int(str(_value("SHOW max_connections"))),
+        int(_value("SHOW max_connections")),
         int(_value("SELECT count(*) FROM pg_stat_activity")),
     )
     told = f"{used} of {most} connections are in use."
@@ -175,7 +176,7 @@ def filesystem_of(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
     return max(on, key=lambda each: len(each[0]))[1] if on else ""
 
 
-def _value(sql: str) -> object | None:
+def _value(sql: str) -> Any:
     with connection.cursor() as cursor:
         cursor.execute(sql)
         row = cursor.fetchone()

@@ -9,6 +9,7 @@ from django.db.models import Count, Min
 
 from activities.words import span
 from execution.models import Chore, Execution, Limit, Worker, WorkerTask
+from execution.models.chore import is_ticking
 from schedules.models import Occurrence, Schedule, Secret
 from schedules.models.refusals import named
 from schedules.spec.wording import counted
@@ -29,17 +30,15 @@ START_WORKER = "Start one: “manage.py runworker”, and have it restarted if i
 
 def scheduler(now: datetime) -> Iterator[Finding]:
     tick = Chore.objects.last_tick()
-    at = tick.last_run_at if tick else None
-    yield last_tick(at and now - at)
-
-
-def last_tick(ago: timedelta | None) -> Finding:
-    if ago is None:
-        return Finding("error", "scheduler", "None has ever run: nothing starts by itself.", START_SCHEDULER)
-    told = f"It ticked {span(ago)} ago."
-    if ago <= SILENT:
-        return ok("scheduler", told)
-    return Finding("error", "scheduler", f"{told} Nothing starts by itself.", START_SCHEDULER)
+    if tick is None or tick.last_run_at is None:
+        told = "None has ever run: nothing starts by itself."
+        yield Finding("error", "scheduler", told, START_SCHEDULER)
+        return
+    told = f"It ticked {span(now - tick.last_run_at)} ago."
+    if is_ticking(tick, now=now):
+        yield ok("scheduler", told)
+    else:
+        yield Finding("error", "scheduler", f"{told} Nothing starts by itself.", START_SCHEDULER)
 
 
 def workers(now: datetime) -> Iterator[Finding]:

@@ -22,13 +22,11 @@ class Command(JimCommand):
 
     def ask(self, parser: CommandParser) -> None:
         schedule_name(parser)
-        wanted = {"required": True, "metavar": "TIME"}
-        parser.add_argument(
-            "--from", dest="start", help="included, on its clock: 2026-11-01 or 2026-11-01T09:00", **wanted
-        )
-        parser.add_argument(
-            "--to", dest="end", help="included; a date is meant to its end, if that has passed", **wanted
-        )
+        for name, dest, meaning in (
+            ("--from", "start", "included, on its clock: 2026-11-01 or 2026-11-01T09:00"),
+            ("--to", "end", "included; a date is meant to its end, or to now"),
+        ):
+            parser.add_argument(name, dest=dest, required=True, metavar="TIME", help=meaning)
         parser.add_argument(
             "--which",
             choices=Backfill.Which.values,

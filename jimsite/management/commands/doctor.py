@@ -20,7 +20,7 @@ class Command(JimCommand):
         "configuration. Each finding comes with its remedy. It changes nothing."
     )
     exit_codes = {0: "all is well", 1: "there are warnings", 2: "there are errors"}
-    requires_system_checks: Sequence[str] = []
+    requires_system_checks = []
 
     def ask(self, parser: CommandParser) -> None:
         parser.add_argument("--all", action="store_true", help="also show what is as it should be")

@@ -29,14 +29,14 @@ class Command(JimCommand):
     def run(self, options: dict[str, Any]) -> None:
         now, rows = self.now, chosen(options)
         found = list(in_turn(rows)[: options["limit"]])
-        counts = list(rows.order_by("pool", "status").values("pool", "status").annotate(tasks=Count("pk")))
+        counts: list[Any] = list(
+            rows.order_by("pool", "status").values("pool", "status").annotate(tasks=Count("pk"))
+        )
         why = reasons(found, now=now)
         facts = {"pools": counts, "tasks": [facts_of(task, why[task.pk], now=now) for task in found]}
         self.tell(facts, lambda: self._show(found, why, counts))
 
-    def _show(
-        self, found: Sequence[WorkerTask], why: Mapping[int, str], counts: Sequence[dict[str, Any]]
-    ) -> None:
+    def _show(self, found: Sequence[WorkerTask], why: Mapping[int, str], counts: Sequence[Any]) -> None:
         if not found:
             self.say("Nothing waits and nothing runs.")
             return
