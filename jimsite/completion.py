@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from django.apps import apps
 from django.conf import settings
@@ -17,16 +18,16 @@ SHELLS = ("bash", "zsh")
 SCHEDULE = "NAME"
 # What every command of Django has.
 COMMON = {
-    "--version",
-    "--settings",
-    "--pythonpath",
-    "--traceback",
-    "--no-color",
-    "--force-color",
-    "--skip-checks",
+    *("--version", "--verbosity", "--settings", "--pythonpath", "--traceback", "--skip-checks"),
+    *("--no-color", "--force-color"),
 }
-# Django's own that an operator needs.
-OF_DJANGO = ("changepassword", "check", "createsuperuser", "migrate")
+# Those of Django that an operator needs, and where they are.
+OF_DJANGO = {
+    "changepassword": "django.contrib.auth",
+    "check": "django.core",
+    "createsuperuser": "django.contrib.auth",
+    "migrate": "django.core",
+}
 
 BASH = r"""# Completion of JIM's commands for {shell}.
 {zsh}_jim_names() {{
@@ -46,7 +47,7 @@ _jim() {{
         *) return ;;
     esac
     if [[ "${{COMP_WORDS[COMP_CWORD-1]}}" == --schedule ]]; then
-        wants_name=1 current="${{current}}"
+        wants_name=1
     elif [[ "$current" == -* ]]; then
         COMPREPLY=( $(compgen -W "$options" -- "$current") )
         return
@@ -55,8 +56,8 @@ _jim() {{
         local name typed="${{current//\\/}}"
         typed="${{typed#[\"\']}}"
         while IFS= read -r name; do
-            [[ "${{name,,}}" == "${{typed,,}}"* ]] && COMPREPLY+=( "$(printf '%q' "$name")" )
-        done < <(_jim_names)
+            COMPREPLY+=( "$(printf '%q' "$name")" )
+        done < <(_jim_names | awk -v typed="$typed" 'index(tolower($0), tolower(typed)) == 1')
     fi
 }}
 _jim_python() {{
@@ -88,20 +89,21 @@ def script(shell: str, *, program: str) -> str:
 
 
 def commands() -> dict[str, Known]:
-    """JIM's own, and those of Django that an operator needs, by name."""
-    own = {
-        name: f"{app.name}"
+    return {name: _known(app, name) for name, app in sorted((own_commands() | OF_DJANGO).items())}
+
+
+def own_commands() -> dict[str, str]:
+    """By name, and the app that they are in."""
+    return {
+        name: app.name
         for app in apps.get_app_configs()
-        if str(app.path).startswith(str(settings.BASE_DIR))
+        if Path(app.path).parent == settings.BASE_DIR
         for name in find_commands(f"{app.path}/management")
     }
-    places = own | dict.fromkeys(OF_DJANGO, "django.core")
-    return {name: _known(place, name) for name, place in sorted(places.items())}
 
 
 def _known(app: str, name: str) -> Known:
-    place = "django.contrib.auth" if name in ("changepassword", "createsuperuser") else app
-    parser = load_command_class(place, name).create_parser("manage.py", name)
+    parser = load_command_class(app, name).create_parser("manage.py", name)
     options = [text for action in parser._actions for text in action.option_strings if text.startswith("--")]
     positional = [action.metavar for action in parser._actions if not action.option_strings]
     return Known(sorted(set(options) - COMMON), any(_is_schedule(each) for each in positional))

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from execution import invoker
 from execution.models import Execution
 from jimsite.arguments import instant, overlap, schedule_name
 from jimsite.following import FollowingCommand
+from jimsite.terminal import NOT_NOW
 from schedules.models import Occurrence, Schedule
 
 
@@ -29,9 +30,13 @@ class Command(FollowingCommand):
     def run(self, options: dict[str, Any]) -> None:
         schedule, now = Schedule.objects.called(options["schedule"]), self.now
         at = instant("--at", options["at"], schedule, now=now) if options["at"] else None
-        occurrence = invoker.trigger(
-            schedule, initiator=self.by, now=now, at=at, key=options["key"], overlap=options["overlap"]
-        )
+        try:
+            occurrence = invoker.trigger(
+                schedule, initiator=self.by, now=now, at=at, key=options["key"], overlap=options["overlap"]
+            )
+        except invoker.Overlapping as overlapping:
+            hint = "Wait for it, or say with --overlap what becomes of the two."
+            raise CommandError(f"{overlapping} {hint}", returncode=NOT_NOW) from None
         execution = Execution.objects.filter(occurrence=occurrence).first()
         if options["wait"]:
             self._announce(schedule, execution)
