@@ -17,14 +17,18 @@ __all__ = ["SEVERITIES", "Finding", "examine"]
 
 def examine() -> list[Finding]:
     """The rest of the database is only looked at if it can be reached and is up to date."""
-    findings = [*_found(database.connection_checks)]
-    for check in (database.clock_skew, database.migrations):
-        if not _has_error(findings):
-            findings += _found(check)
+    findings = [*_found(database.reach)]
     if not _has_error(findings):
-        now = clock.now()
-        findings += [each for check in work.CHECKS for each in _found(check, now)]
+        findings += [*_found(database.server), *_found(database.clock_skew)]
+        applied = [*_found(database.migrations)]
+        findings += applied if _has_error(applied) else [*applied, *_work()]
     return findings + [each for check in configuration.CHECKS for each in _found(check)]
+
+
+def _work() -> Iterator[Finding]:
+    now = clock.now()
+    for check in work.CHECKS:
+        yield from _found(check, now)
 
 
 def _has_error(findings: Iterable[Finding]) -> bool:

@@ -13,21 +13,43 @@ from django.db.migrations.executor import MigrationExecutor
 
 from activities.words import span
 
-from .finding import Finding, ok
+from .finding import Finding, Severity, ok
 
 LOOKS = 3
-SLOW_SECONDS = 0.05
+SLOW = timedelta(milliseconds=50)
 LEAST_POSTGRESQL = 140_000
 LEAST_SQLITE = (3, 35)
 FULL_SHARE = 0.8
+# What JIM's promise that nothing is lost rests on.
+DURABLE: dict[str, Severity] = {
+    "fsync": "error",
+    "full_page_writes": "error",
+    "synchronous_commit": "warning",
+}
 SKEW = timedelta(seconds=2)
 NETWORK_FILESYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "glusterfs", "ceph")
 MIGRATE = "Stop JIM, back up the database, run “manage.py migrate”, and start it again."
 
 
-def connection_checks() -> Iterator[Finding]:
+def reach() -> Iterator[Finding]:
     connection.ensure_connection()
-    yield from _latency()
+    took = []
+    for _ in range(LOOKS):
+        before = time.monotonic()
+        _value("SELECT 1")
+        took.append(time.monotonic() - before)
+    yield latency(timedelta(seconds=min(took)))
+
+
+def latency(best: timedelta) -> Finding:
+    told = f"It answers within {span(best)}."
+    if best < SLOW:
+        return ok("database", told)
+    remedy = "Put it nearer to JIM, or find out what it is busy with: each task takes several answers."
+    return Finding("warning", "database", told, remedy)
+
+
+def server() -> Iterator[Finding]:
     yield from _postgresql() if connection.vendor == "postgresql" else _sqlite()
 
 
@@ -77,20 +99,6 @@ def migrations() -> Iterator[Finding]:
         yield ok("migrations", "All are applied.")
 
 
-def _latency() -> Iterator[Finding]:
-    took = []
-    for _ in range(LOOKS):
-        before = time.monotonic()
-        _value("SELECT 1")
-        took.append(time.monotonic() - before)
-    told = f"It answers within {span(timedelta(seconds=min(took)))}."
-    if min(took) < SLOW_SECONDS:
-        yield ok("database", told)
-    else:
-        remedy = "Put it nearer to JIM, or find out what it is busy with: each task takes several answers."
-        yield Finding("warning", "database", told, remedy)
-
-
 def _postgresql() -> Iterator[Finding]:
     version, number = str(_value("SHOW server_version")), int(_value("SHOW server_version_num"))
     if number < LEAST_POSTGRESQL:
@@ -104,14 +112,10 @@ def _postgresql() -> Iterator[Finding]:
             "It is a standby, which nobody can write to.",
             "Point DATABASE_URL at the primary, or promote this one.",
         )
-    for name, promise in (
-        ("fsync", "error"),
-        ("full_page_writes", "error"),
-        ("synchronous_commit", "warning"),
-    ):
+    for name, severity in DURABLE.items():
         if _value(f"SHOW {name}") == "off":
             yield Finding(
-                "error" if promise == "error" else "warning",
+                severity,
                 "database",
                 f"{name} is off: a power cut may lose what was accepted.",
                 f"Set {name} = on in postgresql.conf, and reload it.",

@@ -35,7 +35,7 @@ class Command(JimCommand):
         if options["names"]:
             self.stdout.write("".join(f"{name}\n" for name in rows.values_list("name", flat=True)))
             return
-        found = list(rows.defer("calendars", "last_result")[: options["limit"] + 1])
+        found = list(rows.defer("last_result")[: options["limit"] + 1])
         shown, is_more = found[: options["limit"]], len(found) > options["limit"]
         facts = {"schedules": [facts_of(each, now=now) for each in shown], "is_more": is_more}
         self.tell(facts, lambda: self._show(shown, is_more=is_more, now=now))
