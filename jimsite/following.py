@@ -197,9 +197,13 @@ class Watch:
 
 @contextmanager
 def heeding_term() -> Iterator[None]:
-    """TERM is as Ctrl-C."""
-    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    """TERM is as Ctrl-C, also in the background of a shell, where that is ignored."""
+    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,8 @@ from activities.text import REPLACEMENT
 
 LOOK_SECONDS = 0.3
 LINES_AT_ONCE = 1_000
+# What sets a window's title, or the like.
+TITLES = re.compile(r"\x1b[\]P^_X][^\x07\x1b]*(\x07|\x1b\\)?")
 
 
 class Tail:
@@ -72,7 +75,7 @@ class Tail:
 def shown(line: OutputLine | str, *, prefix: str = "") -> Text:
     """Colours stay; whatever else would move the cursor of a terminal does not."""
     said = line if isinstance(line, str) else line.text
-    text = Text.from_ansi(said) if "\x1b" in said else Text(said)
+    text = Text.from_ansi(TITLES.sub("", said)) if "\x1b" in said else Text(said)
     if not text.plain.isprintable():
         # Each by one character, so that colours stay where they are.
         text.plain = "".join(each if each.isprintable() else _harmless(each) for each in text.plain)

@@ -90,7 +90,7 @@ def test_lines_for_a_file_are_whole_unless_a_width_is_given(monkeypatch: pytest.
         ("\x1b[31mred\x1b[0m", "red"),
         ("clear \x1b[2J screen", "clear  screen"),
         ("title \x1b]0;evil\x07 end", "title  end"),
-        ("bell \x07", "bell \N{REPLACEMENT CHARACTER}"),
+        ("bell \x07", "bell "),
     ],
 )
 def test_what_steps_say_keeps_its_colours_and_loses_what_moves_the_cursor(said: str, plain: str) -> None:
