@@ -59,7 +59,7 @@ class FollowingCommand(JimCommand):
     def follow(self, execution: Execution, options: dict[str, Any]) -> None:
         """Until its end; raises unless it succeeded."""
         watch = self._watch(options)
-        progress = watch.until_over(execution.pk, Execution.objects.usual_duration(execution.schedule_id))
+        progress = watch.until_over(execution.pk, execution.usual_duration())
         self.tell(progress.as_json(), lambda: self._show_end(progress))
         if progress.exit_code:
             raise CommandError(printable(progress.sentence()), returncode=progress.exit_code)

@@ -4,8 +4,7 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
-from statistics import median_high
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.db import connection, models, transaction
@@ -24,7 +23,6 @@ from .adhoc import Mode, checked_group
 from .planned import add
 from .start import Start
 
-USUAL_AMONG = 30
 logger = logging.getLogger(__name__)
 
 
@@ -241,18 +239,6 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
             Around(pk, schedule, source, bool(is_cancelling), instant(end) if end else None)
             for pk, schedule, source, is_cancelling, end in rows
         ]
-
-    def usual_duration(self, schedule_id: int | None) -> timedelta | None:
-        """The median of the last successes of a schedule; None: there were none lately."""
-        if schedule_id is None:
-            return None
-        last = self.filter(schedule=schedule_id).order_by("-pk")[:USUAL_AMONG]
-        took = [
-            finished - started
-            for status, started, finished in last.values_list("status", "started_at", "finished_at")
-            if status == Execution.Status.COMPLETED and finished is not None
-        ]
-        return median_high(took) if took else None
 
     def recover(self, *, now: datetime, limit: int = 100) -> int:
         """Advances stuck executions. No tasks is no proof of success: their activities are."""

@@ -219,20 +219,13 @@ class TestExecutions:
         assert [row.pk for row in chosen(rows, most=2)] == [3, 7]
         assert chosen(rows, most=10) == rows
 
-    def test_it_takes_as_long_as_it_usually_does(self) -> None:
-        schedule = make_schedule()
-        for took in (10, 20, 60):
-            execution = Execution.objects.get(occurrence=_trigger(schedule))
-            run_until_idle()
-            Execution.objects.filter(pk=execution.pk).update(started_at=NOW, finished_at=NOW + seconds(took))
-        assert Execution.objects.usual_duration(schedule.pk) == seconds(20)
-        assert Execution.objects.usual_duration(None) is None
-
-
-def _trigger(schedule: Any) -> Any:
-    from execution.invoker import trigger
-
-    return trigger(schedule, initiator=SOMEBODY, now=NOW)
+    def test_it_says_how_long_is_left_if_it_takes_as_long_as_usual(self) -> None:
+        before = start(name="Nightly")
+        run_until_idle()
+        Execution.objects.filter(pk=before.pk).update(started_at=NOW - seconds(60))
+        told("runschedule", "nightly")
+        newest = Execution.objects.latest("pk")
+        assert said("execution", str(newest.pk))[-1] == "0 of 1 steps done after 0 ms, about 1 min left"
 
 
 class TestCancel:

@@ -5,7 +5,6 @@ from typing import Any
 from django.core.management.base import CommandParser
 from rich.text import Text
 
-from execution.models import Execution
 from jimsite.arguments import execution_called
 from jimsite.following import FollowingCommand
 from jimsite.progress import Progress
@@ -24,8 +23,7 @@ class Command(FollowingCommand):
         if options["wait"]:
             self.follow(execution, options)
             return
-        usual = Execution.objects.usual_duration(execution.schedule_id)
-        progress = Progress.of(execution.pk, usual=usual, now=self.now)
+        progress = Progress.of(execution.pk, usual=execution.usual_duration(), now=self.now)
         self.tell(progress.as_json(), lambda: self._show(progress))
 
     def _show(self, progress: Progress) -> None:
