@@ -327,6 +327,12 @@ ELSEWHERE: list[tuple[str, str, str, str]] = [
         "",
     ),
     ("method FOO", HTTP, "test_bad_config", '{"method": "FOO"}'),
+    ("a path upwards", SQL, "test_bad_files", '("{sql}/../secret.sql"'),
+    ("a path elsewhere", SQL, "test_bad_files", '("/etc/hostname"'),
+    ("a link that leads elsewhere", SQL, "test_bad_files", '("{sql}/link.sql"'),
+    ("a path with NUL", SQL, "test_bad_files", r'("{sql}/a.sql\0"'),
+    ("a pipe as file", SQL, "test_bad_files", '("{sql}/fifo"'),
+    ("/dev/zero as file", SQL, "test_bad_files", '("{sql}/zero"'),
     (
         "run of a closed schedule",
         BAD_INPUT,

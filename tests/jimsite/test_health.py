@@ -27,6 +27,6 @@ def test_healthz_changes_nothing_and_takes_no_posts(client: Client) -> None:
     assert client.post("/healthz").status_code == 405
 
 
-def test_the_root_leads_to_the_admin(client: Client) -> None:
+def test_strangers_are_asked_to_sign_in(client: Client) -> None:
     response = client.get("/")
-    assert (response.status_code, response.headers["Location"]) == (302, "/admin/")
+    assert (response.status_code, response.headers["Location"]) == (302, "/login?next=/")

@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from activities import clock
 from activities.models import Activity
+from activities.words import badge
 from execution.invoker import trigger
 from execution.models import Execution
 from schedules.generator import generate
@@ -48,8 +49,8 @@ class TestOverview:
         assert "1 failure in a row" in text
         assert "it broke" in text
         assert "<dt>Runs left</dt><dd>7</dd>" in text
-        assert '<span class="badge badge-warn">late</span>' in text
-        assert '<span class="badge badge-bad">overdue</span>' in text
+        assert badge("late") in text
+        assert badge("overdue") in text
         assert "is one running?" in text
 
     def test_it_marks_what_is_left_out_and_what_jitter_moves(self, client: Client) -> None:
@@ -291,7 +292,7 @@ class TestBackfill:
         text = text_of(client, page("schedules_backfill_change", backfill.pk))
         assert f"{backfill.total} waiting" in text
         assert f"?backfill__id__exact={backfill.pk}" in text
-        assert '<span class="badge badge-wait">waiting</span>' in text
+        assert badge("waiting") in text
         url = operation("schedules_backfill", "cancel", backfill.pk)
         assert "of “Past”" in text_of(client, url)
         assert "is cancelled" in told(client, client.post(url, {"reason": "enough"}))

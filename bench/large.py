@@ -1,0 +1,205 @@
+"""A database as a team has it after years; PostgreSQL fills it by itself, as JIM would need weeks."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from django.db import connection
+
+from activities import clock
+from activities.models import Initiator
+from execution.invoker import trigger
+from execution.models import Execution, Limit, WorkerTask
+from schedules.models import Schedule, SharedCalendar
+from webhooks.models import Endpoint
+
+BY = Initiator.system("bench")
+STEPS = 9
+STEP = {
+    "step_type": "python",
+    "config": {"function": "bench.jobs.noop", "isolation": "thread"},
+    "max_retries": 2,
+}
+# Roughly as it is in the wild: most succeed, each of the other endings occurs.
+STATUS = (
+    """(CASE WHEN {n} %% 20 = 7 THEN 'failed' WHEN {n} %% 50 = 9 THEN 'cancelled' ELSE 'completed' END)"""
+)
+ENDING = """(CASE WHEN {n} %% 20 = 7 THEN 'failed_with_error' WHEN {n} %% 50 = 9 THEN 'cancelled'
+    WHEN {n} %% 33 = 5 THEN 'complete_with_warning' WHEN {n} %% 41 = 3 THEN 'skipped' ELSE 'complete' END)"""
+
+
+class Large(NamedTuple):
+    schedules: int = 5_000
+    executions: int = 100_000
+    deliveries: int = 50_000
+    lines: int = 200_000
+    jobs: int = 2_000
+    running: int = 30
+
+    @property
+    def activities(self) -> int:
+        return self.executions * (STEPS + 1)
+
+
+def fill(size: Large) -> None:
+    """Deterministic: the same size gives the same rows."""
+    first = _define()
+    _copy_schedules(first, size.schedules)
+    _add_history(size)
+    _add_output(size)
+    _add_deliveries(size)
+    _add_work(size)
+    with connection.cursor() as cursor:
+        cursor.execute("VACUUM ANALYZE")
+
+
+def _define() -> Schedule:
+    now = clock.now()
+    SharedCalendar.objects.define("Closing days", [{"dates": "2026-12-24/2026-12-31"}], initiator=BY, now=now)
+    Limit.objects.define("pool:default", 20, initiator=BY, now=now)
+    steps = [{**STEP, "name": f"step {n}", "index": n // 3} for n in range(STEPS)]
+    return Schedule.objects.define(
+        name="Large 1",
+        steps=steps,
+        spec={"cron": ["*/30 6-20 * * *"], "time_zone": "Europe/Berlin"},
+        tags=["large", "first"],
+        initiator=BY,
+        now=now,
+    )
+
+
+def _copy_schedules(first: Schedule, count: int) -> None:
+    """The one that was defined, under other names; each tenth is paused, each seventh fails."""
+    own = ("id", "name", "status", "pause_note", "last_outcome", "next_run_at", "started_count")
+    same = ", ".join(field.column for field in Schedule._meta.concrete_fields if field.column not in own)
+    _run(
+        f"""INSERT INTO schedules_schedule (id, name, status, pause_note, last_outcome, next_run_at,
+            started_count, {same})
+        SELECT {first.pk} + n, 'Large ' || (n + 1), CASE WHEN n %% 10 = 0 THEN 'paused' ELSE 'running' END,
+            CASE WHEN n %% 10 = 0 THEN 'Maintenance' ELSE '' END,
+            CASE WHEN n %% 7 = 0 THEN 'failed' ELSE 'completed' END,
+            now() + n * interval '1 minute', 20, {same}
+        FROM schedules_schedule, generate_series(1, %s) n WHERE id = %s""",
+        [count - 1, first.pk],
+    )
+    for table, skipped in (
+        ("schedules_step", ("id", "schedule_id")),
+        ("schedules_tag", ("id", "schedule_id")),
+    ):
+        with connection.cursor() as cursor:
+            columns = [
+                column.name for column in connection.introspection.get_table_description(cursor, table)
+            ]
+        kept = ", ".join(name for name in columns if name not in skipped)
+        _run(
+            f"""INSERT INTO {table} (schedule_id, {kept})
+            SELECT schedule_id + n, {kept} FROM {table}, generate_series(1, %s) n WHERE schedule_id = %s""",
+            [count - 1, first.pk],
+        )
+    _restart("schedules_schedule")
+
+
+def _add_history(size: Large) -> None:
+    """Executions over the last 90 days, the newest with the highest numbers."""
+    [(first, plan)] = _plan()
+    began = f"(now() - (({size.executions} - n) * interval '90 days' / {size.executions}))"
+    schedule = f"({first} + n %% {size.schedules})"
+    _run(
+        f"""INSERT INTO schedules_occurrence (id, schedule_id, source, key, nominal_at, planned_at, due_at,
+            overlap, status, reason, initiator_type, initiator_id, initiator_name, created_at, settled_at,
+            is_whole)
+        SELECT n, {schedule}, 'auto', 'auto/' || n, {began}, {began}, {began}, '',
+            'started', '', 'schedule', '1', 'Large', {began}, {began}, false FROM generate_series(1, %s) n""",
+        [size.executions],
+    )
+    _run(
+        f"""INSERT INTO activities_activity (id, status, operation, target_type, target_id, target_name,
+            initiator_type, initiator_id, initiator_name, attempt, created_at, executed_at, finished_at,
+            message, error, traceback, items_total, items_failed, permanently_failed)
+        SELECT n, {ENDING.format(n="n")}, 'run', 'schedule', {schedule}, 'Large', 'schedule', {schedule},
+            'Large', 1, {began}, {began}, {began} + interval '40 s', '', '', '', 0, 0, false
+        FROM generate_series(1, %s) n""",
+        [size.executions],
+    )
+    _restart("activities_activity")
+    _run(
+        f"""INSERT INTO activities_activity (status, operation, target_type, target_id, target_name,
+            initiator_type, initiator_id, initiator_name, parent_id, task_key, attempt, step_index, line,
+            created_at, executed_at, finished_at, message, error, traceback, items_total, items_failed,
+            permanently_failed)
+        SELECT {ENDING.format(n="(n + s)")}, 'run', 'step', '', 'step ' || s, 'schedule', {schedule},
+            'Large', n, gen_random_uuid(), 1, s / 3, s, {began}, {began} + s * interval '4 s',
+            {began} + (s * 4 + 3) * interval '1 s', 'message of ' || n, '', '', 0, 0, false
+        FROM generate_series(1, %s) n, generate_series(0, {STEPS - 1}) s""",
+        [size.executions],
+    )
+    _run(
+        f"""INSERT INTO execution_execution (id, schedule_id, schedule_name, status, plan, current_index,
+            cancel_reason, error, started_at, finished_at, accounted_at, activity_id, occurrence_id,
+            is_timed_out, source, on_failure)
+        SELECT n, {schedule}, 'Large', {STATUS.format(n="n")}, %s::jsonb, 2, '', '', {began},
+            {began} + interval '40 s', {began} + interval '40 s', n, n, false, 'auto', 'stop'
+        FROM generate_series(1, %s) n""",
+        [plan, size.executions],
+    )
+    for table in ("schedules_occurrence", "execution_execution"):
+        _restart(table)
+
+
+def _plan() -> list[tuple[int, str]]:
+    """The plan of an execution that JIM started itself."""
+    schedule = Schedule.objects.get(name="Large 1")
+    occurrence = trigger(schedule, initiator=BY, now=clock.now())
+    execution = Execution.objects.get(occurrence=occurrence)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT plan::text FROM execution_execution WHERE id = %s", [execution.pk])
+        [plan] = cursor.fetchone()
+        cursor.execute("TRUNCATE execution_execution, activities_activity, schedules_occurrence CASCADE")
+    return [(schedule.pk, plan)]
+
+
+def _add_output(size: Large) -> None:
+    """Twenty lines for each of the newest steps."""
+    _run(
+        """INSERT INTO activities_outputline (activity_id, number, stream, text, written_at)
+        SELECT a.id, n, 'stdout', 'line ' || n || ' of what it said', a.executed_at
+        FROM (SELECT id, executed_at FROM activities_activity ORDER BY id DESC LIMIT %s / 20) a,
+            generate_series(1, 20) n""",
+        [size.lines],
+    )
+
+
+def _add_deliveries(size: Large) -> None:
+    endpoint, _ = Endpoint.objects.define(
+        name="Large",
+        url="https://example.com/hook",
+        kinds=["execution.failed"],
+        initiator=BY,
+        now=clock.now(),
+    )
+    _run(
+        """INSERT INTO webhooks_delivery (endpoint_id, key, kind, body, status, created_at, ended_at, tries,
+            tries_left, note, log)
+        SELECT %s, gen_random_uuid(), 'execution.failed', '{}', 'delivered', at, at, 1, 4, '', '[]'
+        FROM (SELECT now() - (%s - n) * interval '1 minute' AS at FROM generate_series(1, %s) n) AS times""",
+        [endpoint.pk, size.deliveries, size.deliveries],
+    )
+
+
+def _add_work(size: Large) -> None:
+    now = clock.now()
+    job = {**STEP, "name": "job"}
+    WorkerTask.objects.enqueue([job] * size.jobs, initiator=BY, now=now)
+    for number in range(size.running):
+        steps = [{**STEP, "name": f"step {n}", "index": n // 3} for n in range(STEPS)]
+        Execution.objects.submit(f"Group {number}", steps, initiator=BY, now=now)
+
+
+def _run(sql: str, params: list[object]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+
+
+def _restart(table: str) -> None:
+    """Numbers go on after the highest that was given."""
+    _run(f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), (SELECT max(id) FROM {table}) + 1)", [])
