@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import pwd
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -35,6 +37,19 @@ class Initiator:
     @classmethod
     def system(cls, name: str) -> Initiator:
         return cls("system", "", name)
+
+    @classmethod
+    def command(cls, name: str) -> Initiator:
+        """A command in a shell, and whose shell that is."""
+        return cls.system(f"{name} ({_shell_user()})")
+
+
+def _shell_user() -> str:
+    """As the operating system knows them: environment variables can say anything."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # in a container, it may be a number without a name
+        return f"uid {os.getuid()}"
 
 
 class Ending(NamedTuple):

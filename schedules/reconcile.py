@@ -24,7 +24,6 @@ from .code_files import Entry, Library, Problem
 from .models import Conflict, Refused, Schedule, SharedCalendar, Step, TaskTemplate, shared_calendar, template
 from .spec.wording import counted
 
-SYSTEM = Initiator.system("importschedules")
 KINDS = ("calendar", "template", "schedule")
 AGAIN = "somebody else changed it meanwhile: run the import again"
 
@@ -37,7 +36,7 @@ class Author:
 
     @property
     def initiator(self) -> Initiator:
-        return Initiator.user(self.user) if self.user else SYSTEM
+        return Initiator.user(self.user) if self.user else Initiator.command("importschedules")
 
     def may(self, permission: str) -> bool:
         return self.user is None or self.user.has_perm(permission)

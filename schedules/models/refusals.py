@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from difflib import get_close_matches
 
 from schedules.placeholders import hint
 
 MOST_NAMED = 5
+MOST_MEANT = 3
 
 
 class Conflict(Exception):
@@ -24,8 +26,18 @@ class Refused(Exception):
 
 
 def unknown_schedule(name: str, known: Collection[str], *, within: str = "") -> Refused:
-    advice = hint(name, known) if known else "there are none yet"
-    return Refused(f"There is no schedule “{name}”{within}; {advice}")
+    return Refused(f"There is no schedule “{name}”{within}; {_advice(name, known)}")
+
+
+def _advice(name: str, known: Collection[str]) -> str:
+    """Names that are like it, or begin like it; else some of those that there are."""
+    if not known:
+        return "there are none yet"
+    beginnings = {each.casefold()[: len(name)]: each for each in known}
+    like = get_close_matches(name.casefold(), beginnings, n=MOST_MEANT, cutoff=0.7)
+    if get_close_matches(name.casefold(), [each.casefold() for each in known]) or not like:
+        return hint(name, known)
+    return f"did you mean {' or '.join(beginnings[each] for each in like)}?"
 
 
 def named(rows: Sequence[object]) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ from schedules.spec.zones import zone_of
 
 from .labels import Tag, clean_tags, wrong_with_memo, wrong_with_tags
 from .occurrence import Automatic, Occurrence, Overlap, named_time, notice_missed
-from .refusals import Conflict, Refused
+from .refusals import Conflict, Refused, unknown_schedule
 from .shared_calendar import SharedCalendar
 from .step import Step, check_plain_text, check_steps
 from .template import TaskTemplate
@@ -97,6 +98,18 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         for tag in tags:
             tagged = tagged.filter(tag_rows__name=tag)
         return tagged
+
+    def called(self, wanted: str) -> Schedule:
+        """By name, an open one before those that are closed; else by id. Raises Refused, with a hint."""
+        name = clean_text(unicodedata.normalize("NFC", wanted.strip()))
+        same = self.filter(name__iexact=name).order_by("-pk")
+        found = same.open().first() or same.first()
+        if found is None and re.fullmatch(r"[0-9]{1,18}", name):
+            found = self.filter(pk=int(name)).first()
+        if found is None:
+            names = self.open().order_by("name").values_list("name", flat=True)
+            raise unknown_schedule(name, list(names))
+        return found
 
     def lock(self, *, skip_locked: bool = False) -> ScheduleQuerySet:
         return self.select_for_update(of=("self",), no_key=True, skip_locked=skip_locked)

@@ -15,7 +15,7 @@ from django.contrib.auth.models import Permission, User
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from activities.models import Activity
+from activities.models import Activity, Initiator
 from activities.yaml_lines import write
 from schedules import code_files
 from schedules.code_files import Library
@@ -457,7 +457,7 @@ class TestImport:
         assert schedule.calendars == {"Closing days": [{"dates": "2026-12-25"}]}
         assert [each.name for each in schedule.steps.all()] == ["first", "second"]
         assert set(Activity.objects.values_list("operation", "initiator_type", "initiator_name")) == {
-            ("create", "system", "importschedules")
+            ("create", "system", Initiator.command("importschedules").name)
         }
 
     def test_what_has_changed_is_edited(self) -> None:
@@ -469,7 +469,10 @@ class TestImport:
         assert (changed.token, changed.description, changed.memo) == (2, "new", {})
         assert [each.step_type for each in changed.steps.all()] == ["http"]
         edit = Activity.objects.get(operation="edit")
-        assert (edit.initiator_name, edit.target_id) == ("importschedules", str(schedule.pk))
+        assert (edit.initiator_name, edit.target_id) == (
+            Initiator.command("importschedules").name,
+            str(schedule.pk),
+        )
         latest, first = Revisions(schedule)
         assert (first.definition["description"], latest.definition["description"]) == ("old", "new")
         assert latest.definition["steps"][0]["step_type"] == "http"

@@ -40,6 +40,7 @@ class Command(BaseCommand):
             help=f"how long to wait for a seat (default {direct.WAIT_SECONDS:g})",
         )
         parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="how long the step may run")
+        parser.add_argument("--json", action="store_true", help="for programs: its outcome as an object")
 
     def handle(self, *args: Any, **options: Any) -> None:
         require_migrated("execution_reservation")
@@ -49,7 +50,7 @@ class Command(BaseCommand):
         try:
             with usable_database(), heeding_term():
                 answer = direct.run(
-                    step, initiator=Initiator.system("rundirect"), timeout_seconds=options["wait"]
+                    step, initiator=Initiator.command("rundirect"), timeout_seconds=options["wait"]
                 )
         except ValidationError as error:
             raise CommandError(complaints(error), returncode=WRONG) from None
@@ -59,17 +60,32 @@ class Command(BaseCommand):
             raise CommandError(f"It was lost: {error}.", returncode=FAILED) from None
         except KeyboardInterrupt:
             raise CommandError("It was interrupted.", returncode=INTERRUPTED) from None
-        self._tell(answer)
+        if options["json"]:
+            self.stdout.write(json.dumps(_facts(answer), indent=2, ensure_ascii=False))
+        self._tell(answer, quietly=options["json"])
 
-    def _tell(self, answer: direct.Answer) -> None:
+    def _tell(self, answer: direct.Answer, *, quietly: bool) -> None:
         outcome = answer.outcome
         words = outcome.error or outcome.message
         told = outcome.status.replace("_", " ") + (f": {words}" if words else "")
         if answer.has_failed:
             raise CommandError(f"{told} (activity {answer.activity_id})", returncode=FAILED)
+        if quietly:
+            return
         self.stdout.write(f"{told} (activity {answer.activity_id})")
         if outcome.result is not None:
             self.stdout.write(json.dumps(outcome.result, ensure_ascii=False))
+
+
+def _facts(answer: direct.Answer) -> dict[str, Any]:
+    outcome = answer.outcome
+    return {
+        "activity": answer.activity_id,
+        "status": outcome.status,
+        "message": outcome.message,
+        "error": outcome.error,
+        "result": outcome.result,
+    }
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -39,6 +40,7 @@ class Command(BaseCommand):
             help="in the name of this user, with no more than their permissions",
         )
         parser.add_argument("--paused", action="store_true", help="new schedules begin paused")
+        parser.add_argument("--json", action="store_true", help="for programs: what changed, as an object")
 
     def handle(self, *args: Any, **options: Any) -> None:
         library = Library()
@@ -55,7 +57,11 @@ class Command(BaseCommand):
             )
         if outcome.problems:
             self._complain(outcome.problems, options["files"])
-        self._tell(outcome, dry_run=options["dry_run"])
+        if options["json"]:
+            facts = _facts(outcome, dry_run=options["dry_run"])
+            self.stdout.write(json.dumps(facts, indent=2, ensure_ascii=False))
+        else:
+            self._tell(outcome, dry_run=options["dry_run"])
 
     def _complain(self, problems: Sequence[Problem], files: Sequence[str]) -> None:
         for problem in sorted(problems, key=lambda problem: (files.index(problem.file), problem.line)):
@@ -106,6 +112,24 @@ def _told(change: Change) -> list[str]:
     if change.is_new:
         return [f"+ create {what}: {change.in_words()}"]
     return [f"~ change {what}", *(f"  {line}" for line in difference(change.before, change.after))]
+
+
+def _facts(outcome: Outcome, *, dry_run: bool) -> dict[str, Any]:
+    changes = [
+        {
+            "kind": change.entry.kind,
+            "name": change.entry.name,
+            "is_new": change.is_new,
+            "lines": [] if change.is_new else list(difference(change.before, change.after)),
+        }
+        for change in outcome.changes
+    ]
+    return {
+        "dry_run": dry_run,
+        "changes": changes,
+        "unchanged": outcome.unchanged,
+        "others": outcome.others,
+    }
 
 
 def _summary(outcome: Outcome, *, dry_run: bool) -> str:

@@ -18,13 +18,12 @@ from rich.table import Table
 from rich.text import Text
 
 from activities import clock, strict_json, yaml_lines
-from activities.text import REPLACEMENT, clean_json, clean_text
+from activities.text import REPLACEMENT, clean_json
 from activities.words import distance
 from schedules.code_files import MOST_BYTES
 from schedules.management.usable_database import usable_database
-from schedules.models import Schedule
+from schedules.models import Refused, Schedule
 from schedules.models.occurrence import named_time
-from schedules.models.refusals import unknown_schedule
 from schedules.models.shared_calendar import names_in
 from schedules.spec import Spec, SpecError
 from schedules.spec.explanation import Upcoming
@@ -199,16 +198,10 @@ def _state(schedule: Schedule) -> list[str]:
 
 
 def _find(wanted: str) -> Schedule:
-    """By name, an open one before those that are closed; else by id."""
-    name = clean_text(unicodedata.normalize("NFC", wanted.strip()))
-    same = Schedule.objects.filter(name__iexact=name).order_by("-pk")
-    found = same.open().first() or same.first()
-    if found is None and re.fullmatch(r"[0-9]{1,18}", name):
-        found = Schedule.objects.filter(pk=int(name)).first()
-    if found is None:
-        names = Schedule.objects.open().order_by("name").values_list("name", flat=True)
-        _refuse(str(unknown_schedule(name, list(names))))
-    return found
+    try:
+        return Schedule.objects.called(wanted)
+    except Refused as refused:
+        _refuse(str(refused))
 
 
 def _count(value: Any) -> int:

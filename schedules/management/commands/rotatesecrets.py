@@ -12,8 +12,6 @@ from schedules import vault
 from schedules.models import Secret
 from schedules.vault import Keys, Undecryptable, VaultError
 
-BY = Initiator.system("rotatesecrets")
-
 
 class Command(BaseCommand):
     help = (
@@ -50,7 +48,10 @@ class Command(BaseCommand):
 
     def _rotate(self, *, keep_old: bool, skip_lost: bool) -> None:
         for told in Secret.objects.rotate(
-            initiator=BY, now=clock.now(), keep_old=keep_old, skip_lost=skip_lost
+            initiator=Initiator.command("rotatesecrets"),
+            now=clock.now(),
+            keep_old=keep_old,
+            skip_lost=skip_lost,
         ):
             self.stdout.write(told)
         if lost := Secret.objects.survey().lost:

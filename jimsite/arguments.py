@@ -1,0 +1,128 @@
+"""What several commands ask for, and how it is read."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import uuid
+from datetime import datetime, time, timedelta
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from activities.models import Activity
+from execution.models import Execution, Job
+from schedules.models import Overlap, Refused, Schedule
+from schedules.spec.intervals import seconds_from
+from schedules.spec.moments import bound_of, clock_reading
+from schedules.spec.wording import SpecError, counted
+
+MOST = 10_000
+_ID = re.compile(r"#?([0-9]{1,18})")
+
+
+def schedule_name(parser: CommandParser) -> None:
+    parser.add_argument("schedule", metavar="NAME", help="the schedule, by name or id")
+
+
+def named_schedules(parser: CommandParser, *, every: str) -> None:
+    parser.add_argument("schedules", nargs="*", metavar="NAME", help="the schedules, by name or id")
+    parser.add_argument("--tag", action="append", default=[], help="those with this tag; repeated: with all")
+    parser.add_argument("--all", action="store_true", help=every)
+
+
+def at_most(parser: CommandParser, usual: int) -> None:
+    parser.add_argument(
+        "--limit", type=number, default=usual, metavar="N", help=f"show at most N, 1 to {MOST:,} ({usual})"
+    )
+
+
+def overlap(parser: CommandParser, usual: str) -> None:
+    parser.add_argument(
+        "--overlap", choices=Overlap.values, default="", help=f"if something runs already (default: {usual})"
+    )
+
+
+def number(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= MOST:
+        raise argparse.ArgumentTypeError(f"a whole number from 1 to {MOST:,} is needed, not {text!r}")
+    return int(text)
+
+
+def length(text: str) -> timedelta:
+    try:
+        return timedelta(seconds=seconds_from("", text if not text.isdecimal() else int(text)))
+    except (SpecError, OverflowError):
+        raise argparse.ArgumentTypeError(
+            f"a duration is needed, such as 90s, 15m or 1h30m, not {text!r}"
+        ) from None
+
+
+def instant(field: str, text: str, schedule: Schedule, *, now: datetime, at: time = time(0, 0)) -> datetime:
+    """On the schedule's clock, or with an offset of its own; a date stands for `at`, 09:00 for today's."""
+    return bound_of(field, _dated(text, schedule, now), schedule.zone.key, "cron", at=at)
+
+
+def wall_or_instant(field: str, text: str, schedule: Schedule, *, now: datetime) -> datetime:
+    """As it was written, so that a wall time that exists twice or not at all can be asked about."""
+    return clock_reading(field, _dated(text, schedule, now))
+
+
+def _dated(text: str, schedule: Schedule, now: datetime) -> str:
+    if not re.fullmatch(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?", text.strip()):
+        return text.strip()
+    return f"{now.astimezone(schedule.zone):%Y-%m-%d}T{'0' * (text.strip().index(':') < 2)}{text.strip()}"
+
+
+def chosen_schedules(options: dict[str, Any]) -> list[Schedule]:
+    """Those that were named, or that have the tags; each once."""
+    names, tags = options["schedules"], options["tag"]
+    if not names and not tags:
+        raise Refused("Name the schedules, or say --tag or --all.")
+    found = [Schedule.objects.called(name) for name in names]
+    found += Schedule.objects.open().tagged(*tags).order_by("name") if tags else []
+    if not found:
+        raise Refused(f"No schedule has the {'tags' if len(tags) > 1 else 'tag'} {' and '.join(tags)}.")
+    return list(dict.fromkeys(found))
+
+
+def execution_called(text: str) -> Execution:
+    found = _ID.fullmatch(text.strip())
+    execution = Execution.objects.filter(pk=int(found[1])).first() if found else None
+    if execution is None:
+        raise Refused(f"There is no execution “{text}”: “executions” lists them with their numbers.")
+    return execution
+
+
+def run_called(text: str) -> Execution | Job:
+    """An execution by its number, or a single job by the id that it keeps for life."""
+    key = uuid_of(text)
+    if key is None:
+        return execution_called(text)
+    job = Job.find(key)
+    if job is None:
+        raise Refused(f"There is no job {key}: “queue” lists those that have not ended.")
+    return job
+
+
+def activity_called(text: str) -> Activity:
+    """By its number; or the last attempt of the job or step with this key."""
+    key, found = uuid_of(text), _ID.fullmatch(text.strip())
+    if key is not None:
+        activity = Activity.objects.filter(task_key=key).order_by("-attempt").first()
+    else:
+        activity = Activity.objects.filter(pk=int(found[1])).first() if found else None
+    if activity is None:
+        raise Refused(f"There is no activity “{text}”: “execution ID” names those of its steps.")
+    return activity
+
+
+def uuid_of(text: str) -> uuid.UUID | None:
+    try:
+        return uuid.UUID(text.strip())
+    except ValueError:
+        return None
+
+
+def tasks(count: int) -> str:
+    return counted(count, "task")

@@ -1,0 +1,119 @@
+"""Completion for shells: what can be known beforehand is written down, names of schedules are asked for."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.apps import apps
+from django.conf import settings
+from django.core.management import find_commands, load_command_class
+
+SHELLS = ("bash", "zsh")
+# Arguments of this name are schedules.
+SCHEDULE = "NAME"
+# What every command of Django has.
+COMMON = {
+    *("--version", "--verbosity", "--settings", "--pythonpath", "--traceback", "--skip-checks"),
+    *("--no-color", "--force-color"),
+}
+# Those of Django that an operator needs, and where they are.
+OF_DJANGO = {
+    "changepassword": "django.contrib.auth",
+    "check": "django.core",
+    "createsuperuser": "django.contrib.auth",
+    "migrate": "django.core",
+}
+
+BASH = r"""# Completion of JIM's commands for {shell}.
+{zsh}_jim_names() {{
+    {manage} schedules --names 2>/dev/null
+}}
+_jim() {{
+    local current="${{COMP_WORDS[COMP_CWORD]}}" at=1 command options wants_name=""
+    [[ "${{COMP_WORDS[1]}}" == *manage.py ]] && at=2
+    COMPREPLY=()
+    if (( COMP_CWORD == at )); then
+        COMPREPLY=( $(compgen -W "{commands}" -- "$current") )
+        return
+    fi
+    command="${{COMP_WORDS[at]}}"
+    case "$command" in
+{cases}
+        *) return ;;
+    esac
+    if [[ "${{COMP_WORDS[COMP_CWORD-1]}}" == --schedule ]]; then
+        wants_name=1
+    elif [[ "$current" == -* ]]; then
+        COMPREPLY=( $(compgen -W "$options" -- "$current") )
+        return
+    fi
+    if [[ -n "$wants_name" ]]; then
+        local name typed="${{current//\\/}}"
+        typed="${{typed#[\"\']}}"
+        while IFS= read -r name; do
+            COMPREPLY+=( "$(printf '%q' "$name")" )
+        done < <(_jim_names | awk -v typed="$typed" 'index(tolower($0), tolower(typed)) == 1')
+    fi
+}}
+_jim_python() {{
+    [[ "${{COMP_WORDS[1]}}" == *manage.py ]] && _jim
+}}
+complete -o default -F _jim manage.py {program}
+complete -o default -F _jim_python python python3
+"""
+ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
+
+
+@dataclass(frozen=True)
+class Known:
+    options: list[str]
+    takes_schedule: bool
+
+
+def script(shell: str, *, program: str) -> str:
+    known = commands()
+    manage = shlex.join([sys.executable, str(settings.BASE_DIR / "manage.py")])
+    return BASH.format(
+        shell=shell,
+        zsh=ZSH if shell == "zsh" else "",
+        manage=manage,
+        commands=" ".join(known),
+        cases="\n".join(_cases(known)),
+        program=re.sub(r"[^\w.-]", "", program) or "jim",
+    )
+
+
+def commands() -> dict[str, Known]:
+    return {name: _known(app, name) for name, app in sorted((own_commands() | OF_DJANGO).items())}
+
+
+def own_commands() -> dict[str, str]:
+    """By name, and the app that they are in."""
+    return {
+        name: app.name
+        for app in apps.get_app_configs()
+        if Path(app.path).parent == settings.BASE_DIR
+        for name in find_commands(f"{app.path}/management")
+    }
+
+
+def _known(app: str, name: str) -> Known:
+    parser = load_command_class(app, name).create_parser("manage.py", name)
+    options = [text for action in parser._actions for text in action.option_strings if text.startswith("--")]
+    positional = [action.metavar for action in parser._actions if not action.option_strings]
+    return Known(sorted(set(options) - COMMON), any(_is_schedule(each) for each in positional))
+
+
+def _is_schedule(metavar: str | tuple[str, ...] | None) -> bool:
+    return isinstance(metavar, str) and metavar.startswith(SCHEDULE)
+
+
+def _cases(known: Mapping[str, Known]) -> Iterator[str]:
+    for name, each in known.items():
+        wants = " wants_name=1" if each.takes_schedule else ""
+        yield f'        {name}) options="{" ".join(each.options)}"{wants} ;;'

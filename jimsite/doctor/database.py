@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+
+from activities.words import span
+
+from .finding import Finding, Severity, ok
+
+LOOKS = 3
+SLOW = timedelta(milliseconds=50)
+LEAST_POSTGRESQL = 140_000
+LEAST_SQLITE = (3, 35)
+FULL_SHARE = 0.8
+# What JIM's promise that nothing is lost rests on.
+DURABLE: dict[str, Severity] = {
+    "fsync": "error",
+    "full_page_writes": "error",
+    "synchronous_commit": "warning",
+}
+SKEW = timedelta(seconds=2)
+NETWORK_FILESYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "glusterfs", "ceph")
+MIGRATE = "Stop JIM, back up the database, run “manage.py migrate”, and start it again."
+
+
+def reach() -> Iterator[Finding]:
+    connection.ensure_connection()
+    took = []
+    for _ in range(LOOKS):
+        before = time.monotonic()
+        _value("SELECT 1")
+        took.append(time.monotonic() - before)
+    yield latency(timedelta(seconds=min(took)))
+
+
+def latency(best: timedelta) -> Finding:
+    told = f"It answers within {span(best)}."
+    if best < SLOW:
+        return ok("database", told)
+    remedy = "Put it nearer to JIM, or find out what it is busy with: each task takes several answers."
+    return Finding("warning", "database", told, remedy)
+
+
+def server() -> Iterator[Finding]:
+    yield from _postgresql() if connection.vendor == "postgresql" else _sqlite()
+
+
+def clock_skew() -> Iterator[Finding]:
+    """JIM goes by the database's clock alone; people, logs and other systems go by the hosts'."""
+    if connection.vendor != "postgresql":
+        yield ok("clock", "SQLite goes by this host's clock.")
+        return
+    before = datetime.now(UTC)
+    there: datetime = _value("SELECT clock_timestamp()")
+    here = before + (datetime.now(UTC) - before) / 2
+    yield skew(there.astimezone(UTC) - here)
+
+
+def skew(ahead: timedelta) -> Finding:
+    told = (
+        f"The database's clock is {span(abs(ahead))} {'ahead of' if ahead > timedelta(0) else 'behind'} ours."
+    )
+    if abs(ahead) <= SKEW:
+        return ok("clock", told)
+    return Finding(
+        "warning",
+        "clock",
+        f"{told} Schedules go by the database's.",
+        "Have both hosts' clocks set by NTP (chrony, systemd-timesyncd).",
+    )
+
+
+def migrations() -> Iterator[Finding]:
+    executor = MigrationExecutor(connection)
+    loader = executor.loader
+    missing = [f"{m.app_label}.{m.name}" for m, _ in executor.migration_plan(loader.graph.leaf_nodes())]
+    ours = {app for app, _ in loader.disk_migrations or {}}
+    unknown = [
+        f"{a}.{n}" for a, n in loader.applied_migrations if a in ours and (a, n) not in loader.disk_migrations
+    ]
+    if missing:
+        yield Finding("error", "migrations", f"Not applied: {_some(missing)}.", MIGRATE)
+    if unknown:
+        yield Finding(
+            "error",
+            "migrations",
+            f"The database is newer than this program: it has {_some(unknown)}.",
+            "Run the version of JIM that made them, or a newer one.",
+        )
+    if not missing and not unknown:
+        yield ok("migrations", "All are applied.")
+
+
+def _postgresql() -> Iterator[Finding]:
+    version, number = str(_value("SHOW server_version")), int(_value("SHOW server_version_num"))
+    if number < LEAST_POSTGRESQL:
+        yield Finding("error", "database", f"PostgreSQL {version} is too old.", "Upgrade it to 14 or newer.")
+    else:
+        yield ok("database", f"PostgreSQL {version}.")
+    if _value("SELECT pg_is_in_recovery()"):
+        yield Finding(
+            "error",
+            "database",
+            "It is a standby, which nobody can write to.",
+            "Point DATABASE_URL at the primary, or promote this one.",
+        )
+    for name, severity in DURABLE.items():
+        if _value(f"SHOW {name}") == "off":
+            yield Finding(
+                severity,
+                "database",
+                f"{name} is off: a power cut may lose what was accepted.",
+                f"Set {name} = on in postgresql.conf, and reload it.",
+            )
+    yield from _connections()
+
+
+def _connections() -> Iterator[Finding]:
+    most, used = (
+        int(_value("SHOW max_connections")),
+        int(_value("SELECT count(*) FROM pg_stat_activity")),
+    )
+    told = f"{used} of {most} connections are in use."
+    if used < most * FULL_SHARE:
+        yield ok("database", told)
+    else:
+        remedy = "Raise max_connections, or run fewer worker threads: each of them keeps one."
+        yield Finding("warning", "database", told, remedy)
+
+
+def _sqlite() -> Iterator[Finding]:
+    if sqlite3.sqlite_version_info < LEAST_SQLITE:
+        remedy = "Use a Python with a newer SQLite, or PostgreSQL."
+        yield Finding("error", "database", f"SQLite {sqlite3.sqlite_version} is too old.", remedy)
+    else:
+        yield ok("database", f"SQLite {sqlite3.sqlite_version}.")
+    mode, synchronous = _value("PRAGMA journal_mode"), int(_value("PRAGMA synchronous"))
+    if mode != "wal":
+        yield Finding(
+            "warning",
+            "database",
+            f"Its journal mode is {mode}: readers and the writer block each other.",
+            "Put it on a local disk that supports shared memory; JIM then switches it to WAL.",
+        )
+    if synchronous < 2:
+        remedy = "Leave PRAGMA synchronous at FULL."
+        yield Finding("warning", "database", "A power cut may lose what was accepted.", remedy)
+    yield from _place(Path(str(connection.settings_dict["NAME"])))
+
+
+def _place(path: Path) -> Iterator[Finding]:
+    kind = filesystem_of(path)
+    if kind in NETWORK_FILESYSTEMS:
+        yield Finding(
+            "error",
+            "database",
+            f"It is on a network drive ({kind}), where SQLite's locks do not hold.",
+            "Move the data folder to a local disk, or use PostgreSQL.",
+        )
+
+
+def filesystem_of(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
+    """Empty where that cannot be told."""
+    try:
+        lines = [line.split() for line in mounts.read_text().splitlines()]
+    except OSError:
+        return ""
+    at = os.path.realpath(path)
+    on = [
+        (place, kind) for _, place, kind, *_ in lines if at == place or at.startswith(place.rstrip("/") + "/")
+    ]
+    return max(on, key=lambda each: len(each[0]))[1] if on else ""
+
+
+def _value(sql: str) -> Any:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        row = cursor.fetchone()
+    return row[0] if row else None
+
+
+def _some(names: list[str]) -> str:
+    rest = len(names) - 3
+    return ", ".join(sorted(names)[:3]) + (f" and {rest} more" if rest > 0 else "")

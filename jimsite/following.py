@@ -1,0 +1,209 @@
+"""Watches an execution from a terminal until it ends; Ctrl-C leaves it running, or cancels it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from django.core.management.base import CommandError, CommandParser
+from django.db import connection
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from activities import clock
+from activities.models import Initiator
+from activities.statements import AWAY
+from execution.models import Execution
+from schedules.models import Occurrence
+
+from .arguments import length
+from .progress import Progress, took
+from .terminal import CANCELLED, FAILED, INTERRUPTED, NOT_NOW, JimCommand, printable, state
+
+LOOK_SECONDS = 0.5
+AWAY_SECONDS = 2.0
+LEAST_STEPS_SHOWN = 5
+LINES_AROUND_STEPS = 5
+
+T = TypeVar("T")
+
+EXIT_CODES = {
+    FAILED: "it failed",
+    NOT_NOW: "something is in the way, or the time to wait is over",
+    CANCELLED: "it was cancelled",
+    INTERRUPTED: "interrupted while it waited",
+}
+
+
+class FollowingCommand(JimCommand):
+    """A command that can wait for the end of an execution, and then ends with its outcome."""
+
+    exit_codes = EXIT_CODES
+
+    def ask_to_wait(self, parser: CommandParser, *, wait: str = "--wait") -> None:
+        parser.add_argument(wait, dest="wait", action="store_true", help="wait for its end, and show it live")
+        parser.add_argument(
+            "--timeout", type=length, metavar="DURATION", help="wait no longer than this: 90s, 15m, 1h30m"
+        )
+        parser.add_argument(
+            "--cancel-on-interrupt", action="store_true", help="Ctrl-C and TERM cancel it without asking"
+        )
+
+    def follow(self, execution: Execution, options: dict[str, Any]) -> None:
+        """Until its end; raises unless it succeeded."""
+        watch = self._watch(options)
+        progress = watch.until_over(execution.pk, execution.usual_duration())
+        self.tell(progress.as_json(), lambda: self._show_end(progress))
+        if progress.exit_code:
+            raise CommandError(printable(progress.sentence()), returncode=progress.exit_code)
+
+    def await_turn(self, occurrence: Occurrence, options: dict[str, Any]) -> Execution:
+        """Until it is started; raises if that will not happen."""
+        return self._watch(options).until_started(occurrence)
+
+    def _watch(self, options: dict[str, Any]) -> Watch:
+        quiet = Console(stderr=True, highlight=False, markup=False) if self.is_json else self.console
+        patience: timedelta | None = options["timeout"]
+        deadline = time.monotonic() + patience.total_seconds() if patience else None
+        return Watch(quiet, self.by, deadline, cancels=options["cancel_on_interrupt"])
+
+    def _show_end(self, progress: Progress) -> None:
+        if self.console.is_terminal:
+            self.console.print(progress.table(width=self.console.width))
+        if not progress.exit_code:
+            self.say(progress.sentence(), style="green")
+
+
+@dataclass
+class Watch:
+    console: Console
+    by: Initiator
+    deadline: float | None
+    cancels: bool
+    _told: dict[int, str] = field(default_factory=dict)
+
+    def until_started(self, occurrence: Occurrence) -> Execution:
+        self.console.print(Text("It waits for its turn."))
+        with heeding_term():
+            while True:
+                execution = self._read(lambda: Execution.objects.filter(occurrence=occurrence).first())
+                if execution is not None:
+                    return execution
+                self._refuse_settled(occurrence)
+                self._pause("it has not started yet, and still waits for its turn")
+
+    def _refuse_settled(self, occurrence: Occurrence) -> None:
+        fate = self._read(lambda: Occurrence.objects.filter(pk=occurrence.pk).first())
+        if fate is None or fate.status not in (Occurrence.Status.PENDING, Occurrence.Status.STARTED):
+            why = f"{fate.status}: {fate.reason}" if fate else "it is gone"
+            raise CommandError(f"It was not started: {why}.", returncode=NOT_NOW)
+
+    def until_over(self, execution_id: int, usual: timedelta | None) -> Progress:
+        with heeding_term():
+            while True:
+                try:
+                    return self._until_over(execution_id, usual)
+                except KeyboardInterrupt:
+                    # It may have come in the middle of a query.
+                    connection.close()
+                    self._interrupted(execution_id)
+
+    def _until_over(self, execution_id: int, usual: timedelta | None) -> Progress:
+        live = Live(console=self.console, auto_refresh=False, transient=True)
+        with live if self.console.is_terminal else nullcontext():
+            while True:
+                progress = self._read(lambda: Progress.of(execution_id, usual=usual, now=clock.now()))
+                if not self.console.is_terminal:
+                    self._tell_news(progress)
+                if progress.is_over:
+                    return progress
+                live.update(self._picture(progress), refresh=self.console.is_terminal)
+                self._pause(f"execution {execution_id} is still running")
+
+    def _picture(self, progress: Progress) -> Group:
+        title = Text(f"{progress.execution}  ", style="bold") + state(progress.execution.state)
+        room = max(self.console.height - LINES_AROUND_STEPS, LEAST_STEPS_SHOWN)
+        steps = progress.table(width=self.console.width, most=room)
+        return Group(title, steps, Text(f"{progress.sentence()}. Ctrl-C to leave."))
+
+    def _tell_news(self, progress: Progress) -> None:
+        """A line for each step that began or ended since."""
+        for step in progress.steps:
+            news = f"{step.status} {step.attempt}"
+            if step.status == "pending" or self._told.get(step.line or 0) == news:
+                continue
+            self._told[step.line or 0] = news
+            words = printable(step.error or step.message) if step.is_final else ""
+            attempt = f", attempt {step.attempt}" if step.attempt > 1 else ""
+            length = f" ({took(step, now=progress.now)}{attempt})" if step.is_final else ""
+            line = Text(f"{progress.now:%H:%M:%S}  ") + state(step.status)
+            line.append(f"  {printable(step.target_name)}{length}" + (f": {words}" if words else ""))
+            self.console.print(line, soft_wrap=True)
+
+    def _interrupted(self, execution_id: int) -> None:
+        """Returns if there is more to wait for."""
+        choice = "c" if self.cancels else self._choice(execution_id)
+        if choice == "w":
+            return
+        if choice == "l":
+            raise CommandError(
+                f"Execution {execution_id} goes on. “execution {execution_id} --wait” shows it again, "
+                f"“cancel {execution_id}” cancels it.",
+                returncode=INTERRUPTED,
+            )
+        Execution.objects.get(pk=execution_id).cancel(
+            initiator=self.by, now=clock.now(), reason="Interrupted in the terminal that waited for it."
+        )
+        self.console.print(Text(f"Execution {execution_id} is being cancelled."))
+        self.cancels = False  # who is in a hurry leaves it with a second Ctrl-C
+
+    def _choice(self, execution_id: int) -> str:
+        """c(ancel), l(eave) or w(ait). Where nobody can be asked, it goes on."""
+        if not (sys.stdin.isatty() and self.console.is_terminal):
+            return "l"
+        question = f"Execution {execution_id} is running: cancel it (c), leave it (l), or go on waiting (w)? "
+        try:
+            while (answer := input(question).strip().lower()[:1]) not in ("c", "l", "w"):
+                pass
+        except (EOFError, KeyboardInterrupt):
+            return "l"
+        return answer
+
+    def _read(self, look: Callable[[], T]) -> T:
+        """A database that is away for a moment ends no wait."""
+        while True:
+            try:
+                return look()
+            except AWAY as error:
+                self.console.print(Text(f"The database is away, trying again: {printable(str(error))}"))
+                connection.close()
+                self._pause("the database is away", AWAY_SECONDS)
+
+    def _pause(self, what: str, seconds: float = LOOK_SECONDS) -> None:
+        if self.deadline is not None:
+            left = self.deadline - time.monotonic()
+            if left <= 0:
+                raise CommandError(f"The time to wait is over: {what}.", returncode=NOT_NOW)
+            seconds = min(seconds, left)
+        time.sleep(seconds)
+
+
+@contextmanager
+def heeding_term() -> Iterator[None]:
+    """TERM is as Ctrl-C, also in the background of a shell, where that is ignored."""
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

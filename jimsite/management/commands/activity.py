@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.core.management.base import CommandError, CommandParser
+from rich.text import Text
+
+from activities.models import Activity, OutputLine
+from activities.words import span
+from jimsite.arguments import activity_called, at_most
+from jimsite.output import Tail, shown
+from jimsite.progress import counted, took
+from jimsite.terminal import CANCELLED, FAILED, INTERRUPTED, JimCommand, as_json, on_clock, printable, state
+
+RELATED_SHOWN = 100
+
+
+class Command(JimCommand):
+    help = (
+        "Show an activity: one attempt of a step or job, or one change. With --follow, its output is shown "
+        "live until it ends, with all attempts and steps that belong to it, and the exit code is the outcome."
+    )
+    exit_codes = {FAILED: "it failed", CANCELLED: "it was cancelled", INTERRUPTED: "interrupted"}
+
+    def ask(self, parser: CommandParser) -> None:
+        parser.add_argument("activity", metavar="ID", help="its number, or the id of a job or step")
+        parser.add_argument("--follow", action="store_true", help="show the output live, until its end")
+        parser.add_argument("--items", action="store_true", help="also list its items, failed ones first")
+        at_most(parser, 20)
+
+    def run(self, options: dict[str, Any]) -> None:
+        activity = activity_called(options["activity"])
+        if options["follow"]:
+            self._follow(activity)
+            return
+        self.tell(facts_of(activity, options), lambda: self._show(activity, options))
+
+    def _follow(self, activity: Activity) -> None:
+        tail = Tail(activity)
+        for line in tail.lines():
+            if self.is_json:
+                self._write_json(line_facts(line))
+            else:
+                self.console.print(shown(line, prefix=tail.prefix(line)), soft_wrap=True)
+        if self.is_json:
+            self._write_json({"ended": brief(tail.last)})
+        if code := exit_code(tail.last):
+            words = printable(tail.last.error or tail.last.message)
+            told = f"“{tail.last.target_name}” {tail.last.status.replace('_', ' ')}"
+            raise CommandError(f"{told}: {words}" if words else f"{told}.", returncode=code)
+
+    def _write_json(self, facts: dict[str, Any]) -> None:
+        """One object per line: it can be read while it is written."""
+        self.stdout.write(f"{json.dumps(as_json(facts), ensure_ascii=False)}\n")
+        self.stdout.flush()
+
+    def _show(self, activity: Activity, options: dict[str, Any]) -> None:
+        title = Text(f"{activity.target_name}  ", style="bold") + state(activity.status)
+        self.console.print(title, soft_wrap=True)
+        self.facts(_facts(activity, self))
+        attempts = activity.chain()
+        if len(attempts) > 1:
+            self._show_activities("Attempt", attempts[-RELATED_SHOWN:])
+        if parts := list(activity.children.order_by("step_index", "line", "attempt")[:RELATED_SHOWN]):
+            self._show_activities("Part", parts)
+        if options["items"]:
+            self._show_items(activity, options["limit"])
+        for name, text in (("Error", activity.error), ("Traceback", activity.traceback)):
+            self._show_block(name, text)
+        if activity.result is not None:
+            self._show_block("Result", json.dumps(activity.result, indent=2, ensure_ascii=False))
+        self._show_tail(activity, options["limit"])
+
+    def _show_activities(self, heading: str, rows: list[Activity]) -> None:
+        self.console.print()
+        columns: dict[str, list[str | Text]] = {
+            heading: [str(row.attempt) if heading == "Attempt" else row.target_name for row in rows],
+            "State": [state(row.status) for row in rows],
+            "Took": [took(row, now=self.now) for row in rows],
+            "Activity": [str(row.pk) for row in rows],
+            "Message": [(row.error or row.message).partition("\n")[0] for row in rows],
+        }
+        self.columns(columns)
+
+    def _show_items(self, activity: Activity, limit: int) -> None:
+        items = item_rows(activity, limit)
+        self.console.print()
+        if not items:
+            self.say("It has no items.")
+            return
+        rest = f"of {activity.items_total:,} items" if activity.items_total > len(items) else ""
+        columns: dict[str, list[str | Text]] = {
+            "Outcome": [state(item.outcome) for item in items],
+            "Item": [item.name for item in items],
+            "Message": [item.message for item in items],
+        }
+        self.columns(columns, rest=rest)
+
+    def _show_block(self, name: str, text: str) -> None:
+        if text:
+            self.console.print()
+            self.console.print(Text(name, style="bold"))
+            for line in text.splitlines():
+                self.console.print(shown(line), soft_wrap=True)
+
+    def _show_tail(self, activity: Activity, limit: int) -> None:
+        lines = last_lines(activity, limit)
+        if lines:
+            self.console.print()
+            first = f" from line {lines[0].number:,} on" if lines[0].number > 1 else ""
+            self.console.print(Text(f"Output{first}", style="bold"))
+        for line in lines:
+            self.console.print(shown(line), soft_wrap=True)
+
+
+def _facts(activity: Activity, command: JimCommand) -> list[tuple[str, str | Text]]:
+    items = f"{activity.items_total:,}, {activity.items_failed:,} failed" if activity.items_total else ""
+    by = f"{activity.initiator_name} ({activity.initiator_type.replace('_', ' ')})"
+    rows: list[tuple[str, str | Text]] = [
+        ("Operation", activity.operation),
+        ("Target", activity.target_type),
+        ("By", by),
+        ("Created", f"{on_clock(activity.created_at)} UTC"),
+        ("Began", f"{on_clock(activity.executed_at)} UTC" if activity.executed_at else ""),
+        ("Took", span(activity.duration) if activity.duration is not None else ""),
+        ("Progress", counted(activity)),
+        ("Items", items),
+        ("Message", activity.message),
+        ("Part of", f"activity {activity.parent_id}" if activity.parent_id else ""),
+        ("Key", str(activity.task_key or "")),
+        ("Worker", str(activity.worker_id or "")),
+    ]
+    return [(name, text) for name, text in rows if text]
+
+
+def exit_code(activity: Activity) -> int:
+    if activity.status == Activity.Status.CANCELLED:
+        return CANCELLED
+    return FAILED if activity.failed else 0
+
+
+def item_rows(activity: Activity, limit: int) -> list[Any]:
+    rows = activity.items.order_by("pk")
+    failed = list(rows.filter(outcome="failed")[:limit])
+    return failed + list(rows.exclude(outcome="failed")[: limit - len(failed)])
+
+
+def last_lines(activity: Activity, limit: int) -> list[OutputLine]:
+    return list(activity.output.order_by("-number")[:limit])[::-1]
+
+
+def facts_of(activity: Activity, options: dict[str, Any]) -> dict[str, Any]:
+    parts = activity.children.order_by("step_index", "line", "attempt")[:RELATED_SHOWN]
+    facts = brief(activity) | {
+        "operation": activity.operation,
+        "target": {"type": activity.target_type, "id": activity.target_id, "name": activity.target_name},
+        "initiator": {
+            "type": activity.initiator_type,
+            "id": activity.initiator_id,
+            "name": activity.initiator_name,
+        },
+        "created_at": activity.created_at,
+        "parent": activity.parent_id,
+        "key": activity.task_key,
+        "worker": activity.worker_id,
+        "progress": {"done": activity.progress_done, "total": activity.progress_total},
+        "items": {"total": activity.items_total, "failed": activity.items_failed},
+        "traceback": activity.traceback,
+        "result": activity.result,
+        "attempts": [brief(each) for each in activity.chain()[-RELATED_SHOWN:]],
+        "parts": [brief(each) for each in parts],
+        "output": [line_facts(line) for line in last_lines(activity, options["limit"])],
+    }
+    if options["items"]:
+        rows = item_rows(activity, options["limit"])
+        facts["item_rows"] = [
+            {"name": row.name, "outcome": row.outcome, "message": row.message} for row in rows
+        ]
+    return facts
+
+
+def brief(activity: Activity) -> dict[str, Any]:
+    return {
+        "id": activity.pk,
+        "name": activity.target_name,
+        "status": activity.status,
+        "attempt": activity.attempt,
+        "started_at": activity.executed_at,
+        "finished_at": activity.finished_at,
+        "message": activity.message,
+        "error": activity.error,
+    }
+
+
+def line_facts(line: OutputLine) -> dict[str, Any]:
+    return {
+        "activity": line.activity_id,
+        "number": line.number,
+        "stream": line.stream,
+        "text": line.text,
+        "written_at": line.written_at,
+    }

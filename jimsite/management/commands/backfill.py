@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from datetime import time
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from jimsite.arguments import instant, overlap, schedule_name
+from jimsite.terminal import JimCommand, on_clock
+from schedules.models import Backfill, Schedule
+from schedules.models.backfill import Survey
+from schedules.spec.wording import counted
+
+TIMES_SHOWN = 10
+
+
+class Command(JimCommand):
+    help = (
+        "Start the times of a past range, again or at last, as the schedule has them now. Live times never "
+        "wait behind them."
+    )
+
+    def ask(self, parser: CommandParser) -> None:
+        schedule_name(parser)
+        for name, dest, meaning in (
+            ("--from", "start", "included, on its clock: 2026-11-01 or 2026-11-01T09:00"),
+            ("--to", "end", "included; a date is meant to its end, or to now"),
+        ):
+            parser.add_argument(name, dest=dest, required=True, metavar="TIME", help=meaning)
+        parser.add_argument(
+            "--which",
+            choices=Backfill.Which.values,
+            default=Backfill.Which.MISSING,
+            help="all times, those without an execution (default), or those whose last one failed",
+        )
+        overlap(parser, "buffer_all, one after the other")
+        parser.add_argument("--dry-run", action="store_true", help="only say which times would start")
+
+    def run(self, options: dict[str, Any]) -> None:
+        schedule, now = Schedule.objects.called(options["schedule"]), self.now
+        start = instant("--from", options["start"], schedule, now=now)
+        end = instant("--to", options["end"], schedule, now=now, at=time(23, 59, 59))
+        if len(options["end"]) == len("2026-11-01"):
+            end = min(end, now)
+        asked = {"start_at": start, "end_at": end, "which": options["which"], "now": now}
+        survey = Backfill.objects.survey(schedule, **asked, limit=TIMES_SHOWN)
+        survey.refuse_if_empty()
+        made = None
+        if not options["dry_run"]:
+            policy = options["overlap"] or Backfill._meta.get_field("overlap").default
+            made = Backfill.objects.ask(schedule, **asked, overlap=policy, initiator=self.by)
+        self.tell(_facts(schedule, survey, made), lambda: self._show(schedule, survey, made))
+
+    def _show(self, schedule: Schedule, survey: Survey, made: Backfill | None) -> None:
+        times = counted(survey.chosen, "time")
+        if made is not None:
+            self.say(f"The backfill {made.pk} of “{schedule}” is on its way: {times}.")
+            return
+        self.say(f"Dry run, nothing was started: {times} of “{schedule}” would be.")
+        for at in survey.times:
+            self.say(f"  {on_clock(at, schedule.zone)} {schedule.zone.key}")
+        if survey.last and survey.last not in survey.times:
+            self.say(f"  … and so on until {on_clock(survey.last, schedule.zone)}")
+        for reason, count in sorted(survey.left_out.items()):
+            self.say(f"Left out: {count:,} {reason}.")
+
+
+def _facts(schedule: Schedule, survey: Survey, made: Backfill | None) -> dict[str, Any]:
+    return {
+        "schedule": schedule.name,
+        "backfill": made.pk if made else None,
+        "dry_run": made is None,
+        "total": survey.total,
+        "chosen": survey.chosen,
+        "first_times": survey.times,
+        "last_time": survey.last,
+        "left_out": dict(survey.left_out),
+    }

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from execution.models import Execution, Job, WorkerTask
+from jimsite.arguments import execution_called, run_called, tasks
+from jimsite.terminal import JimCommand
+from schedules.models import Refused, Schedule
+
+
+class Command(JimCommand):
+    help = (
+        "Cancel executions and jobs: nothing more of them starts, and what runs is asked to stop. Of a "
+        "schedule, all that is running is cancelled; its next times are not concerned."
+    )
+
+    def ask(self, parser: CommandParser) -> None:
+        parser.add_argument("ids", nargs="*", metavar="ID", help="an execution's number or a job's id")
+        parser.add_argument("--schedule", default="", metavar="NAME", help="whatever of it is running")
+        parser.add_argument("--reason", default="", help="why, for whoever finds it cancelled")
+        parser.add_argument(
+            "--terminate", action="store_true", help="end executions at once: running steps are killed"
+        )
+        parser.add_argument("--dry-run", action="store_true", help="only say what would be cancelled")
+
+    def run(self, options: dict[str, Any]) -> None:
+        targets = self._targets(options)
+        told = [(target, _open_tasks(target)) for target in targets]
+        done = [(target, count, self._cancel(target, options)) for target, count in told]
+        facts = [_facts(target, count, is_done) for target, count, is_done in done]
+        self.tell({"dry_run": options["dry_run"], "cancelled": facts}, lambda: self._show(done, options))
+
+    def _targets(self, options: dict[str, Any]) -> Sequence[Execution | Job]:
+        if bool(options["ids"]) == bool(options["schedule"]):
+            raise Refused("Name executions and jobs by their ids, or one schedule with --schedule.")
+        if options["schedule"]:
+            schedule = Schedule.objects.called(options["schedule"])
+            running = list(Execution.objects.in_progress().filter(schedule=schedule).order_by("pk"))
+            if not running:
+                raise Refused(f"Nothing of “{schedule}” is running.")
+            return running
+        called = execution_called if options["terminate"] else run_called
+        return [called(text) for text in dict.fromkeys(options["ids"])]
+
+    def _cancel(self, target: Execution | Job, options: dict[str, Any]) -> bool:
+        """False: it has ended already."""
+        if options["dry_run"]:
+            return _is_open(target)
+        if options["terminate"] and isinstance(target, Execution):
+            return target.terminate(initiator=self.by, now=self.now, reason=options["reason"])
+        return target.cancel(initiator=self.by, now=self.now, reason=options["reason"])
+
+    def _show(self, done: Sequence[tuple[Execution | Job, int, bool]], options: dict[str, Any]) -> None:
+        verb = "would be" if options["dry_run"] else "is being"
+        for target, count, is_done in done:
+            what = f"{verb} {'terminated' if options['terminate'] else 'cancelled'}, with {tasks(count)}"
+            self.say(f"{_name(target)} {what if is_done else 'has ended already'}.")
+
+
+def _open_tasks(target: Execution | Job) -> int:
+    if isinstance(target, Job):
+        return int(target.task is not None)
+    return WorkerTask.objects.filter(execution=target).count()
+
+
+def _is_open(target: Execution | Job) -> bool:
+    if isinstance(target, Job):
+        return target.task is not None
+    return target.status == Execution.Status.IN_PROGRESS
+
+
+def _name(target: Execution | Job) -> str:
+    return f"“{target.activity.target_name}” ({target.key})" if isinstance(target, Job) else f"“{target}”"
+
+
+def _facts(target: Execution | Job, count: int, is_done: bool) -> dict[str, Any]:
+    known = {"job": target.key} if isinstance(target, Job) else {"execution": target.pk}
+    return known | {"tasks": count, "is_cancelled": is_done}

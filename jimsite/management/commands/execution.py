@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+from rich.text import Text
+
+from jimsite.arguments import execution_called
+from jimsite.following import FollowingCommand
+from jimsite.progress import Progress
+from jimsite.terminal import state
+
+
+class Command(FollowingCommand):
+    help = "Show an execution with its steps. With --wait, live until it ends; the exit code is the outcome."
+
+    def ask(self, parser: CommandParser) -> None:
+        parser.add_argument("execution", metavar="ID", help="its number")
+        self.ask_to_wait(parser)
+
+    def run(self, options: dict[str, Any]) -> None:
+        execution = execution_called(options["execution"])
+        if options["wait"]:
+            self.follow(execution, options)
+            return
+        progress = Progress.of(execution.pk, usual=execution.usual_duration(), now=self.now)
+        self.tell(progress.as_json(), lambda: self._show(progress))
+
+    def _show(self, progress: Progress) -> None:
+        self.console.print(
+            Text(f"{progress.execution}  ", style="bold") + state(progress.execution.state), soft_wrap=True
+        )
+        self.facts(progress.facts())
+        self.console.print()
+        self.console.print(progress.table(width=self.console.width))
+        self.say(progress.sentence())

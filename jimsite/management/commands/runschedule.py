@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandError, CommandParser
+
+from execution import invoker
+from execution.models import Execution
+from jimsite.arguments import instant, overlap, schedule_name
+from jimsite.following import FollowingCommand
+from jimsite.terminal import NOT_NOW
+from schedules.models import Occurrence, Schedule
+
+
+class Command(FollowingCommand):
+    help = (
+        "Run a schedule now, whatever the time and whether it is paused or not. With --wait, its steps are "
+        "shown live, and the exit code is the outcome."
+    )
+
+    def ask(self, parser: CommandParser) -> None:
+        schedule_name(parser)
+        parser.add_argument(
+            "--at", default="", metavar="TIME", help="the time it stands for, on its clock: 2026-12-01T09:00"
+        )
+        overlap(parser, "as the schedule says")
+        parser.add_argument("--key", default="", help="the same key again asks for the same run")
+        self.ask_to_wait(parser)
+
+    def run(self, options: dict[str, Any]) -> None:
+        schedule, now = Schedule.objects.called(options["schedule"]), self.now
+        at = instant("--at", options["at"], schedule, now=now) if options["at"] else None
+        try:
+            occurrence = invoker.trigger(
+                schedule, initiator=self.by, now=now, at=at, key=options["key"], overlap=options["overlap"]
+            )
+        except invoker.Overlapping as overlapping:
+            hint = "Wait for it, or say with --overlap what becomes of the two."
+            raise CommandError(f"{overlapping} {hint}", returncode=NOT_NOW) from None
+        execution = Execution.objects.filter(occurrence=occurrence).first()
+        if options["wait"]:
+            self._announce(schedule, execution)
+            self.follow(execution or self.await_turn(occurrence, options), options)
+        else:
+            self._tell(schedule, occurrence, execution)
+
+    def _announce(self, schedule: Schedule, execution: Execution | None) -> None:
+        if not self.is_json and execution is not None:
+            self.say(f"“{schedule}” is started: execution {execution.pk}.")
+
+    def _tell(self, schedule: Schedule, occurrence: Occurrence, execution: Execution | None) -> None:
+        facts = {
+            "schedule": schedule.name,
+            "occurrence": occurrence.pk,
+            "status": occurrence.status,
+            "execution": execution.pk if execution else None,
+        }
+        waits = f"“{schedule}” waits for its turn, behind what is running (occurrence {occurrence.pk})."
+        started = f"“{schedule}” is started: execution {execution.pk}." if execution else waits
+        self.tell(facts, lambda: self.say(started))

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from jimsite.arguments import instant, schedule_name
+from jimsite.terminal import JimCommand, on_clock
+from schedules.models import Schedule
+
+
+class Command(JimCommand):
+    help = (
+        "Leave out the next automatic time of a schedule: it is recorded as skipped when it comes. Asked "
+        "again, the one after it."
+    )
+
+    def ask(self, parser: CommandParser) -> None:
+        schedule_name(parser)
+        parser.add_argument(
+            "--undo", default="", metavar="TIME", help="this time occurs after all: 2026-12-01T09:00"
+        )
+
+    def run(self, options: dict[str, Any]) -> None:
+        schedule, now = Schedule.objects.called(options["schedule"]), self.now
+        if options["undo"]:
+            at = instant("--undo", options["undo"], schedule, now=now)
+            schedule.unskip(at, initiator=self.by, now=now)
+        else:
+            at = schedule.skip_next(initiator=self.by, now=now)
+        clock = f"{on_clock(at, schedule.zone)} {schedule.zone.key}"
+        told = f"has its time {clock} again" if options["undo"] else f"leaves out {clock}"
+        facts = {"schedule": schedule.name, "at": at, "is_skipped": not options["undo"]}
+        self.tell(facts, lambda: self.say(f"“{schedule}” {told}."))

@@ -1,0 +1,222 @@
+"""How JIM's commands speak: tables for people, JSON for programs, and one line for whatever is wrong."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import IO, Any, cast
+from uuid import UUID
+
+from django.core.exceptions import ValidationError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from activities import clock, words
+from activities.models import Initiator
+from activities.text import REPLACEMENT, clean_json
+from execution.invoker import Overlapping
+from schedules.management.usable_database import usable_database
+from schedules.models import Conflict, Refused
+from schedules.spec import SpecError
+from schedules.vault import VaultError
+
+# What a command ends with. `doctor` has its own: 1 for warnings, 2 for errors.
+FAILED, WRONG, NOT_NOW, CANCELLED, INTERRUPTED = 1, 2, 3, 4, 130
+# Who reads from a file or a pipe wants whole lines.
+WIDE = 1_000
+SHORT, GAP = 24, 2
+STYLES = {
+    "pending": "bright_black",
+    "waiting": "yellow",
+    "running": "blue",
+    "complete": "green",
+    "warning": "bright_yellow",
+    "failed": "red",
+    "cancelled": "bright_black",
+    "skipped": "magenta",
+}
+
+
+class JimCommand(BaseCommand):
+    """What all commands of JIM have in common; each says what it asks for, and what it does then."""
+
+    # Besides those that all of them have.
+    exit_codes: Mapping[int, str] = {}
+    has_json = True
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        codes = {0: "done"} | {WRONG: "not possible, and why"} | dict(self.exit_codes)
+        told = ", ".join(f"{code} {words}" for code, words in sorted(codes.items()))
+        return super().create_parser(prog_name, subcommand, epilog=f"Exit codes: {told}.", **kwargs)
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        self.ask(parser)
+        if self.has_json:
+            parser.add_argument("--json", action="store_true", help="for programs")
+
+    def ask(self, parser: CommandParser) -> None:
+        """Adds its arguments."""
+
+    def run(self, options: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        self.stdout.ending = ""  # what is written in pieces gets no ends of lines in between
+        self.is_json = bool(options.get("json"))
+        self.console = console(self.stdout, no_color=options["no_color"], colour=options["force_color"])
+        with usable_database(), in_one_line(), unread():
+            self.run(options)
+
+    @property
+    def by(self) -> Initiator:
+        return Initiator.command(type(self).__module__.rpartition(".")[2])
+
+    @property
+    def now(self) -> datetime:
+        return clock.now()
+
+    def tell(self, facts: Any, show: Callable[[], None]) -> None:
+        """The facts for programs, or what `show` prints for people."""
+        if not self.is_json:
+            show()
+            return
+        text = json.dumps(clean_json(as_json(facts)), indent=2, ensure_ascii=False)
+        self.stdout.write(f"{text}\n")
+
+    def say(self, text: str, style: str = "") -> None:
+        """Lines that the terminal may break."""
+        for line in text.splitlines():
+            self.console.print(Text(printable(line)), style=style, soft_wrap=True)
+
+    def columns(
+        self, columns: Mapping[str, Sequence[str | Text]], *, spare: Sequence[str] = (), rest: str = ""
+    ) -> None:
+        """A table; `rest` says what is not in it."""
+        self.console.print(table(columns, width=self.console.width, spare=spare))
+        if rest:
+            self.console.print(Text(rest), style="bright_black")
+
+    def facts(self, facts: Sequence[tuple[str, str | Text]]) -> None:
+        """Names and what there is to say about them, below each other."""
+        drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+        drawn.add_column(style="bright_black", no_wrap=True)
+        drawn.add_column(overflow="fold")
+        for name, text in facts:
+            drawn.add_row(name, Text(printable(text)) if isinstance(text, str) else text)
+        self.console.print(drawn)
+
+
+def console(stdout: Any, *, no_color: bool = False, colour: bool = False) -> Console:
+    """Colours and the width of the window on a terminal; else neither, unless COLUMNS says so."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # not every terminal has every glyph
+    is_piped = not stdout.isatty() and not os.environ.get("COLUMNS")
+    return Console(
+        file=cast("IO[str]", stdout),
+        highlight=False,
+        markup=False,
+        emoji=False,
+        width=WIDE if is_piped else None,
+        no_color=no_color or None,
+        force_terminal=True if colour else None,
+    )
+
+
+@contextmanager
+def in_one_line() -> Iterator[None]:
+    """What the models refuse is said in one line, with an exit code and without a traceback."""
+    try:
+        yield
+    except (Overlapping, Conflict) as refused:
+        raise CommandError(printable(str(refused)), returncode=NOT_NOW) from None
+    except (Refused, SpecError, VaultError) as refused:
+        raise CommandError(printable(str(refused)), returncode=WRONG) from None
+    except ValidationError as error:
+        raise CommandError(printable(complaints(error)), returncode=WRONG) from None
+    except KeyboardInterrupt:
+        raise CommandError("Interrupted.", returncode=INTERRUPTED) from None
+
+
+@contextmanager
+def unread() -> Iterator[None]:
+    """Whoever reads the output may have seen enough before its end."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What Python still tries to write at its end goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def complaints(error: ValidationError) -> str:
+    by_field = error.message_dict if hasattr(error, "error_dict") else {"": error.messages}
+    return " ".join(
+        f"{name}: {' '.join(texts)}" if name and name != "__all__" else " ".join(texts)
+        for name, texts in by_field.items()
+    )
+
+
+def table(
+    columns: Mapping[str, Sequence[str | Text]], *, width: int = WIDE, spare: Sequence[str] = ()
+) -> Table:
+    """Without columns that would say nothing; in a narrow window, some of the spare ones go as well."""
+    kept = {name: cells for name, cells in columns.items() if any(str(cell) for cell in cells)}
+    for name in spare:
+        if _room(kept) > width:
+            kept.pop(name, None)
+    drawn = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for name, cells in kept.items():
+        drawn.add_column(name, overflow="fold", no_wrap=_widest(name, cells) <= SHORT)
+    for cells in zip(*kept.values(), strict=True):
+        drawn.add_row(*(Text(printable(cell)) if isinstance(cell, str) else cell for cell in cells))
+    return drawn
+
+
+def _room(columns: Mapping[str, Sequence[str | Text]]) -> int:
+    """What they need at least: what is long may take several lines."""
+    return sum(GAP + min(_widest(name, cells), SHORT) for name, cells in columns.items()) - GAP
+
+
+def _widest(name: str, cells: Sequence[str | Text]) -> int:
+    return max(len(name), *(len(cell) for cell in cells))
+
+
+def state(name: str, *, of: str = "") -> Text:
+    """With its glyph and colour; `of` names the state whose tone it has, if that is another."""
+    tone = words.tone(of or name)
+    return Text(f"{words.TONES[tone][0]} {name.replace('_', ' ')}", style=STYLES[tone]) if name else Text()
+
+
+def when(at: datetime | None, *, now: datetime) -> str:
+    return "" if at is None else words.distance(at, now=now)
+
+
+def on_clock(at: datetime | None, zone: tzinfo = UTC) -> str:
+    return "" if at is None else f"{at.astimezone(zone):%Y-%m-%d %H:%M:%S}"
+
+
+def printable(text: str) -> str:
+    """One line without anything that moves the cursor of a terminal: errors and notes may hold that."""
+    return "".join(each if each.isprintable() else " " if each.isspace() else REPLACEMENT for each in text)
+
+
+def as_json(value: Any) -> Any:
+    match value:
+        case datetime():
+            return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        case timedelta():
+            return value.total_seconds()
+        case UUID():
+            return str(value)
+        case Mapping():
+            return {str(name): as_json(each) for name, each in value.items()}
+        case list() | tuple():
+            return [as_json(each) for each in value]
+    return value

@@ -1,0 +1,387 @@
+"""The commands about what runs: started, watched, cancelled and retried."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+import uuid
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from activities import clock
+from activities.models import Activity, Initiator
+from execution.models import Execution
+from jimsite import following
+from jimsite.progress import chosen
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    attempts,
+    break_down,
+    claim,
+    enqueue,
+    fresh,
+    make_schedule,
+    make_worker,
+    queue,
+    run_until_idle,
+    seconds,
+    start,
+    step,
+)
+from tests.commands import refusal, said, told
+
+pytestmark = pytest.mark.django_db
+FAILING = step("work", 0, "fail")
+
+
+@pytest.fixture(autouse=True)
+def frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "now", lambda: NOW)
+
+
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """What happens while the command sleeps, one thing after the other."""
+
+    def happens(*events: Callable[[], object]) -> None:
+        left = list(events)
+        sleep = lambda _: left.pop(0)()  # noqa: E731
+        monkeypatch.setattr(following, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
+
+    return happens
+
+
+def interrupted() -> None:
+    raise KeyboardInterrupt
+
+
+class TestRunSchedule:
+    def test_it_is_started_and_says_which_execution_it_is(self) -> None:
+        make_schedule(name="Nightly")
+        [line] = said("runschedule", "nightly")
+        execution = Execution.objects.get()
+        assert line == f"“Nightly” is started: execution {execution.pk}."
+        assert execution.activity.initiator_name == Initiator.command("runschedule").name
+
+    def test_the_same_key_asks_for_the_same_run(self) -> None:
+        make_schedule(name="Nightly", overlap="allow_all")
+        first = told("runschedule", "nightly", "--key", "monday")
+        assert told("runschedule", "nightly", "--key", "monday") == first
+
+    def test_the_time_it_stands_for_is_read_on_its_clock(self) -> None:
+        make_schedule(name="Nightly", spec={"cron": ["0 2 * * *"], "time_zone": "Asia/Tokyo"})
+        told("runschedule", "nightly", "--at", "2026-11-10T02:00")
+        assert Execution.objects.get().nominal_at == NOW - seconds(6 * 86_400 + 10 * 3_600)
+
+    def test_what_runs_already_is_in_the_way(self) -> None:
+        execution = start(name="Nightly")
+        words = refusal("runschedule", "nightly", code=3)
+        assert f"Execution {execution.pk} is still running" in words
+        assert "--overlap" in words
+
+    def test_it_may_wait_for_its_turn(self) -> None:
+        start(name="Nightly")
+        assert told("runschedule", "nightly", "--overlap", "buffer_all")["execution"] is None
+        assert "waits for its turn" in said("runschedule", "nightly", "--overlap", "buffer_all")[0]
+
+    def test_waiting_shows_each_step_as_it_ends(self, meanwhile: Any) -> None:
+        make_schedule(step("first"), step("second", 1), name="Nightly")
+        meanwhile(run_until_idle)
+        lines = said("runschedule", "nightly", "--wait")
+        assert lines[0].startswith("“Nightly” is started: execution ")
+        assert [line[10:].split(" (")[0] for line in lines[1:3]] == [
+            "✓ complete  first",
+            "✓ complete  second",
+        ]
+        assert lines[3].startswith("“Nightly #")
+        assert "completed after" in lines[3]
+
+    def test_programs_get_the_end_as_json_and_nothing_else(self, meanwhile: Any) -> None:
+        make_schedule(step("first"), name="Nightly")
+        meanwhile(run_until_idle)
+        facts = told("runschedule", "nightly", "--wait")
+        assert (facts["state"], [each["status"] for each in facts["steps"]]) == ("completed", ["complete"])
+
+    def test_a_failure_is_its_exit_code(self, meanwhile: Any) -> None:
+        make_schedule(FAILING, name="Nightly")
+        meanwhile(run_until_idle)
+        assert "failed after" in refusal("runschedule", "nightly", "--wait", code=1)
+
+    def test_a_cancellation_is_its_exit_code(self, meanwhile: Any) -> None:
+        make_schedule(name="Nightly")
+        meanwhile(lambda: Execution.objects.get().cancel(initiator=SOMEBODY, now=NOW, reason="enough"))
+        assert "cancelled after" in refusal("runschedule", "nightly", "--wait", code=4)
+
+    @pytest.mark.django_db(transaction=True)
+    def test_one_that_waits_for_its_turn_is_followed_from_its_start(self, meanwhile: Any) -> None:
+        start(name="Nightly")
+        meanwhile(run_until_idle, run_until_idle)
+        facts = told("runschedule", "nightly", "--overlap", "buffer_all", "--wait")
+        assert facts["state"] == "completed"
+        assert Execution.objects.count() == 2
+
+    def test_one_that_is_never_started_is_told_so(self, meanwhile: Any) -> None:
+        schedule = start(name="Nightly").schedule
+        assert schedule is not None
+        meanwhile(lambda: schedule.close(initiator=SOMEBODY, now=NOW))
+        words = refusal("runschedule", "nightly", "--overlap", "buffer_all", "--wait", code=3)
+        assert words == "It was not started: cancelled: closed."
+
+    def test_patience_has_an_end(self) -> None:
+        make_schedule(name="Nightly")
+        words = refusal("runschedule", "nightly", "--wait", "--timeout", "1s", code=3)
+        assert words == f"The time to wait is over: execution {Execution.objects.get().pk} is still running."
+
+
+@pytest.mark.django_db(transaction=True)  # an interrupt closes the connection
+class TestInterrupts:
+    def test_where_nobody_can_be_asked_it_goes_on(self, meanwhile: Any) -> None:
+        make_schedule(name="Nightly")
+        meanwhile(interrupted)
+        words = refusal("runschedule", "nightly", "--wait", code=130)
+        execution = Execution.objects.get()
+        assert execution.status == "in_progress"
+        assert f"“cancel {execution.pk}” cancels it" in words
+
+    def test_it_is_cancelled_if_that_was_wanted(self, meanwhile: Any) -> None:
+        make_schedule(name="Nightly")
+        meanwhile(interrupted)
+        refusal("runschedule", "nightly", "--wait", "--cancel-on-interrupt", code=4)
+        assert Execution.objects.get().status == "cancelled"
+
+    def test_a_second_interrupt_leaves_at_once(self, meanwhile: Any) -> None:
+        make_schedule(name="Nightly")
+        execution_held = lambda: claim(make_worker())  # noqa: E731 so that it cannot end at once
+        meanwhile(execution_held, interrupted, interrupted)
+        refusal("runschedule", "nightly", "--wait", "--cancel-on-interrupt", code=130)
+        assert Execution.objects.get().is_cancelling
+
+
+class TestExecutions:
+    def test_the_newest_comes_first(self) -> None:
+        first, second = start(name="Alpha"), start(FAILING, name="Beta")
+        run_until_idle()
+        rows = told("executions")["executions"]
+        assert [(row["id"], row["state"]) for row in rows] == [
+            (second.pk, "failed"),
+            (first.pk, "completed"),
+        ]
+        assert said("executions", "alpha")[1].split()[:4] == [str(first.pk), "✓", "completed", "Alpha"]
+
+    @pytest.mark.parametrize(
+        ("arguments", "count"),
+        [
+            (["--state", "in_progress"], 1),
+            (["--state", "cancelling"], 0),
+            (["--state", "late"], 0),
+            (["--state", "completed"], 1),
+            (["--within", "1h"], 2),
+            (["--limit", "1"], 1),
+        ],
+    )
+    def test_filters(self, arguments: list[str], count: int) -> None:
+        start()
+        run_until_idle()
+        start()
+        assert len(told("executions", *arguments)["executions"]) == count
+
+    def test_one_with_its_steps(self) -> None:
+        execution = start(step("first"), step("second", 1, "fail"), name="Nightly")
+        run_until_idle()
+        lines = said("execution", str(execution.pk))
+        assert lines[0] == f"Nightly #{execution.pk}  ✕ failed"
+        facts = told("execution", f"#{execution.pk}")
+        assert [(each["name"], each["status"]) for each in facts["steps"]] == [
+            ("first", "complete"),
+            ("second", "failed_with_error"),
+        ]
+
+    def test_a_step_stands_for_its_last_attempt(self) -> None:
+        execution = start(step(max_retries=1))
+        worker = make_worker()
+        break_down(worker, *claim(worker))
+        [facts] = told("execution", str(execution.pk))["steps"]
+        assert (facts["attempt"], facts["status"]) == (2, "pending")
+
+    @pytest.mark.parametrize("text", ["7", "seven", "99999999999999999999", ""])
+    def test_an_unknown_one(self, text: str) -> None:
+        assert refusal("execution", text).startswith(f"There is no execution “{text}”")
+
+    def test_where_there_is_little_room_what_runs_and_failed_stays(self) -> None:
+        rows = [Activity(pk=pk, status="complete", finished_at=NOW) for pk in range(10)]
+        rows[3].status, rows[7].status = "failed_with_error", "in_progress"
+        assert [row.pk for row in chosen(rows, most=2)] == [3, 7]
+        assert chosen(rows, most=10) == rows
+
+    def test_it_says_how_long_is_left_if_it_takes_as_long_as_usual(self) -> None:
+        before = start(name="Nightly")
+        run_until_idle()
+        Execution.objects.filter(pk=before.pk).update(started_at=NOW - seconds(60))
+        told("runschedule", "nightly")
+        newest = Execution.objects.latest("pk")
+        assert said("execution", str(newest.pk))[-1] == "0 of 1 steps done after 0 ms, about 1 min left"
+
+
+class TestCancel:
+    def test_an_execution_with_the_number_of_its_tasks(self) -> None:
+        execution = start(step("a"), step("b"), step("c", 1), name="Nightly")
+        assert said("cancel", str(execution.pk), "--reason", "enough") == [
+            f"“Nightly #{execution.pk}” is being cancelled, with 3 tasks."
+        ]
+        ended = fresh(execution)
+        assert (ended.status, ended.cancel_reason) == ("cancelled", "enough")
+
+    def test_a_dry_run_cancels_nothing(self) -> None:
+        execution = start(name="Nightly")
+        assert "would be cancelled, with 1 task." in said("cancel", str(execution.pk), "--dry-run")[0]
+        assert fresh(execution).status == "in_progress"
+
+    def test_all_that_runs_of_a_schedule(self) -> None:
+        execution = start(name="Nightly")
+        facts = told("cancel", "--schedule", "nightly")
+        assert facts["cancelled"] == [{"execution": execution.pk, "tasks": 1, "is_cancelled": True}]
+        assert refusal("cancel", "--schedule", "nightly") == "Nothing of “Nightly” is running."
+
+    def test_a_job_by_its_id(self) -> None:
+        [task] = enqueue(step("alone"))
+        assert told("cancel", str(task.key))["cancelled"][0]["is_cancelled"] is True
+        assert "has ended already" in said("cancel", str(task.key))[0]
+
+    def test_terminating_ends_it_at_once(self) -> None:
+        execution = start(name="Nightly")
+        claim(make_worker())
+        assert "is being terminated" in said("cancel", str(execution.pk), "--terminate")[0]
+        assert fresh(execution).status == "cancelled"
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            ([], "Name executions and jobs by their ids"),
+            (["1", "--schedule", "x"], "Name executions and jobs by their ids"),
+            (["--schedule", "x"], "There is no schedule “x”"),
+            (["1"], "There is no execution “1”"),
+            ([str(uuid.UUID(int=7))], "There is no job 00000000"),
+        ],
+    )
+    def test_what_is_not_there(self, arguments: list[str], words: str) -> None:
+        assert words in refusal("cancel", *arguments)
+
+
+class TestRetry:
+    def test_what_failed_of_an_execution(self) -> None:
+        before = start(step("good"), step("bad", 1, "fail"), name="Nightly")
+        run_until_idle()
+        facts = told("retry", str(before.pk))
+        again = Execution.objects.get(pk=facts["execution"])
+        assert (again.retry_of_id, queue(again)) == (before.pk, {"bad": "queued"})
+
+    def test_all_of_it(self) -> None:
+        before = start(step("good"), name="Nightly")
+        run_until_idle()
+        assert "run it again as a whole" in refusal("retry", str(before.pk))
+        assert queue(Execution.objects.get(pk=told("retry", str(before.pk), "--whole")["execution"])) == {
+            "good": "queued"
+        }
+
+    def test_waiting_for_its_end(self, meanwhile: Any) -> None:
+        before = start(FAILING)
+        run_until_idle()
+        meanwhile(run_until_idle)
+        refusal("retry", str(before.pk), "--wait", code=1)
+
+    def test_a_job(self) -> None:
+        [task] = enqueue(step("alone", 0, "fail"))
+        run_until_idle()
+        assert "is queued again, as attempt 2" in said("retry", str(task.key))[0]
+        assert "--follow" in refusal("retry", str(task.key), "--wait")
+
+
+class TestQueue:
+    def test_everything_says_what_it_waits_for(self) -> None:
+        start(step("first"), step("second", 1), name="Nightly")
+        enqueue(step("alone", priority=5, pool="reports"))
+        lines = said("queue")
+        assert lines[0] == "default: 1 queued, default: 1 waiting, reports: 1 queued"
+        assert [line.split()[:3] for line in lines[3:]] == [
+            ["○", "queued", "alone"],
+            ["○", "queued", "first"],
+            ["◔", "waiting", "second"],
+        ]
+        assert "no worker is alive that serves pool reports" in lines[3]
+
+    def test_filters_and_the_limit(self) -> None:
+        enqueue(*[step(f"job {number}") for number in range(3)])
+        enqueue(step("other", pool="reports"))
+        assert [row["name"] for row in told("queue", "--pool", "reports")["tasks"]] == ["other"]
+        assert told("queue", "--status", "processing")["tasks"] == []
+        assert said("queue", "--limit", "1")[-1] == "1 of 4 tasks; --limit shows more."
+
+    def test_an_empty_queue(self) -> None:
+        assert said("queue") == ["Nothing waits and nothing runs."]
+
+
+class TestActivity:
+    def test_all_there_is_to_know_about_an_attempt(self) -> None:
+        execution = start(step("work", 0, "talk", kwargs={"lines": 2}))
+        run_until_idle()
+        [attempt] = attempts(execution)
+        lines = said("activity", str(attempt.pk))
+        assert lines[0] == "work  ✓ complete"
+        assert lines[-3:] == ["Output", "line 0", "line 1"]
+        facts = told("activity", str(attempt.pk), "--items")
+        assert [line["text"] for line in facts["output"]] == ["line 0", "line 1"]
+        assert [item["name"] for item in facts["item_rows"]] == ["object 0", "object 1"]
+
+    def test_following_one_that_has_ended_shows_all_of_its_output(self) -> None:
+        execution = start(step("work", 0, "talk", kwargs={"lines": 30}))
+        run_until_idle()
+        [attempt] = attempts(execution)
+        assert said("activity", str(attempt.pk), "--follow") == [f"line {number}" for number in range(30)]
+
+    def test_following_an_execution_names_the_steps(self) -> None:
+        execution = start(step("work", 0, "talk", kwargs={"lines": 1}))
+        run_until_idle()
+        assert said("activity", str(execution.activity_id), "--follow") == ["work │ line 0"]
+
+    def test_programs_get_an_object_per_line(self) -> None:
+        execution = start(step("work", 0, "talk", kwargs={"lines": 1}))
+        run_until_idle()
+        out = io.StringIO()
+        call_command("activity", str(execution.activity_id), "--follow", "--json", stdout=out)
+        line, end = map(json.loads, out.getvalue().splitlines())
+        assert (line["text"], end["ended"]["status"]) == ("line 0", "complete")
+
+    def test_a_retry_is_followed_to_its_end(self) -> None:
+        [task] = enqueue(step("alone", 0, "fail", max_retries=1))
+        worker = make_worker()
+        break_down(worker, *claim(worker))
+        later = NOW + seconds(600)
+        break_down(worker, *claim(worker, now=later), now=later)
+        first = Activity.objects.get(task_key=task.key, attempt=1)
+        assert "it broke" in refusal("activity", str(first.pk), "--follow", code=1)
+        assert [each["attempt"] for each in told("activity", str(task.key))["attempts"]] == [1, 2]
+
+    def test_the_outcome_is_the_exit_code(self) -> None:
+        execution = start(FAILING)
+        run_until_idle()
+        refusal("activity", str(execution.activity_id), "--follow", code=1)
+        cancelled = start()
+        cancelled.cancel(initiator=SOMEBODY, now=NOW)
+        refusal("activity", str(cancelled.activity_id), "--follow", code=4)
+
+    @pytest.mark.parametrize("text", ["7", "x", str(uuid.UUID(int=7))])
+    def test_an_unknown_one(self, text: str) -> None:
+        assert refusal("activity", text).startswith(f"There is no activity “{text}”")
+
+
+def test_a_wrong_option_is_told_in_the_usual_way() -> None:
+    with pytest.raises(CommandError, match="a whole number from 1 to 10,000 is needed, not '0'"):
+        call_command("queue", "--limit", "0")
+    with pytest.raises(CommandError, match="a duration is needed, such as 90s"):
+        call_command("executions", "--within", "soon")

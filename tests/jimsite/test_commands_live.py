@@ -1,0 +1,93 @@
+"""Commands as processes of their own, beside a real worker."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+
+import pytest
+from django.conf import settings
+
+from execution.models import Execution
+from tests.base import fresh, make_schedule, step
+from tests.conftest import subprocess_env
+from tests.processes import Command, worker
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.serial, pytest.mark.django_db(transaction=True)]
+
+
+class Terminal:
+    """A command on a terminal: what it shows is read, and what people type is written."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.shown = ""
+        self._screen, theirs = pty.openpty()
+        os.set_blocking(self._screen, False)
+        self.process = subprocess.Popen(
+            [sys.executable, "manage.py", *arguments],
+            cwd=settings.BASE_DIR,
+            env=subprocess_env(TERM="xterm", COLUMNS="100", LINES="30"),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            # Whatever these tests are run by may ignore it, which is inherited.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+        os.close(theirs)
+
+    def shows(self, words: str) -> bool:
+        self._read()
+        return words in self.shown
+
+    def forget(self) -> None:
+        self._read()
+        self.shown = ""
+
+    def type(self, text: str) -> None:
+        os.write(self._screen, text.encode())
+
+    def end(self, *, seconds: float = 20) -> int:
+        """Its exit code, once it ends by itself."""
+        wait_until(lambda: self._read() or self.process.poll() is not None, seconds=seconds)
+        self._read()
+        os.close(self._screen)
+        return self.process.wait()
+
+    def _read(self) -> None:
+        try:
+            while chunk := os.read(self._screen, 65_536):
+                self.shown += chunk.decode(errors="replace")
+        except OSError:  # nothing to read just now, or nobody there any more
+            return
+
+
+def test_on_ctrl_c_one_is_asked_what_to_do() -> None:
+    schedule = make_schedule(step("work", 0, "wait_for_ever"), name="Nightly")
+    with worker("--processes", "1", "--threads", "2"):
+        terminal = Terminal("runschedule", "Nightly", "--wait")
+        for answer in ("w", "c"):
+            wait_until(lambda: terminal.shows("0 of 1 steps done"))
+            terminal.process.send_signal(signal.SIGINT)
+            wait_until(lambda: terminal.shows("cancel it (c), leave it (l)"))
+            terminal.forget()
+            terminal.type(f"{answer}\n")
+        assert terminal.end() == 4, terminal.shown
+    assert Execution.objects.get(schedule=schedule).status == "cancelled"
+
+
+def test_term_cancels_if_that_was_wanted_and_output_can_be_followed_meanwhile() -> None:
+    make_schedule(step("work", 0, "wait_for_ever"), name="Nightly")
+    with (
+        worker("--processes", "1", "--threads", "2"),
+        Command("runschedule", "Nightly", "--wait", "--cancel-on-interrupt", ready="in progress") as run,
+    ):
+        execution = Execution.objects.get()
+        with Command("activity", str(execution.activity_id), "--follow") as follow:
+            assert run.terminate() == 4
+            assert follow.process.wait(20) == 4
+    assert fresh(execution).status == "cancelled"

@@ -1,0 +1,231 @@
+"""The commands about schedules: what they print, what they tell programs, what they refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from activities import clock
+from activities.models import Activity, Initiator
+from schedules.models import Backfill, Schedule
+from tests.base import NOW, SOMEBODY, fresh, make_schedule, run_until_idle, seconds, start, step
+from tests.commands import refusal, said, told
+
+pytestmark = pytest.mark.django_db
+DAILY = {"cron": ["0 2 * * *"], "time_zone": "Europe/London"}
+
+
+@pytest.fixture(autouse=True)
+def frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "now", lambda: NOW)
+
+
+class TestSchedules:
+    def test_a_table_says_when_each_runs_next(self) -> None:
+        make_schedule(name="Nightly", spec=DAILY, tags=["people"])
+        assert said("schedules") == [
+            "State      Schedule  Next run  At                When                               Tags",
+            "✓ running  Nightly   in 23 h   Tue 02:00 London  At 02:00 every day, Europe/London  people",
+        ]
+
+    def test_programs_get_the_same_as_json(self) -> None:
+        schedule = make_schedule(name="Nightly", spec=DAILY)
+        [row] = told("schedules")["schedules"]
+        assert (row["id"], row["state"], row["next_run_at"]) == (
+            schedule.pk,
+            "running",
+            "2026-11-17T02:00:00Z",
+        )
+
+    @pytest.mark.parametrize(
+        ("arguments", "names"),
+        [
+            ([], ["Alpha", "Beta", "Broken", "Halted"]),
+            (["--state", "paused"], ["Halted"]),
+            (["--state", "running"], ["Alpha", "Beta"]),
+            (["--state", "broken"], ["Broken"]),
+            (["--state", "closed"], ["Gone"]),
+            (["--state", "all"], ["Alpha", "Beta", "Broken", "Gone", "Halted"]),
+            (["--state", "overdue"], []),
+            (["--tag", "x"], ["Alpha", "Beta"]),
+            (["--tag", "x", "--tag", "y"], ["Beta"]),
+            (["ET"], ["Beta"]),
+            (["--outcome", "failed"], []),
+        ],
+    )
+    def test_filters(self, arguments: list[str], names: list[str]) -> None:
+        make_schedule(name="Alpha", tags=["x"])
+        make_schedule(name="Beta", tags=["x", "y"])
+        make_schedule(name="Halted").pause(initiator=SOMEBODY, now=NOW, note="bank holiday")
+        make_schedule(name="Gone").close(initiator=SOMEBODY, now=NOW)
+        Schedule.objects.filter(pk=make_schedule(name="Broken").pk).update(spec_error="cron: nonsense")
+        assert [row["name"] for row in told("schedules", *arguments)["schedules"]] == names
+        assert said("schedules", *arguments, "--names") == names
+
+    def test_more_than_the_limit_is_said(self) -> None:
+        for _ in range(3):
+            make_schedule()
+        assert said("schedules", "--limit", "2")[-1] == "The first 2 schedules; --limit shows more."
+        assert told("schedules", "--limit", "2")["is_more"] is True
+
+    def test_without_any_schedule_the_next_step_is_told(self) -> None:
+        assert "importschedules FILE" in said("schedules")[0]
+
+    def test_names_cannot_move_the_cursor_of_a_terminal(self) -> None:
+        schedule = make_schedule(name="Nightly", spec=DAILY)
+        schedule.pause(initiator=SOMEBODY, now=NOW, note="red \x1b[31malert")
+        assert "\x1b" not in "".join(said("schedules"))
+
+    def test_the_number_of_queries_does_not_grow_with_them(self, django_assert_num_queries: Any) -> None:
+        for _ in range(5):
+            make_schedule(spec=DAILY)
+        with django_assert_num_queries(1):
+            said("schedules")
+
+
+class TestDescribe:
+    def test_it_shows_state_runs_and_next_times(self) -> None:
+        execution = start(step(), name="Nightly", spec=DAILY)
+        run_until_idle()
+        lines = said("describe", "nightly")
+        assert lines[0] == "Nightly  ✓ running"
+        assert any(line.startswith(f"{execution.pk} ") and "✓ completed" in line for line in lines)
+        assert "Next times (Europe/London)  From now" in lines
+        assert told("describe", "nightly")["counters"]["started"] == 1
+
+    def test_a_pause_is_told_with_who_and_why(self) -> None:
+        make_schedule(name="Nightly", spec=DAILY).pause(initiator=SOMEBODY, now=NOW, note="the bank moves")
+        assert "Paused   by ada: the bank moves" in said("describe", "Nightly")
+
+
+class TestNames:
+    @pytest.mark.parametrize("wanted", ["Nightly HR Sync", "  nightly hr SYNC "])
+    def test_case_and_spaces_do_not_matter(self, wanted: str) -> None:
+        make_schedule(name="Nightly HR Sync")
+        assert told("describe", wanted)["name"] == "Nightly HR Sync"
+
+    def test_an_id_is_as_good(self) -> None:
+        schedule = make_schedule(name="Nightly HR Sync")
+        assert told("describe", str(schedule.pk))["name"] == "Nightly HR Sync"
+
+    @pytest.mark.parametrize("wanted", ["nigtly", "Nightly HR Snyc"])
+    def test_of_an_unknown_one_the_nearest_is_named(self, wanted: str) -> None:
+        make_schedule(name="Nightly HR Sync")
+        make_schedule(name="Payroll export")
+        assert refusal("describe", wanted) == (
+            f"There is no schedule “{wanted}”; did you mean Nightly HR Sync?"
+        )
+
+
+class TestWhy:
+    @pytest.mark.parametrize(
+        ("time", "sentence"),
+        [
+            ("2026-11-17T02:00", "It will run."),
+            ("2026-11-17T02:00:00Z", "It will run."),
+            ("2026-11-17 03:00", "It has no such time"),
+            ("2:00", "The schedule did not exist yet"),
+            ("02:00:00", "The schedule did not exist yet"),
+        ],
+    )
+    def test_any_time_has_an_answer(self, time: str, sentence: str) -> None:
+        make_schedule(name="Nightly", spec=DAILY)
+        assert sentence in said("why", "nightly", time)[0]
+        assert sentence in told("why", "nightly", time)["sentence"]
+
+    def test_what_is_no_time_is_refused_with_an_example(self) -> None:
+        make_schedule(name="Nightly", spec=DAILY)
+        assert "is not a time; write 2026-12-01T09:00" in refusal("why", "nightly", "yesterday")
+
+
+class TestPauseAndResume:
+    def test_a_note_and_an_end(self) -> None:
+        schedule = make_schedule(name="Nightly", spec=DAILY)
+        assert said("pause", "nightly", "--note", "the bank moves", "--until", "2026-11-18T09:00") == [
+            "“Nightly” is paused until 2026-11-18 09:00:00 Europe/London."
+        ]
+        paused = fresh(schedule)
+        assert (paused.status, paused.pause_note) == ("paused", "the bank moves")
+        assert Activity.objects.get(operation="pause").initiator_name == Initiator.command("pause").name
+        assert said("resume", "nightly") == ["“Nightly” runs again."]
+
+    def test_for_a_while(self) -> None:
+        schedule = make_schedule(name="Nightly", spec=DAILY)
+        told("pause", "nightly", "--for", "90m")
+        assert fresh(schedule).paused_until == NOW + seconds(5_400)
+
+    def test_several_at_once_by_name_and_tag(self) -> None:
+        make_schedule(name="Alpha", tags=["x"])
+        make_schedule(name="Beta", tags=["x"])
+        make_schedule(name="Gamma")
+        assert [row["schedule"] for row in told("pause", "gamma", "--tag", "x")["paused"]] == [
+            "Gamma",
+            "Alpha",
+            "Beta",
+        ]
+
+    def test_all_together(self) -> None:
+        make_schedule(name="Own").pause(initiator=SOMEBODY, now=NOW, note="for a reason")
+        make_schedule(name="Other")
+        assert told("pause", "--all", "--note", "maintenance") == {"paused_together": 1}
+        assert told("resume", "--all", "--discard") == {"resumed_together": 1}
+        assert Schedule.objects.get(name="Own").is_paused
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (["pause"], "Name the schedules"),
+            (["resume"], "Name the schedules"),
+            (["resume", "Nightly"], "“Nightly” is not paused."),
+            (["pause", "Nightly", "--until", "2026-01-01"], "The pause must end in the future."),
+            (["pause", "--tag", "nope"], "No schedule has the tag nope."),
+            (["pause", "--all", "--for", "2d"], "leave out --until and --for"),
+        ],
+    )
+    def test_what_makes_no_sense_is_refused(self, arguments: list[str], words: str) -> None:
+        make_schedule(name="Nightly", spec=DAILY)
+        assert words in refusal(*arguments)
+
+
+class TestSkipNext:
+    def test_the_next_time_is_left_out_and_taken_back(self) -> None:
+        schedule = make_schedule(name="Nightly", spec=DAILY)
+        assert said("skipnext", "nightly") == ["“Nightly” leaves out 2026-11-17 02:00:00 Europe/London."]
+        assert fresh(schedule).skips == {"2026-11-17T02:00:00Z": Initiator.command("skipnext").name}
+        assert told("skipnext", "nightly", "--undo", "2026-11-17T02:00")["is_skipped"] is False
+        assert fresh(schedule).skips == {}
+
+
+class TestBackfill:
+    def test_a_dry_run_names_the_times_and_starts_nothing(self) -> None:
+        make_schedule(name="Nightly", spec=DAILY)
+        lines = said("backfill", "nightly", "--from", "2026-11-14", "--to", "2026-11-16", "--dry-run")
+        assert lines == [
+            "Dry run, nothing was started: 3 times of “Nightly” would be.",
+            "  2026-11-14 02:00:00 Europe/London",
+            "  2026-11-15 02:00:00 Europe/London",
+            "  2026-11-16 02:00:00 Europe/London",
+        ]
+        assert not Backfill.objects.exists()
+
+    def test_it_is_asked_for(self) -> None:
+        make_schedule(name="Nightly", spec=DAILY)
+        facts = told("backfill", "nightly", "--from", "2026-11-14", "--to", "2026-11-16", "--which", "all")
+        backfill = Backfill.objects.get(pk=facts["backfill"])
+        assert (backfill.which, backfill.overlap, backfill.total) == ("all", "buffer_all", 3)
+        assert backfill.initiator_name == Initiator.command("backfill").name
+        assert facts["first_times"][0] == "2026-11-14T02:00:00Z"
+
+    @pytest.mark.parametrize(
+        ("start", "end", "words"),
+        [
+            ("2026-11-15", "2026-11-14", "end_at: The range ends before it starts"),
+            ("2026-11-14T03:00", "2026-11-14T04:00", "no time in this range"),
+            ("2026-11-14", "2026-12-24T10:00", "The range ends in the future"),
+            ("tomorrow", "2026-11-14", "--from: 'tomorrow' is not a time"),
+        ],
+    )
+    def test_ranges_that_make_no_sense(self, start: str, end: str, words: str) -> None:
+        make_schedule(name="Nightly", spec=DAILY)
+        assert words in refusal("backfill", "nightly", "--from", start, "--to", end)

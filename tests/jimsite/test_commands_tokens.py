@@ -1,0 +1,64 @@
+"""`manage.py createtoken`: its text on standard output, once and alone."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+
+from activities import clock
+from activities.models import Activity, Initiator
+from api.models import ApiToken
+from tests.base import NOW, seconds
+from tests.commands import refusal
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def ada(monkeypatch: pytest.MonkeyPatch) -> User:
+    monkeypatch.setattr(clock, "now", lambda: NOW)
+    return User.objects.create_user("ada")
+
+
+def create(*arguments: str) -> tuple[str, str]:
+    """What it wrote to standard output and to standard error."""
+    out, err = io.StringIO(), io.StringIO()
+    call_command("createtoken", *arguments, stdout=out, stderr=err)
+    return out.getvalue(), err.getvalue()
+
+
+def test_the_text_stands_alone_on_standard_output() -> None:
+    out, err = create("ada", "--name", "backup", "--scopes", "view,run", "--expires", "90d")
+    token = ApiToken.objects.named_by(out.removesuffix("\n"), now=NOW)
+    assert token is not None
+    assert (token.name, token.scopes, token.expires_at) == (
+        "backup",
+        ["view", "run"],
+        NOW + seconds(90 * 86_400),
+    )
+    assert "it is shown this once" in err
+    record = Activity.objects.get(operation="create")
+    assert record.initiator_name == Initiator.command("createtoken").name
+
+
+def test_without_more_words_it_may_read_and_lasts() -> None:
+    out, _ = create("ada", "--name", "x", "--json")
+    told: dict[str, Any] = json.loads(out)
+    assert (told["scopes"], told["expires_at"], told["user"]) == (["view"], None, "ada")
+
+
+def test_users_that_are_not_there() -> None:
+    assert "no user “adda”; did you mean ada?" in refusal("createtoken", "adda", "--name", "x")
+    User.objects.update(is_active=False)
+    assert refusal("createtoken", "ada", "--name", "x") == "The user “ada” is not active."
+    assert not ApiToken.objects.exists()
+
+
+def test_a_scope_that_is_not_there() -> None:
+    with pytest.raises(CommandError, match="there is no scope “viw”; did you mean view"):
+        create("ada", "--name", "x", "--scopes", "viw")

@@ -1,0 +1,320 @@
+"""`manage.py doctor` finds each ailment, with a remedy, and none in a healthy system."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings as jim
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from activities import clock
+from execution.models import Chore, Execution, Limit, Worker, WorkerTask
+from jimsite.doctor import configuration, database, examine
+from jimsite.doctor.finding import Finding
+from schedules.models import Schedule
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    claim,
+    enqueue,
+    everything,
+    make_schedule,
+    make_worker,
+    seconds,
+    start,
+    step,
+)
+from tests.conftest import subprocess_env
+from webhooks.models import Endpoint
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def healthy(monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path) -> None:
+    """A scheduler that ticks, a worker, an administrator, a public name behind TLS, a folder of its own."""
+    monkeypatch.setattr(clock, "now", lambda: NOW)
+    monkeypatch.setattr(database, "DURABLE", {})  # a server of tests need not survive a power cut
+    Chore.objects.tick(outage=seconds(45), now=NOW - seconds(5))
+    make_worker()
+    User.objects.create_superuser("ada")
+    tmp_path.chmod(0o700)
+    settings.JIM_DATA_DIR = tmp_path
+    settings.JIM_EXECUTABLE_FOLDERS = settings.JIM_SQL_FOLDERS = [tmp_path]
+    settings.ALLOWED_HOSTS, settings.JIM_HTTPS = ["jim.example"], True
+    settings.JIM_HEARTBEAT_URL, settings.JIM_PWSH = "https://monitor.example/ping", "/bin/sh"
+
+
+def ailments() -> list[Finding]:
+    return [each for each in examine() if each.severity != "ok"]
+
+
+def test_a_healthy_system_has_nothing_to_complain_of() -> None:
+    assert ailments() == []
+    out = io.StringIO()
+    call_command("doctor", stdout=out)
+    assert "found nothing wrong" in out.getvalue()
+
+
+def test_looking_changes_nothing() -> None:
+    start()
+    before = everything()
+    examine()
+    assert everything() == before
+
+
+def silence_scheduler() -> None:
+    Chore.objects.filter(name="tick").update(last_run_at=NOW - timedelta(minutes=5))
+
+
+def never_schedule() -> None:
+    Chore.objects.filter(name="tick").delete()
+
+
+def bury_workers() -> None:
+    Worker.objects.all().bury(now=NOW)
+
+
+def let_lease_expire() -> None:
+    Worker.objects.update(lease_until=NOW - seconds(1))
+
+
+def serve_another_pool() -> None:
+    Worker.objects.update(pools=["default"])
+    enqueue(step("north", pool="reports"))
+
+
+def queue_for_hours() -> None:
+    enqueue(step())
+    WorkerTask.objects.update(available_at=NOW - timedelta(hours=3))
+
+
+def lose_a_worker() -> None:
+    enqueue(step())
+    claim(other := make_worker())
+    Worker.objects.filter(pk=other.pk).bury(now=NOW)
+
+
+def lose_tasks() -> None:
+    execution = start(name="Nightly", now=NOW - timedelta(minutes=5))
+    WorkerTask.objects.filter(execution=execution).delete()
+
+
+def miss_a_tick() -> None:
+    schedule = make_schedule(name="Nightly", spec={"every": ["1h"]})
+    Schedule.objects.filter(pk=schedule.pk).update(next_run_at=NOW - timedelta(minutes=5))
+
+
+def break_a_spec() -> None:
+    Schedule.objects.filter(pk=make_schedule(name="Nightly").pk).update(spec_error="cron: nonsense")
+
+
+def pause_over_failures() -> None:
+    make_schedule(name="Nightly").pause(initiator=SOMEBODY, now=NOW, note="Paused by itself. It failed: x")
+
+
+def be_late() -> None:
+    execution = start(name="Nightly")
+    Execution.objects.filter(pk=execution.pk).update(deadline_at=NOW - seconds(1))
+
+
+def close_a_limit() -> None:
+    Limit.objects.define(key="type:sql", size=0, initiator=SOMEBODY, now=NOW)
+
+
+def keep_no_house() -> None:
+    Chore.objects.create(name="history", last_run_at=NOW - timedelta(days=3))
+
+
+def disable_an_endpoint() -> None:
+    endpoint, _ = Endpoint.objects.define(
+        name="Pager", url="https://pager.example/", kinds=["execution.failed"], initiator=SOMEBODY, now=NOW
+    )
+    endpoint.disable(initiator=SOMEBODY, now=NOW, by_itself=True)
+
+
+def lock_out_everybody() -> None:
+    User.objects.update(is_active=False)
+
+
+@pytest.mark.parametrize(
+    ("ail", "severity", "subject", "words"),
+    [
+        (silence_scheduler, "error", "scheduler", "It ticked 5 min ago. Nothing starts by itself."),
+        (never_schedule, "error", "scheduler", "None has ever run"),
+        (bury_workers, "error", "workers", "None is alive"),
+        (let_lease_expire, "error", "workers", "None is alive"),
+        (serve_another_pool, "error", "pool reports", "1 task queued, and no living worker serves it."),
+        (queue_for_hours, "warning", "queue", "A task has been ready for 3 h."),
+        (lose_a_worker, "warning", "stuck work", "1 task of workers that are dead or gone."),
+        (lose_tasks, "warning", "stuck work", "1 execution in progress without a task: “Nightly #"),
+        (miss_a_tick, "warning", "schedules", "1 schedule overdue: “Nightly”."),
+        (break_a_spec, "warning", "schedules", "they stand still: “Nightly”."),
+        (pause_over_failures, "warning", "schedules", "Paused by their failures: “Nightly”."),
+        (be_late, "warning", "executions", "Running beyond their deadline: “Nightly #"),
+        (close_a_limit, "note", "limits", "“type:sql”"),
+        (keep_no_house, "warning", "housekeeping", "last removed 3 d ago"),
+        (disable_an_endpoint, "warning", "webhooks", "Disabled after too many failures: “Pager”."),
+        (lock_out_everybody, "warning", "users", "There is no active administrator."),
+    ],
+)
+def test_what_ails_the_work(ail: Callable[[], None], severity: str, subject: str, words: str) -> None:
+    ail()
+    [found] = [each for each in ailments() if each.subject == subject][:1]
+    assert (found.severity, words in found.text, bool(found.remedy)) == (severity, True, True), found.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "severity", "subject", "words"),
+    [
+        ({"ALLOWED_HOSTS": ["localhost"]}, "note", "web", "Only names of this very host"),
+        ({"ALLOWED_HOSTS": ["*"]}, "warning", "web", "Every host name is allowed"),
+        ({"JIM_HTTPS": False}, "warning", "web", "travel in the clear"),
+        ({"DEBUG": True}, "error", "web", "JIM_DEBUG is on"),
+        ({"JIM_HEARTBEAT_URL": ""}, "note", "heartbeat", "Nobody outside notices"),
+        ({"JIM_PWSH": "no-such-pwsh"}, "note", "powershell", "no step needs it"),
+        ({"JIM_EXECUTABLE_FOLDERS": ["/nowhere"]}, "note", "JIM_EXECUTABLE_FOLDERS", "does not exist"),
+        ({"JIM_DATA_DIR": "/nowhere"}, "error", "data folder", "cannot be written to"),
+        ({"JIM_CONCURRENCY_POLICY": "no.such"}, "error", "check execution.E001", "no.such"),
+    ],
+)
+def test_what_ails_the_configuration(
+    settings: Any, changes: dict[str, Any], severity: str, subject: str, words: str
+) -> None:
+    for name, value in changes.items():
+        setattr(settings, name, value)
+    found = {(each.severity, each.subject): each for each in ailments()}
+    assert words in found[severity, subject].text
+    assert found[severity, subject].remedy
+
+
+def test_powershell_is_missed_where_steps_need_it(settings: Any, tmp_path: Path) -> None:
+    script = tmp_path / "x.ps1"
+    script.touch()
+    make_schedule({"name": "x", "index": 0, "step_type": "powershell", "config": {"script": str(script)}})
+    settings.JIM_PWSH = "no-such-pwsh"
+    assert [(each.severity, each.subject) for each in ailments()] == [("warning", "powershell")]
+
+
+@pytest.mark.parametrize("name", ["secret_key", "secrets_keys", "sql_connections.json"])
+def test_keys_that_others_can_read(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text("x")
+    path.chmod(0o644)
+    [found] = [each for each in configuration.data_folder() if each.severity == "error"]
+    assert found.remedy == f"chmod 600 {path}"
+
+
+def test_folders_that_others_can_write_to(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    assert {(each.severity, each.subject) for each in ailments()} == {
+        ("warning", "data folder"),
+        ("error", "JIM_EXECUTABLE_FOLDERS"),
+        ("error", "JIM_SQL_FOLDERS"),
+    }
+    tmp_path.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    ("free", "severity"), [(50 * 1024**3, "ok"), (1024**3, "warning"), (100 * 1024**2, "error")]
+)
+def test_a_full_disk(free: int, severity: str) -> None:
+    assert configuration.free_space(Path("/data"), free).severity == severity
+
+
+@pytest.mark.parametrize(
+    ("ahead", "severity", "words"),
+    [
+        (0.3, "ok", "300 ms ahead of"),
+        (-1, "ok", "behind"),
+        (5, "warning", "5.0 s ahead of"),
+        (-90, "warning", "behind"),
+    ],
+)
+def test_clocks_that_differ(ahead: float, severity: str, words: str) -> None:
+    found = database.skew(seconds(ahead))
+    assert (found.severity, words in found.text) == (severity, True)
+
+
+def test_a_database_that_answers_slowly() -> None:
+    assert [database.latency(seconds(took)).severity for took in (0.001, 0.2)] == ["ok", "warning"]
+
+
+def test_a_server_that_may_lose_what_was_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the tests may."""
+    monkeypatch.setattr(database, "DURABLE", {"fsync": "error"})
+    found = [each.text for each in ailments() if each.subject == "database"]
+    told = ["fsync is off: a power cut may lose what was accepted."]
+    assert found == (told if connection.vendor == "postgresql" else [])
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"), [("/srv/jim/x", "ext4"), ("/mnt/share/jim", "nfs4"), ("/mnt/shared", "ext4")]
+)
+def test_the_filesystem_of_a_path(tmp_path: Path, path: str, kind: str) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text("/dev/sda / ext4 rw 0 0\nserver:/x /mnt/share nfs4 rw 0 0\n")
+    assert database.filesystem_of(Path(path), mounts) == kind
+
+
+def test_a_database_that_is_not_migrated(monkeypatch: pytest.MonkeyPatch) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM django_migrations WHERE app = 'web'")
+        cursor.execute(
+            "INSERT INTO django_migrations (app, name, applied) VALUES ('web', '9999_later', %s)",
+            [connection.ops.adapt_datetimefield_value(NOW)],
+        )
+    errors = [each.text for each in ailments() if each.subject == "migrations"]
+    assert [text.partition(":")[0] for text in errors] == [
+        "Not applied",
+        "The database is newer than this program",
+    ]
+
+
+def test_a_check_that_breaks_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Worker.objects, "alive", lambda: 1 / 0)
+    found = ailments()
+    assert [(each.subject, each.severity) for each in found] == [("doctor", "error")]
+    assert "ZeroDivisionError" in found[0].text
+
+
+@pytest.mark.parametrize(
+    ("ail", "verdict", "code"),
+    [(close_a_limit, "note", 0), (be_late, "warning", 1), (bury_workers, "error", 2)],
+)
+def test_the_exit_code_is_the_worst_finding(ail: Callable[[], None], verdict: str, code: int) -> None:
+    ail()
+    out, found = io.StringIO(), 0
+    try:
+        call_command("doctor", "--json", stdout=out)
+    except CommandError as error:
+        found = error.returncode
+    assert (json.loads(out.getvalue())["verdict"], found) == (verdict, code)
+
+
+@pytest.mark.serial
+def test_without_a_database_the_rest_is_examined(tmp_path: Path) -> None:
+    url = "postgresql://nobody@127.0.0.1:1/none"
+    env = subprocess_env(DATABASE_URL=url, JIM_DATA_DIR=str(tmp_path / str(uuid.uuid4())))
+    done = subprocess.run(
+        [sys.executable, "manage.py", "doctor", "--json"],
+        cwd=jim.BASE_DIR,
+        env=env,
+        capture_output=True,
+        text=True,
+    )
+    findings = json.loads(done.stdout)["findings"]
+    assert (done.returncode, findings[0]["severity"], findings[0]["subject"]) == (2, "error", "database")
+    assert "data folder" in {each["subject"] for each in findings}
+    assert "Traceback" not in done.stderr

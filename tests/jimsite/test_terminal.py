@@ -1,0 +1,120 @@
+"""What all commands have in common: tables, colours, widths, and texts that cannot do harm."""
+
+from __future__ import annotations
+
+import io
+import uuid
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from rich.console import Console
+from rich.text import Text
+
+from jimsite.output import shown
+from jimsite.terminal import as_json, complaints, console, printable, state, table
+from tests.base import NOW
+
+CELLS: dict[str, list[str | Text]] = {
+    "State": [state("completed"), state("failed_with_error")],
+    "Name": ["first", "second"],
+    "Nothing": ["", ""],
+    "Note": ["x" * 30, ""],
+    "Spare": ["y" * 10, ""],
+}
+
+
+def drawn(width: int) -> list[str]:
+    out = io.StringIO()
+    Console(file=out, width=width).print(table(CELLS, width=width, spare=("Spare",)))
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def test_a_table_has_no_column_that_says_nothing() -> None:
+    assert drawn(200) == [
+        "State                Name    Note                            Spare",
+        f"✓ completed          first   {'x' * 30}  {'y' * 10}",
+        "✕ failed with error  second",
+    ]
+
+
+def test_in_a_narrow_window_spare_columns_go_and_long_ones_take_more_lines() -> None:
+    assert drawn(54) == [
+        "State                Name    Note",
+        f"✓ completed          first   {'x' * 25}",
+        f"                             {'x' * 5}",
+        "✕ failed with error  second",
+    ]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stdout", "env", "options", "is_coloured"),
+    [
+        (Terminal(), {"TERM": "xterm-256color"}, {}, True),
+        (Terminal(), {"TERM": "xterm-256color", "NO_COLOR": "1"}, {}, False),
+        (Terminal(), {"TERM": "xterm-256color"}, {"no_color": True}, False),
+        (Terminal(), {"TERM": "dumb"}, {}, False),
+        (io.StringIO(), {"TERM": "xterm-256color"}, {}, False),
+        (io.StringIO(), {"TERM": "xterm-256color"}, {"colour": True}, True),
+    ],
+)
+def test_colours_are_for_terminals_that_want_them(
+    monkeypatch: pytest.MonkeyPatch, stdout: Any, env: dict[str, str], options: Any, is_coloured: bool
+) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "COLORTERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    console(stdout, **options).print(Text("x", style="red"))
+    assert ("\x1b[31m" in stdout.getvalue()) is is_coloured
+
+
+def test_lines_for_a_file_are_whole_unless_a_width_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert console(io.StringIO()).width >= 1_000
+    monkeypatch.setenv("COLUMNS", "72")
+    assert console(io.StringIO()).width == 72
+
+
+@pytest.mark.parametrize(
+    ("said", "plain"),
+    [
+        ("plain", "plain"),
+        ("a\ttab", "a\ttab"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("clear \x1b[2J screen", "clear  screen"),
+        ("title \x1b]0;evil\x07 end", "title  end"),
+        ("bell \x07", "bell "),
+    ],
+)
+def test_what_steps_say_keeps_its_colours_and_loses_what_moves_the_cursor(said: str, plain: str) -> None:
+    text = shown(said)
+    assert text.plain == plain
+    assert bool(text.spans) is ("[31m" in said)
+
+
+def test_errors_become_one_harmless_line() -> None:
+    assert printable("two\nlines \x1b[2J") == "two lines \N{REPLACEMENT CHARACTER}[2J"
+
+
+def test_json_has_times_with_z_and_lengths_in_seconds() -> None:
+    key = uuid.UUID(int=7)
+    assert as_json({"at": NOW, "took": timedelta(minutes=1), "key": key, "list": (1, None)}) == {
+        "at": "2026-11-16T03:00:00Z",
+        "took": 60.0,
+        "key": str(key),
+        "list": [1, None],
+    }
+
+
+def test_complaints_name_their_fields() -> None:
+    assert complaints(ValidationError({"end_at": ["Too late.", "Too long."], "__all__": ["No."]})) == (
+        "end_at: Too late. Too long. No."
+    )
+    assert complaints(ValidationError("Simply no.")) == "Simply no."
