@@ -76,7 +76,11 @@ def operate(request: HttpRequest, kind: str, name: str) -> HttpResponse:
     operation = of.operation(name)
     if not (request.user.has_perm(of.view_permission) and operation.is_allowed(request)):
         raise PermissionDenied(f"This needs the permission “{operation.permission}”.")
-    targets = _targets(request, of.model)
+    return conduct(request, operation, _targets(request, of.model))
+
+
+def conduct(request: HttpRequest, operation: Operation[Any], targets: Sequence[Model]) -> HttpResponse:
+    """Asks, shows what it would do where that is wanted, and does it; the caller knows that it is allowed."""
     form = operation.ask(targets, request.GET, request.POST if request.method == "POST" else None)
     if not form.is_valid():
         return _question(request, operation, targets, form)
