@@ -54,10 +54,9 @@ def overtaken(form: Any, target: Model, conflict: Conflict) -> Overtaken:
     form.data[VERSION] = str(conflict.token)
     stored = type(form)(instance=type(target)._default_manager.get(pk=target.pk))
     differences = [
-        Difference(str(stored.fields[name].label or name), theirs, yours)
+        Difference(str(form[name].label), _shown(stored, name), _shown(form, name))
         for name in stored.fields
-        if name != VERSION
-        and (theirs := _shown(stored, name)) != (yours := _shown(form, name)).replace("\r\n", "\n")
+        if name != VERSION and getattr(stored.instance, name) != getattr(form.instance, name)
     ]
     return Overtaken(records_of(target).order_by("-pk").first(), differences)
 

@@ -23,8 +23,8 @@ from web.year import months
 
 MOST_SHOWN = 500
 CHANGES_SHOWN = 10
-NewCalendar = modelform_factory(SharedCalendar, form=CalendarForm, fields=("name", "description"))
-EditCalendar = modelform_factory(SharedCalendar, form=CalendarForm, fields=("description",))
+NewCalendar = modelform_factory(SharedCalendar, form=CalendarForm, fields=("name", "description", "excluded"))
+EditCalendar = modelform_factory(SharedCalendar, form=CalendarForm, fields=("description", "excluded"))
 ABOUT = (
     "Times at which nothing runs that refers to it: public holidays, the days between the years, a "
     "maintenance window. Schedules name it under “Except”."

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.contrib import messages
 from django.forms import modelform_factory
@@ -11,36 +11,19 @@ from activities import clock
 from execution.concurrency import SEPARATOR
 from execution.limit_admin import Delete, LimitForm
 from execution.models import Limit, WorkerTask
-from execution.models.limited import MOST_COUNTED, usage
-from execution.pools import MOST_COUNTED as MOST_READY
-from execution.pools import pools
+from execution.pools import Seen, Used
 from schedules.admin.verbs import initiator_of
 from schedules.revisions import records_of
 from web import operating
 from web.page import form_page, fragment, page, version_of
 from web.saving import save
 
-MOST_SHOWN = 500
 HOLDERS_SHOWN = 50
 CHANGES_SHOWN = 10
 NewLimit = modelform_factory(Limit, form=LimitForm, fields=("key", "size", "note"))
 EditLimit = modelform_factory(Limit, form=LimitForm, fields=("size", "note"))
 
 operating.register(Limit, view_permission="execution.view_limit", operations=lambda: [Delete()])
-
-
-class Used(NamedTuple):
-    limit: Limit
-    running: int
-    waiting: int
-
-    @property
-    def more(self) -> str:
-        return "+" if self.waiting >= MOST_COUNTED else ""
-
-    @property
-    def is_full(self) -> bool:
-        return self.running >= self.limit.size
 
 
 @page("execution.view_limit")
@@ -59,7 +42,7 @@ def limit(request: HttpRequest, key: str) -> HttpResponse:
     found = get_object_or_404(Limit, pk=key)
     context = {
         "title": found.key,
-        "used": _used(found, usage()),
+        "used": next((used for used in Seen.now().limits if used.limit == found), Used(found, 0, 0)),
         "holders": _holders(found) if request.user.has_perm("execution.view_workertask") else None,
         "changes": records_of(found).order_by("-pk")[:CHANGES_SHOWN],
     }
@@ -101,16 +84,9 @@ def _form(request: HttpRequest, form: Any, *, title: str, limit: Limit | None = 
 
 
 def _now() -> dict[str, Any]:
-    used = usage()
-    rows = [_used(each, used) for each in Limit.objects.order_by("key")[:MOST_SHOWN]]
-    found = pools()
-    seen = [(row.limit.key, row.limit.size, row.limit.note, row.running, row.waiting) for row in rows]
-    version = version_of(seen, [(pool, pool.reservation and pool.reservation.state) for pool in found])
-    return {"rows": rows, "pools": found, "most_ready": MOST_READY, "version": version}
-
-
-def _used(found: Limit, used: dict[str, tuple[int, int]]) -> Used:
-    return Used(found, *used.get(found.key, (0, 0)))
+    seen = Seen.now()
+    told = [(used.limit.definition(), used.limit.key, used.running, used.waiting) for used in seen.limits]
+    return {"rows": seen.limits, "pools": seen.pools, "version": version_of(told, seen.pools)}
 
 
 def _holders(found: Limit) -> list[WorkerTask]:
