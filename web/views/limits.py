@@ -11,7 +11,7 @@ from activities import clock
 from execution.concurrency import SEPARATOR
 from execution.limit_admin import Delete, LimitForm
 from execution.models import Limit, WorkerTask
-from execution.pools import Seen, Used
+from execution.occupancy import Occupancy, Used
 from schedules.admin.verbs import initiator_of
 from schedules.revisions import records_of
 from web import operating
@@ -42,7 +42,7 @@ def limit(request: HttpRequest, key: str) -> HttpResponse:
     found = get_object_or_404(Limit, pk=key)
     context = {
         "title": found.key,
-        "used": next((used for used in Seen.now().limits if used.limit == found), Used(found, 0, 0)),
+        "used": next((used for used in Occupancy.now().limits if used.limit == found), Used(found, 0, 0)),
         "holders": _holders(found) if request.user.has_perm("execution.view_workertask") else None,
         "changes": records_of(found).order_by("-pk")[:CHANGES_SHOWN],
     }
@@ -84,7 +84,7 @@ def _form(request: HttpRequest, form: Any, *, title: str, limit: Limit | None = 
 
 
 def _now() -> dict[str, Any]:
-    seen = Seen.now()
+    seen = Occupancy.now()
     told = [(used.limit.definition(), used.limit.key, used.running, used.waiting) for used in seen.limits]
     return {"rows": seen.limits, "pools": seen.pools, "version": version_of(told, seen.pools)}
 

@@ -63,7 +63,9 @@ class Used:
 
 
 @dataclass(frozen=True)
-class Pool:
+class Served:
+    """A pool, who is there for it, and what waits."""
+
     name: str
     workers: int
     seats: int
@@ -87,12 +89,12 @@ class Pool:
         return self.ready < MOST_COUNTED
 
 
-class Seen(NamedTuple):
+class Occupancy(NamedTuple):
     limits: list[Used]
-    pools: list[Pool]
+    pools: list[Served]
 
     @classmethod
-    def now(cls) -> Seen:
+    def now(cls) -> Occupancy:
         """In two queries, whose cost does not depend on how much waits."""
         limits = list(Limit.objects.order_by("key")[:MOST_LIMITS])
         rows: dict[str, list[Any]] = defaultdict(list)
@@ -114,7 +116,7 @@ def _used(limits: list[Limit], rows: dict[str, list[Any]]) -> list[Used]:
     ]
 
 
-def _pools(sizes: dict[str, int], rows: dict[str, list[Any]]) -> list[Pool]:
+def _pools(sizes: dict[str, int], rows: dict[str, list[Any]]) -> list[Served]:
     """All that workers serve, tasks are in, limits or requests are about; by name."""
     serving = [(json.loads(names), seats) for names, _, seats, _ in rows["worker"]]
     reserved = {pool: (holder, bool(taken)) for _, pool, taken, holder in rows["reserved"]}
@@ -125,7 +127,7 @@ def _pools(sizes: dict[str, int], rows: dict[str, list[Any]]) -> list[Pool]:
     for name in sorted({DEFAULT, *served, *limited, *running, *ready, *reserved}):
         seats = [number for names, number in serving if not names or name in names]
         own = (running[name], min(ready[name], MOST_COUNTED), sizes.get(f"pool:{name}"))
-        found.append(Pool(name, len(seats), sum(seats), *own, *reserved.get(name, ("", False))))
+        found.append(Served(name, len(seats), sum(seats), *own, *reserved.get(name, ("", False))))
     return found
 
 
