@@ -199,8 +199,8 @@ def _shown(value: object) -> str:
     match value:
         case bool():
             return "on" if value else "off"
-        case int() | float():
-            return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+        case float():
+            return f"{value:g}"
         case list():
             return ", ".join(map(str, value))
     return str(value)

@@ -119,6 +119,7 @@ def _form(
     template: TaskTemplate | None = None,
     conflict: Overtaken | None = None,
 ) -> HttpResponse:
+    form.fields["config"].help_text = "JSON; the settings of each type are listed under “Settings by type”."
     context = {
         "title": title,
         "about": ABOUT,
