@@ -13,7 +13,7 @@ CHROMIUM := $(if $(JIM_CHROMIUM)$(shell for name in $(BROWSERS); do command -v $
 QUICK_SUITES := test-sqlite test-postgres
 SERIAL_SUITES := test-sqlite-serial test-postgres-serial
 
-.PHONY: help run test lint format lock venv clean bench bench-peers bench-pages $(QUICK_SUITES) $(SERIAL_SUITES)
+.PHONY: help run test lint format lock venv clean bench bench-peers bench-pages screenshots $(QUICK_SUITES) $(SERIAL_SUITES)
 
 help:
 	@echo "make run      start JIM on http://127.0.0.1:8000 (JIM_PORT, JIM_DATA_DIR for a second one)"
@@ -21,6 +21,7 @@ help:
 	@echo "make bench    how fast JIM is, on SQLite and on PostgreSQL (QUICK=1; bench/README.md has more)"
 	@echo "make bench-peers  the same beside its peers, with ratios; about half an hour (REPS=2: 20 minutes)"
 	@echo "make bench-pages  how fast every page and list answers with 1,000,000 activities (PostgreSQL)"
+	@echo "make screenshots  every page, light and dark, wide and phone, in screenshots/ (ONLY=\"home queue\")"
 	@echo "make lint     ruff, mypy, import-linter, Django's checks"
 	@echo "make format   ruff format and its safe fixes"
 	@echo "make lock     lock the dependencies of pyproject.toml (UPGRADE=1: to their newest versions)"
@@ -58,6 +59,9 @@ bench-peers: .venv/.dev
 
 bench-pages: .venv/.dev
 	@$(BIN)/python -m bench.pages $(if $(REPS),--repetitions $(REPS)) $(if $(SMALLER),--smaller $(SMALLER))
+
+screenshots: .venv/.dev $(CHROMIUM)
+	@$(BIN)/python -m tests.browser.photographs $(ONLY)
 
 # Its own data folder: checking must not create or touch the one in use.
 lint: export JIM_DATA_DIR := $(CURDIR)/.venv/lint-data
