@@ -4,7 +4,7 @@ from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import path
 
 from .operating import operate
-from .views import home, limits, tokens
+from .views import backfills, home, ledger, limits, revisions, schedule, schedules, tokens
 
 app_name = "web"
 
@@ -14,5 +14,21 @@ urlpatterns = [
     path("logout", LogoutView.as_view(next_page="web:login"), name="logout"),
     path("do/<slug:kind>/<slug:name>", operate, name="operate"),
     path("limits", limits.limits, name="limits"),
+    # Home and schedules
+    path("home/pulse", home.pulse_part, name="home-pulse"),
+    path("home/attention", home.attention_part, name="home-attention"),
+    path("home/running", home.running_part, name="home-running"),
+    path("home/upcoming", home.upcoming_part, name="home-upcoming"),
+    path("schedules", schedules.schedules, name="schedules"),
+    path("schedules/rows", schedules.schedules_part, name="schedules-rows"),
+    path("schedules/<int:pk>", schedule.schedule, name="schedule"),
+    path("schedules/<int:pk>/now", schedule.now_part, name="schedule-now"),
+    path("schedules/<int:pk>/export", schedule.export, name="schedule-export"),
+    path("schedules/<int:pk>/ledger", ledger.ledger, name="ledger"),
+    path("schedules/<int:pk>/why", ledger.why, name="why"),
+    path("schedules/<int:pk>/revisions", revisions.revisions, name="revisions"),
+    path("schedules/<int:pk>/backfills", backfills.backfills, name="backfills"),
+    path("backfills/<int:pk>", backfills.backfill, name="backfill"),
+    path("backfills/<int:pk>/progress", backfills.progress_part, name="backfill-progress"),
     path("tokens", tokens.tokens, name="tokens"),
 ]

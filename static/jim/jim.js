@@ -101,7 +101,7 @@ document.addEventListener("htmx:beforeSwap", (event) => {
 function isBusy(part) {
   const at = document.activeElement;
   const typing = at && part.contains(at) && at.matches("input, textarea, select");
-  return typing || part.querySelector("details.menu[open]") !== null;
+  return typing || part.querySelector("details.menu[open], tbody input:checked") !== null;
 }
 
 document.addEventListener("htmx:afterSwap", (event) => {
