@@ -4,7 +4,20 @@ from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import path
 
 from .operating import operate
-from .views import backfills, home, ledger, limits, revisions, schedule, schedules, tokens
+from .views import (
+    activities,
+    backfills,
+    execution,
+    executions,
+    home,
+    ledger,
+    limits,
+    queue,
+    revisions,
+    schedule,
+    schedules,
+    tokens,
+)
 
 app_name = "web"
 
@@ -14,7 +27,24 @@ urlpatterns = [
     path("logout", LogoutView.as_view(next_page="web:login"), name="logout"),
     path("do/<slug:kind>/<slug:name>", operate, name="operate"),
     path("limits", limits.limits, name="limits"),
-    # Home and schedules
+    path("tokens", tokens.tokens, name="tokens"),
+]
+
+urlpatterns += [
+    path("executions", executions.executions, name="executions"),
+    path("executions/<int:pk>", execution.execution, name="execution"),
+    path("executions/<int:pk>/live", execution.execution_live, name="execution-live"),
+    path("executions/<int:pk>/output", execution.execution_output, name="execution-output"),
+    path("executions/<int:pk>/output.txt", execution.execution_output_text, name="execution-output-text"),
+    path("activities", activities.activities_list, name="activities"),
+    path("activities/<int:pk>", activities.activity, name="activity"),
+    path("activities/<int:pk>/live", activities.activity_live, name="activity-live"),
+    path("activities/<int:pk>/output", activities.activity_output, name="activity-output"),
+    path("activities/<int:pk>/output.txt", activities.activity_output_text, name="activity-output-text"),
+    path("queue", queue.queue, name="queue"),
+]
+
+urlpatterns += [
     path("home/pulse", home.pulse_part, name="home-pulse"),
     path("home/attention", home.attention_part, name="home-attention"),
     path("home/running", home.running_part, name="home-running"),
@@ -30,5 +60,4 @@ urlpatterns = [
     path("schedules/<int:pk>/backfills", backfills.backfills, name="backfills"),
     path("backfills/<int:pk>", backfills.backfill, name="backfill"),
     path("backfills/<int:pk>/progress", backfills.progress_part, name="backfill-progress"),
-    path("tokens", tokens.tokens, name="tokens"),
 ]
