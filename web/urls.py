@@ -5,8 +5,10 @@ from django.urls import path
 
 from .operating import operate
 from .views import (
+    account,
     activities,
     backfills,
+    calendars,
     editor,
     execution,
     executions,
@@ -17,7 +19,11 @@ from .views import (
     revisions,
     schedule,
     schedules,
+    settings,
+    templates,
     tokens,
+    webhooks,
+    workers,
 )
 
 app_name = "web"
@@ -30,8 +36,35 @@ urlpatterns = [
     path("schedules/new", editor.new, name="schedule-new"),
     path("schedules/<int:pk>/edit", editor.edit, name="schedule-edit"),
     path("schedules/<int:pk>/duplicate", editor.duplicate, name="schedule-duplicate"),
+    path("password", account.password, name="password"),
+    path("workers", workers.workers, name="workers"),
+    path("workers/now", workers.workers_now, name="workers-now"),
+    path("workers/<uuid:pk>", workers.worker, name="worker"),
+    path("workers/<uuid:pk>/now", workers.worker_now, name="worker-now"),
     path("limits", limits.limits, name="limits"),
+    path("limits/now", limits.limits_now, name="limits-now"),
+    path("limits/new", limits.new, name="limit-new"),
+    path("limits/edit/<path:key>", limits.edit, name="limit-edit"),
+    path("limits/key/<path:key>", limits.limit, name="limit"),
+    path("calendars", calendars.calendars, name="calendars"),
+    path("calendars/new", calendars.new, name="calendar-new"),
+    path("calendars/<int:pk>", calendars.calendar, name="calendar"),
+    path("calendars/<int:pk>/edit", calendars.edit, name="calendar-edit"),
+    path("templates", templates.templates, name="templates"),
+    path("templates/new", templates.new, name="template-new"),
+    path("templates/<int:pk>", templates.template, name="template"),
+    path("templates/<int:pk>/edit", templates.edit, name="template-edit"),
+    path("webhooks", webhooks.webhooks, name="webhooks"),
+    path("webhooks/new", webhooks.new, name="endpoint-new"),
+    path("webhooks/<int:pk>", webhooks.endpoint, name="endpoint"),
+    path("webhooks/<int:pk>/edit", webhooks.edit, name="endpoint-edit"),
+    path("webhooks/deliveries", webhooks.deliveries, name="deliveries"),
+    path("webhooks/deliveries/<int:pk>", webhooks.delivery, name="delivery"),
+    path("webhooks/deliveries/<int:pk>/now", webhooks.delivery_now, name="delivery-now"),
     path("tokens", tokens.tokens, name="tokens"),
+    path("tokens/new", tokens.new, name="token-new"),
+    path("tokens/<int:pk>/revoke", tokens.revoke, name="token-revoke"),
+    path("settings", settings.settings, name="settings"),
 ]
 
 urlpatterns += [

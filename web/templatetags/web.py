@@ -4,8 +4,10 @@ from datetime import datetime, tzinfo
 from typing import Any
 
 from django import template
+from django.contrib.admin.utils import quote
 from django.db.models import Model
 from django.http import HttpRequest
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -62,6 +64,16 @@ def operate(context: Any, name: str, target: Model) -> str:
 @register.simple_tag(takes_context=True)
 def can(context: Any, permission: str) -> bool:
     return bool(context["request"].user.has_perm(permission))
+
+
+@register.simple_tag(takes_context=True)
+def in_admin(context: Any, target: Model) -> SafeString | str:
+    """A link to the raw row, for those who may see it there."""
+    user, meta = context["request"].user, target._meta
+    if not (user.is_staff and user.has_perm(f"{meta.app_label}.view_{meta.model_name}")):
+        return ""
+    url = reverse(f"admin:{meta.app_label}_{meta.model_name}_change", args=[quote(target.pk)])
+    return format_html('<a class="button" href="{}">In the admin</a>', url)
 
 
 @register.inclusion_tag("web/_field.html")
