@@ -21,7 +21,7 @@ LONGEST_WORDS = 200
 
 @dataclass(frozen=True)
 class Concern:
-    """`verb` is an operation on `target`; where there is none, one goes to `url`."""
+    """`verb` is an operation on `target`; where there is none, or it is not allowed, one goes to `url`."""
 
     state: str
     about: Model
@@ -63,7 +63,8 @@ def _schedule(schedule: Any, now: datetime) -> Concern:
         return Concern("broken", schedule, _first_line(schedule.spec_error), None, "Edit it", url)
     if schedule.is_paused_by_itself:
         words = _first_line(schedule.pause_note)
-        return Concern("paused", schedule, words, schedule.paused_at, "Resume", "", "resume", schedule)
+        url = schedule.get_absolute_url()
+        return Concern("paused", schedule, words, schedule.paused_at, "Resume", url, "resume", schedule)
     if schedule.is_overdue(now):
         words = "Its time has passed, and no scheduler came to it."
         url = (
@@ -86,8 +87,9 @@ def _failing(schedule: Any) -> Concern:
 
 def _late(now: datetime) -> list[Concern]:
     rows = Execution.objects.late(now).defer("plan", "last_result").order_by("deadline_at")
+    words = "It should have ended by now."
     return [
-        Concern("late", each, "It should have ended by now.", each.deadline_at, "Cancel", "", "cancel", each)
+        Concern("late", each, words, each.deadline_at, "Cancel", each.get_absolute_url(), "cancel", each)
         for each in rows[:MOST_OF_A_KIND]
     ]
 

@@ -477,7 +477,7 @@ def test_run_now_links_to_what_is_in_the_way(client: Client) -> None:
     response = client.post(operation("schedules_schedule", "run", execution.schedule_id), {"key": "k"})
     said = told(client, response)
     assert "was not started" in said
-    assert page("execution_execution_change", execution.pk) in said
+    assert execution.get_absolute_url() in said
     assert Execution.objects.count() == 1
 
 
