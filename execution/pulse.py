@@ -56,7 +56,7 @@ _ALIVE = "execution_worker WHERE status = 'alive' AND lease_until >= %s"
 
 
 def _some(rows: str) -> str:
-    return f"SELECT count(*) FROM (SELECT 1 AS one FROM {rows} LIMIT {MOST_COUNTED}) AS some"
+    return f"SELECT count(*) FROM (SELECT 1 AS one FROM {rows} LIMIT {MOST_COUNTED}) AS few"
 
 
 def _at(at: datetime | str | None) -> datetime | None:
