@@ -18,7 +18,7 @@ from activities.words import on_the_clock, span, tone
 from execution.history import Bucket, Ran, usual_duration
 from schedules.spec.wording import counted, date_words, listed
 
-BARS, BAR_WIDTH, BAR_STEP, BAR_HEIGHT, FOOT, LEAST_BAR = 60, 3, 4, 16, 4, 3
+BARS, BAR_WIDTH, BAR_STEP, BAR_HEIGHT, FOOT, LEAST_BAR = 60, 2, 3, 16, 4, 3
 HOURS, HOUR_WIDTH, HOUR_HEIGHT = 24, 20, 48
 CELL, CELL_STEP, DAYS_SHOWN, MONTHS_HEIGHT, WEEKDAYS_WIDTH = 11, 13, 365, 16, 28
 PLOT_WIDTH, PLOT_HEIGHT, PLOT_MARGIN = 600, 120, 8

@@ -30,7 +30,7 @@ class TestBars:
     def test_the_oldest_comes_first_and_each_leads_to_its_execution(self) -> None:
         drawn = charts.bars([ran(3), ran(2), ran(1)], url=url)
         assert re.findall(r'href="([^"]+)"', drawn) == ["/executions/1", "/executions/2", "/executions/3"]
-        assert [shape[:4] for shape in shapes(drawn)] == ["M228", "M232", "M236"]
+        assert [shape[:4] for shape in shapes(drawn)] == ["M171", "M174", "M177"]
 
     def test_no_more_than_sixty_are_drawn(self) -> None:
         drawn = charts.bars([ran(pk) for pk in range(100, 0, -1)], url=url)
@@ -46,11 +46,11 @@ class TestBars:
     @pytest.mark.parametrize(
         ("state", "took", "shape"),
         [
-            ("completed", 10, "M236 0v16h3v-16z"),
-            ("failed", 10, "M236 0v20h3v-20z"),
-            ("cancelled", 10, "M236.5 0.5v15h2v-15z"),
-            ("in_progress", None, "M236.5 0.5v15h2v-15"),
-            ("cancelling", None, "M236.5 0.5v15h2v-15"),
+            ("completed", 10, "M177 0v16h2v-16z"),
+            ("failed", 10, "M177 0v20h2v-20z"),
+            ("cancelled", 10, "M177.5 0.5v15h1v-15z"),
+            ("in_progress", None, "M177.5 0.5v15h1v-15"),
+            ("cancelling", None, "M177.5 0.5v15h1v-15"),
         ],
     )
     def test_outcomes_differ_in_shape_not_only_in_colour(

@@ -71,6 +71,8 @@ class Row:
     state: str
     sentence: str
     bars: SafeString
+    latest: str
+    """The state of its newest execution."""
     is_overdue: bool
 
 
@@ -139,6 +141,7 @@ def _rows(found: list[Schedule], now: datetime) -> list[Row]:
             state_of(schedule),
             schedule.spec_in_words,
             charts.bars(ran.get(schedule.pk, []), url=url),
+            ran[schedule.pk][0].state if schedule.pk in ran else schedule.last_outcome,
             schedule.is_overdue(now),
         )
         for schedule in found
