@@ -22,7 +22,7 @@ from activities.signals import Event, noticed
 from activities.statements import update_each
 from activities.text import clean_lines, clean_text
 from activities.wake import wake
-from schedules import registry
+from schedules import permissions, registry
 from schedules.field_types import StrictlyTyped
 from schedules.overlap import MISSED, latest_missed
 from schedules.spec import Spec, SpecError
@@ -33,7 +33,7 @@ from .occurrence import Automatic, Occurrence, Overlap, named_time, notice_misse
 from .refusals import Conflict, Refused, unknown_schedule
 from .shared_calendar import SharedCalendar
 from .step import Step, check_plain_text, check_steps
-from .template import TaskTemplate
+from .template import TaskTemplate, as_they_run
 
 if TYPE_CHECKING:
     from schedules.description import Description
@@ -341,6 +341,16 @@ class Schedule(StrictlyTyped):
     @property
     def is_paused(self) -> bool:
         return self.status == self.Status.PAUSED
+
+    @property
+    def is_paused_by_itself(self) -> bool:
+        return self.is_paused and self.pause_note.startswith(PAUSED_BY_ITSELF)
+
+    @property
+    def success_rate(self) -> float | None:
+        """Among the last executions that completed or failed."""
+        ended = self.recent_outcomes
+        return ended.count("c") / len(ended) if ended else None
 
     @property
     def failures_recently(self) -> int:
@@ -745,6 +755,12 @@ class Schedule(StrictlyTyped):
         """What is stored follows from the templates as they were when it was stored, or since edited."""
         is_templated = any("template" in step for step in written)
         return [step.as_json() for step in self.steps.all()] if is_templated else written
+
+    def new_code(self, steps: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Names of the steps that run code or use a secret, and that it does not have exactly so yet."""
+        before = [step.as_json() for step in self.steps.all()] if self.pk else []
+        templates = TaskTemplate.objects.needed_by(steps, schedule=self)
+        return permissions.new_code(before, as_they_run(steps, templates))
 
     def why(self, at: datetime, *, now: datetime) -> Answer:
         """Why it ran at a time, or did not, or whether it will; without a zone, on its own clock."""

@@ -178,8 +178,9 @@ class TestRun:
         response = client.post(url, {"key": "b", "overlap": "buffer_one"})
         assert "waits for its turn" in told(client, response)
         waiting = Occurrence.objects.get(status="pending")
-        assert response["Location"] == page("schedules_occurrence_change", waiting.pk)
-        assert "It is waiting for execution" in text_of(client, response["Location"]).replace(
+        assert response["Location"] == waiting.schedule.get_absolute_url()
+        record = page("schedules_occurrence_change", waiting.pk)
+        assert "It is waiting for execution" in text_of(client, record).replace(
             "By hand (superuser): it is", "It is"
         )
         assert "is started" in told(client, client.post(url, {"key": "c", "overlap": "allow_all"}))
@@ -221,7 +222,7 @@ class TestBackfill:
         assert Backfill.objects.count() == 0
         response = client.post(url, self.RANGE | {"rehearsed": shown.context["answers"]})
         backfill = Backfill.objects.get()
-        assert response["Location"] == page("schedules_backfill_change", backfill.pk)
+        assert response["Location"] == backfill.get_absolute_url()
         assert "is on its way" in told(client, response)
         assert (backfill.total, backfill.overlap, backfill.initiator_name) == (21, "buffer_all", "superuser")
         assert backfill.start_at == DAYS_AGO
