@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from activities import words
 from schedules.models.occurrence import named_time
 from schedules.previews import Preview, preview
 from schedules.spec import SpecError
@@ -27,9 +28,12 @@ _NAME = re.compile(r"[\w-]{1,100}", re.ASCII)
 
 @dataclass(frozen=True)
 class Time:
+    """A run to come; `clock` is what the clocks of the schedule show."""
+
     at: datetime
-    due_at: datetime
-    note: str
+    clock: str
+    starts: str
+    note: str = ""
 
 
 class Shown:
@@ -71,7 +75,7 @@ class Shown:
     @cached_property
     def preview(self) -> Preview | None:
         """None while the times cannot be told."""
-        spec, schedule = self.reading.spec, self.reading.schedule
+        spec, schedule = self.reading.times.readable, self.reading.schedule
         if spec is None:
             return None
         name = self.reading.draft.own.get("name", "").strip()
@@ -84,33 +88,39 @@ class Shown:
             return None
 
     @property
+    def is_partial(self) -> bool:
+        """The preview is of those rules alone that can be read."""
+        return self.reading.times.spec is None
+
+    @property
     def times(self) -> list[Time]:
         schedule = self.reading.schedule
         skips = schedule.skips if schedule else {}
         rows = self.preview.upcoming[:TIMES] if self.preview else []
-        return [
-            Time(row.at, row.due_at, f"left out on request of {skips[name]}" if name in skips else row.note)
-            for row in rows
-            for name in [named_time(row.at)]
-        ]
+        return [self._time(row.at, row.due_at, row.note, skips.get(named_time(row.at))) for row in rows]
+
+    def _time(self, at: datetime, due_at: datetime, note: str, skipped_by: str | None) -> Time:
+        starts = self._clock(due_at) if due_at != at else ""
+        return Time(
+            at, self._clock(at), starts, f"left out on request of {skipped_by}" if skipped_by else note
+        )
+
+    def _clock(self, at: datetime) -> str:
+        return words.on_the_clock(at, self.zone).removesuffix(":00")
 
     @property
     def zone(self) -> Any:
         return zone_of(self.preview.time_zone if self.preview else "UTC")
 
     @property
-    def has_jitter(self) -> bool:
-        return any(time.due_at != time.at for time in self.times)
+    def gone(self) -> list[Time]:
+        difference = self.preview.difference if self.preview else None
+        return [Time(at, self._clock(at), "") for at in (difference.gone if difference else ())]
 
     @property
-    def gone(self) -> Sequence[datetime]:
+    def come(self) -> list[Time]:
         difference = self.preview.difference if self.preview else None
-        return difference.gone if difference else ()
-
-    @property
-    def come(self) -> Sequence[datetime]:
-        difference = self.preview.difference if self.preview else None
-        return difference.added if difference else ()
+        return [Time(at, self._clock(at), "") for at in (difference.added if difference else ())]
 
     @property
     def most_named(self) -> int:
