@@ -30,7 +30,11 @@ app_name = "web"
 
 urlpatterns = [
     path("", home.home, name="home"),
-    path("login", LoginView.as_view(template_name="web/login.html"), name="login"),
+    path(
+        "login",
+        LoginView.as_view(template_name="web/login.html", http_method_names=("get", "head", "post")),
+        name="login",
+    ),
     path("logout", LogoutView.as_view(next_page="web:login"), name="logout"),
     path("do/<slug:kind>/<slug:name>", operate, name="operate"),
     path("schedules/new", editor.new, name="schedule-new"),

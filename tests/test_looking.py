@@ -1,0 +1,152 @@
+"""Whoever looks changes nothing; whoever writes markup sees it as text; whoever is sent from elsewhere is refused."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from activities import clock
+from activities.models import Activity, ActivityItem, Initiator, OutputLine
+from api.models import ApiToken
+from execution.models import Limit, Worker
+from schedules.models import Backfill, Occurrence, SharedCalendar, TaskTemplate
+from tests.addresses import Route, routes
+from tests.base import enqueue, everything, make_schedule, run_until_idle, start, step
+from webhooks.models import Delivery, Endpoint
+
+pytestmark = pytest.mark.django_db
+MARKUP = "<script>alert(1)</script><b>x"
+# What becomes of a page when nobody escaped it.
+LIVE = re.compile(r"<script>alert|<b>x", re.IGNORECASE)
+
+
+@pytest.fixture
+def client() -> Client:
+    client = Client(raise_request_exception=False)
+    client.force_login(User.objects.create_superuser("ada"))
+    return client
+
+
+def test_looking_changes_nothing(client: Client) -> None:
+    examples = furnish("plain")
+    before, broken = everything() | others(), []
+    for route in routes():
+        answer = client.get(route.path(examples))
+        if answer.streaming:
+            list(answer.streaming_content)
+        if answer.status_code >= 500 and route.name != "api:ready":  # which says so: no scheduler ticks here
+            broken.append(f"{route.label}: {answer.status_code}")
+    assert broken == []
+    assert everything() | others() == before
+
+
+def test_markup_is_text_on_every_page(client: Client) -> None:
+    examples = furnish(MARKUP)
+    wrong = []
+    for route in routes():
+        answer = client.get(route.path(examples))
+        is_page = answer.headers.get("Content-Type", "").startswith("text/html")
+        if is_page and LIVE.search(answer.content.decode()):
+            wrong.append(route.label)
+    assert wrong == []
+
+
+def test_what_is_sent_from_another_site_is_refused() -> None:
+    client = Client(enforce_csrf_checks=True, raise_request_exception=False)
+    client.force_login(User.objects.create_superuser("ada"))
+    examples = furnish("plain")
+    before = everything() | others()
+    let_in = [
+        route.label
+        for route in routes()
+        if client.post(route.path(examples), **_json(route)).status_code not in (401, 403, 404, 405)
+    ]
+    assert let_in == []
+    assert everything() | others() == before
+
+
+def furnish(text: str) -> dict[str, Any]:
+    """One of everything, with this text wherever a person or a step may write some; the keys of all of it."""
+    now = clock.now()
+    by = Initiator("user", "1", text)
+    calendar = SharedCalendar.objects.define(
+        f"Closed {text}", [{"dates": "2027-01-01"}], initiator=by, now=now, description=text
+    )
+    template = TaskTemplate.objects.define(
+        name=f"Template {text}",
+        step_type="python",
+        config={"function": "tests.work.noop", "isolation": "thread", "kwargs": {"a": text}},
+        initiator=by,
+        now=now,
+    )
+    schedule = make_schedule(
+        step(f"say {text}", 0, "result", kwargs={"value": text}),
+        step("later", 1),
+        name=f"Schedule {text}",
+        description=text,
+        tags=["tagged"],
+        memo={"note": text},
+        spec={"cron": ["0 3 * * *"], "exclude": [{"calendar": calendar.name}]},
+        now=now - timedelta(days=3),
+    )
+    backfill = Backfill.objects.ask(
+        schedule, start_at=now - timedelta(days=2), end_at=now, which="all", initiator=by, now=now
+    )
+    limit = Limit.objects.define("resource:crm", 3, initiator=by, now=now, note=text)
+    [task] = enqueue(step(f"job {text}"), now=now + timedelta(hours=1))
+    ended = start(step("fails", 0, "fail", kwargs={"message": text}), name=f"Failing {text}", now=now)
+    run_until_idle(now=now)
+    start(step(f"slow {text}"), name=f"Running {text}", now=now)
+    schedule.refresh_from_db()
+    schedule.pause(initiator=by, now=now, note=text)
+    endpoint, _ = Endpoint.objects.define(
+        name=f"Endpoint {text}",
+        url="https://example.com/hook",
+        description=text,
+        kinds=["execution.failed"],
+        initiator=by,
+        now=now,
+    )
+    delivery = endpoint.test(initiator=by, now=now)
+    token, _ = ApiToken.objects.issue(
+        name=text, scopes=["view"], user=User.objects.get(username="ada"), initiator=by, now=now
+    )
+    root = Activity.objects.get(pk=ended.activity_id)
+    attempt = Activity.objects.filter(parent=root).first()
+    assert attempt is not None
+    ActivityItem.objects.create(activity=attempt, outcome="failed", name=text, message=text, created_at=now)
+    OutputLine.objects.create(activity=attempt, number=900, stream="stdout", text=text, written_at=now)
+    occurrence = Occurrence.objects.filter(schedule=schedule).first()
+    return {
+        "schedule": schedule.pk,
+        "calendar": calendar.pk,
+        "template": template.pk,
+        "backfill": backfill.pk,
+        "limit": limit.pk,
+        "execution": ended.pk,
+        "activity": attempt.pk,
+        "worker": Worker.objects.all()[0].pk,
+        "task": task.key,
+        "task-row": task.pk,
+        "endpoint": endpoint.pk,
+        "webhook": endpoint.pk,
+        "delivery": delivery.pk,
+        "token": token.pk,
+        "occurrence": occurrence.pk if occurrence else 0,
+    }
+
+
+def others() -> dict[str, list[dict[str, Any]]]:
+    kept: list[Any] = [Endpoint, Delivery, ApiToken, User]
+    return {model.__name__: list(model._default_manager.order_by("pk").values()) for model in kept}
+
+
+def _json(route: Route) -> dict[str, Any]:
+    if route.name.startswith("api:"):
+        return {"data": "{}", "content_type": "application/json"}
+    return {}

@@ -1,0 +1,102 @@
+"""Who may do what: docs/permissions.md has the table, and every address of the site has its row in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import Group, User
+from django.db import connection  # noqa: F401 (what is skipped asks for it)
+from django.test import Client
+
+from jimsite.roles import ROLES
+from tests.addresses import METHODS, Route, routes
+
+pytestmark = pytest.mark.django_db
+TABLE = Path(settings.BASE_DIR, "docs", "permissions.md")
+ROW = re.compile(r"^\| `(?P<label>[^`]+)` \| (?P<method>[A-Z]+) \| (?P<who>[^|]+) \|$", re.MULTILINE)
+WHO = ("anybody", "signed in", *ROLES)
+NOBODY = "nobody"
+IDENTITIES = ("", "signed in", *ROLES)
+
+
+def table() -> dict[tuple[str, str], str]:
+    return {(row["label"], row["method"]): row["who"].strip() for row in ROW.finditer(TABLE.read_text())}
+
+
+def test_every_address_has_its_rows() -> None:
+    known = {label for label, _ in table()}
+    assert sorted({route.label for route in routes()} - known) == []
+    assert sorted(known - {route.label for route in routes()}) == []
+
+
+def test_the_table_names_only_roles_that_exist() -> None:
+    assert set(table().values()) <= {*WHO, NOBODY}
+
+
+@pytest.mark.skipif("connection.vendor != 'sqlite'", reason="permissions know no database")
+@pytest.mark.parametrize("identity", IDENTITIES, ids=lambda identity: identity or "a stranger")
+def test_each_role_gets_what_the_table_says(identity: str) -> None:
+    """Whatever else is wrong with these requests: who may not is told so, and who may is not."""
+    client = visitor(identity)
+    wrong = []
+    for route, method, who in cases():
+        answer = client.generic(method, route.path({}), **sent(route))
+        if may(identity, who) != was_let_in(answer):
+            wrong.append(f"{route.label} {method}: {answer.status_code}, but it is for {who}")
+        if route.name.endswith(("logout", "password", "password_change")) and identity:
+            client.force_login(User.objects.get(username=identity))
+    assert wrong == []
+
+
+@pytest.mark.skipif("connection.vendor != 'sqlite'", reason="methods know no database")
+def test_methods_that_are_not_in_the_table_do_not_exist() -> None:
+    client = visitor("Administrator")
+    known, wrong = table(), []
+    for route in routes():
+        # Django's admin asks only whether something is posted.
+        for method in METHODS if not route.name.startswith("admin:") else ():
+            if (route.label, method) not in known:
+                answer = client.generic(method, route.path({}), **sent(route))
+                if answer.status_code not in (404, 405):
+                    wrong.append(f"{route.label} {method}: {answer.status_code}")
+    assert wrong == []
+
+
+def cases() -> Iterator[tuple[Route, str, str]]:
+    known = table()
+    for route in routes():
+        for method in METHODS:
+            if who := known.get((route.label, method)):
+                yield route, method, who
+
+
+def may(identity: str, who: str) -> bool:
+    if who == NOBODY:
+        return False
+    return WHO.index(identity or "anybody") >= WHO.index(who)
+
+
+def was_let_in(answer: Any) -> bool:
+    """A page sends strangers to the form where they sign in, which leads them back afterwards."""
+    to_login = answer.status_code == 302 and re.search(r"/login/?\?next=", answer.headers["Location"])
+    return not (to_login or answer.status_code in (401, 403))
+
+
+def sent(route: Route) -> dict[str, Any]:
+    return {"data": "{}", "content_type": "application/json"} if route.name.startswith("api:") else {}
+
+
+def visitor(identity: str) -> Client:
+    """With the group of that name; all of them may enter the admin, where the same permissions hold."""
+    client = Client(raise_request_exception=False)
+    if identity:
+        user = User.objects.create_user(identity, is_staff=True)
+        if identity in ROLES:
+            user.groups.add(Group.objects.get(name=identity))
+        client.force_login(user)
+    return client
