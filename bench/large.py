@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from datetime import timedelta
+from typing import Any, NamedTuple
+from uuid import uuid4
 
 from django.db import connection
 
 from activities import clock
 from activities.models import Initiator
 from execution.invoker import trigger
-from execution.models import Execution, Limit, WorkerTask
-from schedules.models import Schedule, SharedCalendar
+from execution.models import Execution, Limit, Worker, WorkerTask
+from schedules.models import Backfill, Schedule, SharedCalendar, TaskTemplate
 from webhooks.models import Endpoint
 
 BY = Initiator.system("bench")
 STEPS = 9
-STEP = {
+STEP: dict[str, Any] = {
     "step_type": "python",
     "config": {"function": "bench.jobs.noop", "isolation": "thread"},
     "max_retries": 2,
 }
+TEMPLATE = {"step_type": STEP["step_type"], "config": STEP["config"]}
 # Roughly as it is in the wild: most succeed, each of the other endings occurs.
 STATUS = (
     """(CASE WHEN {n} %% 20 = 7 THEN 'failed' WHEN {n} %% 50 = 9 THEN 'cancelled' ELSE 'completed' END)"""
@@ -57,6 +60,8 @@ def _define() -> Schedule:
     now = clock.now()
     SharedCalendar.objects.define("Closing days", [{"dates": "2026-12-24/2026-12-31"}], initiator=BY, now=now)
     Limit.objects.define("pool:default", 20, initiator=BY, now=now)
+    TaskTemplate.objects.define(name="Large", **TEMPLATE, initiator=BY, now=now)
+    Worker.objects.register(id=uuid4(), pools=[], seats=8, now=now)
     steps = [{**STEP, "name": f"step {n}", "index": n // 3} for n in range(STEPS)]
     return Schedule.objects.define(
         name="Large 1",
@@ -188,6 +193,9 @@ def _add_deliveries(size: Large) -> None:
 
 def _add_work(size: Large) -> None:
     now = clock.now()
+    first = Schedule.objects.get(name="Large 1")
+    start_at = now - timedelta(days=2)
+    Backfill.objects.ask(first, start_at=start_at, end_at=now, initiator=BY, now=now)
     job = {**STEP, "name": "job"}
     WorkerTask.objects.enqueue([job] * size.jobs, initiator=BY, now=now)
     for number in range(size.running):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import statistics
 import sys
 import time
@@ -12,8 +11,29 @@ from typing import Any, NamedTuple
 
 import django
 
-LARGE = ("activities_activity", "execution_execution", "schedules_occurrence", "activities_outputline")
-COUNTING = re.compile(r'SELECT COUNT\(.*?FROM "?(\w+)"?', re.IGNORECASE | re.DOTALL)
+AGGREGATING = ("Aggregate", "WindowAgg", "Sort", "Incremental Sort", "Hash", "Unique")
+# What is asked again and again by a page that is open.
+POLLED = ("-now", "-live", "-rows", "-pulse", "-attention", "-running", "-upcoming", "-progress")
+NOT_ALLOWED = 405
+# What only takes what is sent, or ends the session that asks.
+LEFT_OUT = ("web:logout", "web:token-revoke")
+NARROWED = (
+    "/schedules?q=large+4",
+    "/schedules?state=paused",
+    "/schedules?tag=large",
+    "/executions?state=failed",
+    "/executions?q=large",
+    "/activities?status=failed_with_error",
+    "/activities?q=step+3",
+    "/activities?operation=create",
+    "/queue?pool=default",
+    "/api/v1/schedules?search=large",
+    "/api/v1/executions?state=failed",
+    "/api/v1/activities?status=cancelled",
+    "/api/v1/activities?text=step",
+    "/api/v1/schedules?ordering=-name",
+    "/metrics",
+)
 
 
 class Address(NamedTuple):
@@ -21,25 +41,32 @@ class Address(NamedTuple):
     polls: bool = False
 
 
+class Query(NamedTuple):
+    sql: str
+    params: Any
+
+
 def main() -> None:
     django.setup()
     from bench.large import Large, fill
 
     fill(Large(*json.loads(sys.argv[1])))
-    json.dump([ask(address, int(sys.argv[2])) for address in addresses()], sys.stdout)
+    answers = (ask(address, int(sys.argv[2])) for address in addresses())
+    # An address that only takes what is sent is no page.
+    json.dump([answer for answer in answers if answer["status"] != NOT_ALLOWED], sys.stdout)
 
 
 def ask(address: Address, repetitions: int) -> dict[str, Any]:
     """Once to warm up, then as often as asked; the queries are those of the last time."""
     client = _client()
-    client.get(address.path)
-    times, queries, answer = [], list[str](), None
+    if client.get(address.path).status_code == NOT_ALLOWED:
+        repetitions = 1
+    times, queries, answer = [], list[Query](), None
     for _ in range(repetitions):
         began = time.perf_counter()
         answer, queries = _get(client, address.path)
         times.append(1000 * (time.perf_counter() - began))
     times.sort()
-    found = {name for text in queries for name in COUNTING.findall(text)}
     return {
         "address": address.path,
         "polls": address.polls,
@@ -48,16 +75,45 @@ def ask(address: Address, repetitions: int) -> dict[str, Any]:
         "p50": statistics.median(times),
         "p95": times[min(len(times) - 1, int(0.95 * len(times)))],
         "bytes": len(answer.content) if answer and not answer.streaming else 0,
-        "counted": sorted(found & set(LARGE)),
+        "rows": max((_rows_gone_through(query) for query in queries), default=0),
     }
 
 
 def addresses() -> Iterator[Address]:
-    """Every address of pages and API that can be asked for, with examples for what it is about."""
-    from tests.every_address import addresses as all_of_them
+    """Every page and every list that can be asked for, about what is newest, and lists narrowed down."""
+    from tests.addresses import routes
 
-    for found in all_of_them():
-        yield Address(found.path, found.polls)
+    examples = _examples()
+    for route in routes():
+        if route.name.startswith(("web:", "api:")) and not route.fixed and route.name not in LEFT_OUT:
+            yield Address(route.path(examples), polls=route.name.endswith(POLLED))
+    yield from (Address(path) for path in NARROWED)
+
+
+def _examples() -> dict[str, Any]:
+    from activities.models import Activity
+    from execution.models import Execution, Limit, Worker, WorkerTask
+    from schedules.models import Backfill, Occurrence, Schedule, SharedCalendar, TaskTemplate
+    from webhooks.models import Delivery, Endpoint
+
+    ended = Execution.objects.filter(status="completed").latest("pk")
+    newest = {
+        "calendar": SharedCalendar,
+        "template": TaskTemplate,
+        "backfill": Backfill,
+        "limit": Limit,
+        "worker": Worker,
+        "endpoint": Endpoint,
+        "delivery": Delivery,
+    }
+    found = {kind: model._default_manager.order_by("-pk").first() for kind, model in newest.items()}
+    return {kind: row.pk for kind, row in found.items() if row} | {
+        "schedule": Schedule.objects.get(pk=ended.schedule_id).pk,
+        "execution": ended.pk,
+        "activity": Activity.objects.filter(parent=ended.activity_id).latest("pk").pk,
+        "occurrence": Occurrence.objects.latest("pk").pk,
+        "task": WorkerTask.objects.filter(execution=None).latest("pk").key,
+    }
 
 
 def _client() -> Any:
@@ -65,18 +121,18 @@ def _client() -> Any:
     from django.test import Client
 
     user, _ = User.objects.get_or_create(username="bench", is_superuser=True, is_staff=True)
-    client = Client(headers={"Accept": "*/*"}, raise_request_exception=False)
+    client = Client(headers={"Accept": "*/*"}, raise_request_exception=False, SERVER_NAME="127.0.0.1")
     client.force_login(user)
     return client
 
 
-def _get(client: Any, path: str) -> tuple[Any, list[str]]:
+def _get(client: Any, path: str) -> tuple[Any, list[Query]]:
     from django.db import connection
 
-    queries: list[str] = []
+    queries: list[Query] = []
 
     def note(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-        queries.append(sql)
+        queries.append(Query(sql, params))
         return execute(sql, params, many, context)
 
     with connection.execute_wrapper(note):
@@ -84,6 +140,24 @@ def _get(client: Any, path: str) -> tuple[Any, list[str]]:
         if answer.streaming:
             list(answer.streaming_content)
     return answer, queries
+
+
+def _rows_gone_through(query: Query) -> int:
+    """How many rows PostgreSQL expects to count, sort or hash before it can answer."""
+    from django.db import connection
+
+    if not query.sql.lstrip().upper().startswith(("SELECT", "WITH")):
+        return 0
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (FORMAT JSON) {query.sql}", query.params)
+        [(plans,)] = cursor.fetchall()
+    return _most_rows(plans[0]["Plan"])
+
+
+def _most_rows(plan: dict[str, Any]) -> int:
+    below = plan.get("Plans", [])
+    own = [part["Plan Rows"] for part in below] if plan["Node Type"] in AGGREGATING else []
+    return max([0, *own, *map(_most_rows, below)])
 
 
 if __name__ == "__main__":

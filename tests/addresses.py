@@ -1,4 +1,4 @@
-"""Every address of the site, as the URLconf has them: what it takes, which methods it knows, an example of each."""
+"""Every address of the site, as the URLconf has them, and an example of each."""
 
 from __future__ import annotations
 

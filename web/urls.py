@@ -27,14 +27,11 @@ from .views import (
 )
 
 app_name = "web"
+login = LoginView.as_view(template_name="web/login.html", http_method_names=("get", "head", "post"))
 
 urlpatterns = [
     path("", home.home, name="home"),
-    path(
-        "login",
-        LoginView.as_view(template_name="web/login.html", http_method_names=("get", "head", "post")),
-        name="login",
-    ),
+    path("login", login, name="login"),
     path("logout", LogoutView.as_view(next_page="web:login"), name="logout"),
     path("do/<slug:kind>/<slug:name>", operate, name="operate"),
     path("schedules/new", editor.new, name="schedule-new"),
