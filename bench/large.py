@@ -16,6 +16,8 @@ from schedules.models import Backfill, Schedule, SharedCalendar, TaskTemplate
 from webhooks.models import Endpoint
 
 BY = Initiator.system("bench")
+# The numbers of the first activities, which tell of how all of this was defined.
+BEFORE = 1_000
 STEPS = 9
 STEP: dict[str, Any] = {
     "step_type": "python",
@@ -109,6 +111,7 @@ def _add_history(size: Large) -> None:
     [(first, plan)] = _plan()
     began = f"(now() - (({size.executions} - n) * interval '90 days' / {size.executions}))"
     schedule = f"({first} + n %% {size.schedules})"
+    root = f"({BEFORE} + n)"
     _run(
         f"""INSERT INTO schedules_occurrence (id, schedule_id, source, key, nominal_at, planned_at, due_at,
             overlap, status, reason, initiator_type, initiator_id, initiator_name, created_at, settled_at,
@@ -121,7 +124,7 @@ def _add_history(size: Large) -> None:
         f"""INSERT INTO activities_activity (id, status, operation, target_type, target_id, target_name,
             initiator_type, initiator_id, initiator_name, attempt, created_at, executed_at, finished_at,
             message, error, traceback, items_total, items_failed, permanently_failed)
-        SELECT n, {ENDING.format(n="n")}, 'run', 'schedule', {schedule}, 'Large', 'schedule', {schedule},
+        SELECT {root}, {ENDING.format(n="n")}, 'run', 'schedule', {schedule}, 'Large', 'schedule', {schedule},
             'Large', 1, {began}, {began}, {began} + interval '40 s', '', '', '', 0, 0, false
         FROM generate_series(1, %s) n""",
         [size.executions],
@@ -133,7 +136,7 @@ def _add_history(size: Large) -> None:
             created_at, executed_at, finished_at, message, error, traceback, items_total, items_failed,
             permanently_failed)
         SELECT {ENDING.format(n="(n + s)")}, 'run', 'step', '', 'step ' || s, 'schedule', {schedule},
-            'Large', n, gen_random_uuid(), 1, s / 3, s, {began}, {began} + s * interval '4 s',
+            'Large', {root}, gen_random_uuid(), 1, s / 3, s, {began}, {began} + s * interval '4 s',
             {began} + (s * 4 + 3) * interval '1 s', 'message of ' || n, '', '', 0, 0, false
         FROM generate_series(1, %s) n, generate_series(0, {STEPS - 1}) s""",
         [size.executions],
@@ -143,7 +146,7 @@ def _add_history(size: Large) -> None:
             cancel_reason, error, started_at, finished_at, accounted_at, activity_id, occurrence_id,
             is_timed_out, source, on_failure)
         SELECT n, {schedule}, 'Large', {STATUS.format(n="n")}, %s::jsonb, 2, '', '', {began},
-            {began} + interval '40 s', {began} + interval '40 s', n, n, false, 'auto', 'stop'
+            {began} + interval '40 s', {began} + interval '40 s', {root}, n, false, 'auto', 'stop'
         FROM generate_series(1, %s) n""",
         [plan, size.executions],
     )
@@ -159,7 +162,8 @@ def _plan() -> list[tuple[int, str]]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT plan::text FROM execution_execution WHERE id = %s", [execution.pk])
         [plan] = cursor.fetchone()
-        cursor.execute("TRUNCATE execution_execution, activities_activity, schedules_occurrence CASCADE")
+        cursor.execute("TRUNCATE execution_execution, schedules_occurrence CASCADE")
+        cursor.execute("DELETE FROM activities_activity WHERE operation = 'run'")
     return [(schedule.pk, plan)]
 
 

@@ -15,8 +15,8 @@ AGGREGATING = ("Aggregate", "WindowAgg", "Sort", "Incremental Sort", "Hash", "Un
 # What is asked again and again by a page that is open.
 POLLED = ("-now", "-live", "-rows", "-pulse", "-attention", "-running", "-upcoming", "-progress")
 NOT_ALLOWED = 405
-# What only takes what is sent, or ends the session that asks.
-LEFT_OUT = ("web:logout", "web:token-revoke")
+# What ends the session that asks, takes more than a key, or is about what a bench does not have.
+LEFT_OUT = ("web:logout", "web:token-revoke", "api:schedule-why", "api:token-detail", "api:ready")
 NARROWED = (
     "/schedules?q=large+4",
     "/schedules?state=paused",
@@ -32,6 +32,7 @@ NARROWED = (
     "/api/v1/activities?status=cancelled",
     "/api/v1/activities?text=step",
     "/api/v1/schedules?ordering=-name",
+    "/api/v1/schedules/1/why?at=2026-11-16T09:00:00Z",
     "/metrics",
 )
 
