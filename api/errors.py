@@ -6,7 +6,13 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from django.core.exceptions import NON_FIELD_ERRORS, PermissionDenied, ValidationError
+from django.core.exceptions import (
+    NON_FIELD_ERRORS,
+    ObjectDoesNotExist,
+    PermissionDenied,
+    ValidationError,
+)
+from django.db import IntegrityError
 from django.http import Http404
 from rest_framework import exceptions, serializers
 from rest_framework.response import Response
@@ -14,6 +20,7 @@ from rest_framework.views import set_rollback
 
 from activities.statements import AWAY
 from schedules.models import Conflict, Refused
+from schedules.permissions import NotYours
 
 logger = logging.getLogger(__name__)
 PROBLEM_JSON = "application/problem+json"
@@ -76,8 +83,10 @@ def _known(error: Exception) -> exceptions.APIException | None:
     match error:
         case exceptions.APIException():
             return error
-        case Http404():
-            return exceptions.NotFound(str(error) or None)
+        case Http404() | ObjectDoesNotExist():
+            return exceptions.NotFound("There is nothing at this address: it may have been removed.")
+        case NotYours():
+            return exceptions.PermissionDenied(" ".join(error.messages))
         case PermissionDenied():
             return exceptions.PermissionDenied(str(error) or None)
         case ValidationError():
@@ -89,6 +98,10 @@ def _known(error: Exception) -> exceptions.APIException | None:
             blocked_by = getattr(error, "blocked_by", None)
             members = {"blocked_by": blocked_by} if blocked_by is not None else {}
             return Problem(str(error), status_code=409, **members)
+        case IntegrityError():
+            logger.warning("two requests met: %s", error)
+            met = "Somebody else took this name, or changed the same, in this moment: look, then repeat it."
+            return Problem(met, status_code=409, code="met")
         case _ if isinstance(error, AWAY):
             logger.warning("the database cannot be reached: %s", error)
             away = "The database cannot be reached, or is too busy."

@@ -1,12 +1,81 @@
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
+from datetime import datetime
 from typing import Any
 
+from django import forms
+from django.core.exceptions import ValidationError as Invalid
+from django_filters import filters as plain
 from django_filters import rest_framework as filters
+from drf_spectacular.utils import extend_schema_field
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 
+from schedules.spec import SpecError
+from schedules.spec.moments import clock_reading
+
 OF_PAGES = ("cursor", "limit", "ordering")
+
+
+class _Flag(forms.Field):
+    def to_python(self, value: Any) -> bool | None:
+        if value in (None, "true", "false"):
+            return None if value is None else value == "true"
+        raise Invalid("true or false is expected.")
+
+
+class _Whole(forms.Field):
+    def to_python(self, value: Any) -> int | None:
+        if value is None:
+            return None
+        if not re.fullmatch(r"-?[0-9]{1,18}", str(value)):
+            raise Invalid("A whole number is expected.")
+        return int(value)
+
+
+class _Moment(forms.Field):
+    def to_python(self, value: Any) -> datetime | None:
+        if value is None:
+            return None
+        try:
+            # A plus sign that nobody escaped arrives as a space.
+            moment = clock_reading("", re.sub(r" (?=[0-9]{2}:?[0-9]{2}$)", "+", str(value)))
+        except SpecError as error:
+            raise Invalid(error.message) from error
+        if moment.tzinfo is None:
+            raise Invalid("Say the offset as well, such as 2026-12-01T09:00:00Z.")
+        return moment
+
+
+class FlagFilter(plain.BooleanFilter):
+    field_class = _Flag  # type: ignore[assignment]
+
+
+class WholeFilter(plain.NumberFilter):
+    field_class = _Whole  # type: ignore[assignment]
+
+
+class MomentFilter(plain.IsoDateTimeFilter):
+    field_class = _Moment  # type: ignore[assignment]
+
+
+class _Words(forms.Field):
+    widget = forms.MultipleHiddenInput
+
+    def to_python(self, value: Any) -> list[str]:
+        words = [str(word) for word in value or ()]
+        if any("\0" in word for word in words):
+            raise Invalid("No NUL can be part of it.")
+        return words
+
+
+@extend_schema_field({"type": "array", "items": {"type": "string"}})
+class WordsFilter(plain.Filter):
+    """May be given several times."""
+
+    field_class = _Words
 
 
 class Filters(filters.FilterSet):
@@ -15,16 +84,34 @@ class Filters(filters.FilterSet):
 
 class FilterBackend(filters.DjangoFilterBackend):
     def filter_queryset(self, request: Any, queryset: Any, view: Any) -> Any:
-        filterset = self.get_filterset(request, queryset, view)
+        """One thing that is asked for by its id is found whatever a list leaves out."""
+        filterset = None if getattr(view, "detail", False) else self.get_filterset(request, queryset, view)
         if filterset is None:
             return queryset
+        _refuse_empty(request, filterset)
         if not filterset.is_valid():
             raise ValidationError({name: list(texts) for name, texts in filterset.errors.items()})
         return filterset.qs
 
 
-def refuse_unknown(request: Request, known: list[str]) -> None:
+def _refuse_empty(request: Request, filterset: Any) -> None:
+    """Which would be ignored; to look for no text at all is another thing."""
+    given = {name for name, value in request.query_params.items() if not value}
+    empty = [
+        name
+        for name in given & set(filterset.filters)
+        if not isinstance(filterset.filters[name], plain.CharFilter)
+    ]
+    if empty:
+        raise ValidationError(dict.fromkeys(sorted(empty), "Give it a value, or leave it out."))
+
+
+def refuse_unknown(request: Request, known: Collection[str], *, many: Collection[str] = ()) -> None:
     """Whoever misspells a filter must not take everything for what was asked for."""
-    if unknown := sorted(set(request.query_params) - set(known)):
-        told = f"There is no such parameter here; there are: {', '.join(known) or 'none'}."
-        raise ValidationError(dict.fromkeys(unknown, told))
+    told = f"There is no such parameter here; there are: {', '.join(known) or 'none'}."
+    wrong = dict.fromkeys(sorted(set(request.query_params) - set(known)), told)
+    for name, values in request.query_params.lists():
+        if name in known and len(values) > 1 and name not in many:
+            wrong[name] = "It is given twice: which one is meant?"
+    if wrong:
+        raise ValidationError(wrong)

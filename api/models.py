@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -12,6 +13,7 @@ from django.db import models, transaction
 from django.db.models import Q
 
 from activities.models import Activity, Initiator
+from activities.statements import AWAY
 from execution.housekeeping import BATCH
 
 from .scopes import SCOPES, reach
@@ -109,9 +111,11 @@ class ApiToken(models.Model):
         self.full_clean(validate_unique=False)
 
     def note_use(self, now: datetime) -> None:
-        """At most once a minute: reading must not become writing."""
+        """At most once a minute: reading must not become writing. Nobody waits for a busy database either."""
         if self.last_used_at is None or self.last_used_at < now - USE_IS_NOTED_EVERY:
-            ApiToken.objects.filter(pk=self.pk, last_used_at=self.last_used_at).update(last_used_at=now)
+            mine = ApiToken.objects.filter(pk=self.pk, last_used_at=self.last_used_at)
+            with suppress(*AWAY):
+                mine.update(last_used_at=now)
 
     def revoke(self, *, initiator: Initiator, now: datetime) -> bool:
         with transaction.atomic():

@@ -2,11 +2,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.core.exceptions import ValidationError as Invalid
+from django.db import DataError
 from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.pagination import CursorPagination
 from rest_framework.request import Request
 
 MOST = 500
+FORGED = "This cursor is not one that was given out: begin without one."
+LINK = {"type": ["string", "null"], "format": "uri"}
 
 
 class KeysetPages(CursorPagination):
@@ -16,26 +20,26 @@ class KeysetPages(CursorPagination):
     page_size_query_param = "limit"
     max_page_size = MOST
     cursor_query_param = "cursor"
-    invalid_cursor_message = "This cursor is not one that was given out: begin without one."
+    invalid_cursor_message = FORGED
 
     def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> Any:
         try:
             return super().paginate_queryset(queryset, request, view)
-        except NotFound as error:
-            raise ValidationError({"cursor": str(error.detail)}) from error
+        except (NotFound, Invalid, ValueError, OverflowError, DataError) as error:
+            if "cursor" not in request.query_params:
+                raise
+            raise ValidationError({"cursor": FORGED}) from error
 
     def get_page_size(self, request: Request) -> int:
-        text = request.query_params.get("limit", str(self.page_size))
-        if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MOST):
-            raise ValidationError({"limit": f"A whole number from 1 to {MOST}."})
-        return int(text)
+        return limit_of(request, self.page_size)
 
     def get_ordering(self, request: Request, queryset: Any, view: Any) -> tuple[str, ...]:
         orderings = list(view.orderings)
         wanted = request.query_params.get("ordering", orderings[0])
         if wanted not in orderings:
             raise ValidationError({"ordering": f"One of: {', '.join(orderings)}."})
-        return (wanted,)
+        is_unique = wanted.removeprefix("-") in ("id", "pk")
+        return (wanted,) if is_unique else (wanted, "-pk" if wanted.startswith("-") else "pk")
 
     def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:
         parameters = super().get_schema_operation_parameters(view)
@@ -47,3 +51,17 @@ class KeysetPages(CursorPagination):
             schema = {"type": "string", "enum": orderings, "default": orderings[0]}
             parameters.append({"name": "ordering", "in": "query", "required": False, "schema": schema})
         return parameters
+
+    def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "type": "object",
+            "required": ["next", "previous", "results"],
+            "properties": {"next": LINK, "previous": LINK, "results": schema},
+        }
+
+
+def limit_of(request: Request, usual: int, *, name: str = "limit", least: int = 1, most: int = MOST) -> int:
+    text = request.query_params.get(name, str(usual))
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and least <= int(text) <= most):
+        raise ValidationError({name: f"A whole number from {least} to {most}."})
+    return int(text)

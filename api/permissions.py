@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from rest_framework.exceptions import PermissionDenied
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
+from schedules.permissions import DEFINE_CODE
+
 from .models import ApiToken
+
+MOST_NAMED = 5
 
 
 def can(request: Request, permission: str) -> bool:
@@ -34,3 +40,15 @@ def _lacking(request: Request, permission: str) -> str:
     if isinstance(request.auth, ApiToken) and request.user.has_perm(permission):
         return f"is outside the scopes of this token ({', '.join(request.auth.scopes)})"
     return "you do not have"
+
+
+def check_code(request: Request, names: Sequence[str]) -> None:
+    """`names` of the steps that somebody wants to write, and that run code or use a secret."""
+    if names and not can(request, DEFINE_CODE):
+        told = ", ".join(f"“{name}”" for name in names[:MOST_NAMED])
+        rest = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+        lacking = _lacking(request, DEFINE_CODE)
+        raise PermissionDenied(
+            f"Steps that run code or use a secret need the permission “{DEFINE_CODE}”, which {lacking}: "
+            f"{told}{rest}."
+        )

@@ -1,18 +1,35 @@
-"""What comes in: JSON, and nothing that nobody asked for."""
+"""What comes in: JSON, of the right types, and nothing that nobody asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
+from drf_spectacular.extensions import OpenApiSerializerExtension
 from rest_framework import serializers
-from rest_framework.exceptions import ParseError
+from rest_framework.exceptions import ParseError, ValidationError
 from rest_framework.parsers import BaseParser
 
 from activities import strict_json
+from activities.text import clean_text
+from schedules.spec import SpecError
+from schedules.spec.moments import clock_reading
+from schedules.spec.wording import shown
 
 T = TypeVar("T")
 MAX_BYTES = 1_048_576
+UNSTORABLE = "No NUL and no half of a character pair can be stored."
+WORDS: dict[type[serializers.Field[Any, Any, Any, Any]], tuple[str, type | tuple[type, ...]]] = {
+    serializers.BooleanField: ("true or false", bool),
+    serializers.IntegerField: ("a whole number", int),
+    serializers.FloatField: ("a number", (int, float)),
+    serializers.ListField: ("a list", list),
+    serializers.DictField: ("an object", dict),
+    serializers.CharField: ("text, in quotes,", str),
+    serializers.ChoiceField: ("text, in quotes,", str),
+    serializers.UUIDField: ("text, in quotes,", str),
+    serializers.DateTimeField: ("text, in quotes,", str),
+}
 
 
 class StrictJSONParser(BaseParser):
@@ -30,20 +47,91 @@ class StrictJSONParser(BaseParser):
             raise ParseError(f"The body is no proper JSON: {error}.") from error
         if not isinstance(value, dict):
             raise ParseError("The body must be a JSON object.")
+        if wrong := dict.fromkeys(_unstorable("", value), UNSTORABLE):
+            raise ValidationError(wrong)
         return value
 
 
 class Strict(serializers.Serializer[T]):
-    """Refuses fields that do not exist, by name, instead of ignoring them."""
+    """Refuses fields that do not exist, by name, and values of another type; tells all that is wrong."""
 
     def to_internal_value(self, data: Any) -> Any:
-        if isinstance(data, Mapping):
-            known = [name for name, field in self.fields.items() if not field.read_only]
-            if unknown := [name for name in data if name not in known]:
-                told = f"There is no such field; there are: {', '.join(known) or 'none'}."
-                raise serializers.ValidationError(dict.fromkeys(unknown, told))
-        return super().to_internal_value(data)
+        if not isinstance(data, Mapping):
+            return super().to_internal_value(data)
+        wrong = {**self._unknown(data), **self._wrong_types(data)}
+        try:
+            value = super().to_internal_value({name: data[name] for name in data if name not in wrong})
+        except serializers.ValidationError as error:
+            raise serializers.ValidationError({**dict(error.detail), **wrong}) from error  # type: ignore[arg-type]
+        if wrong:
+            raise serializers.ValidationError(wrong)
+        return value
+
+    def _unknown(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        known = [name for name, field in self.fields.items() if not field.read_only]
+        told = f"There is no such field; there are: {', '.join(known) or 'none'}."
+        return {name: told for name in data if name not in known}
+
+    def _wrong_types(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        found = {
+            name: wrong_type(self.fields[name], data[name]) for name in data if name in self.fields.fields
+        }
+        return {name: told for name, told in found.items() if told}
+
+
+def wrong_type(field: Any, value: Any) -> Any:
+    """What is wrong, for lists by number; nothing if it is right. DRF takes "3" and 3.0 for whole numbers."""
+    if value is None:
+        return None
+    for kind, (words, types) in WORDS.items():
+        if isinstance(field, kind):
+            is_number_for_bool = isinstance(value, bool) and types is not bool
+            if not isinstance(value, types) or is_number_for_bool:
+                return f"{words} expected, found {shown(value)}"
+            break
+    match field:
+        case serializers.DateTimeField():
+            return _wrong_moment(value)
+        case serializers.ListField():
+            inner = {number: wrong_type(field.child, item) for number, item in enumerate(value)}
+        case serializers.DictField():
+            inner = {name: wrong_type(field.child, item) for name, item in value.items()}
+        case _:
+            return None
+    return {str(name): told for name, told in inner.items() if told}
+
+
+def _wrong_moment(text: str) -> str | None:
+    try:
+        moment = clock_reading("", text)
+    except SpecError as error:
+        return error.message
+    return None if moment.tzinfo else "Say the offset as well, such as 2026-12-01T09:00:00Z."
+
+
+def _unstorable(path: str, value: Any) -> Iterator[str]:
+    match value:
+        case str() if clean_text(value) != value:
+            yield path
+        case dict():
+            for name, item in value.items():
+                inner = f"{path}.{clean_text(name)}" if path else clean_text(name)
+                yield from [inner] if clean_text(name) != name else _unstorable(inner, item)
+        case list():
+            for number, item in enumerate(value):
+                yield from _unstorable(f"{path}.{number}", item)
 
 
 class Nothing(Strict[Any]):
     """The body of actions that need to know no more."""
+
+
+class StrictShape(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
+    """Says in the schema what is done to unknown fields."""
+
+    target_class = "api.reading.Strict"
+    match_subclasses = True
+
+    def map_serializer(self, auto_schema: Any, direction: Any) -> Any:
+        schema = auto_schema._map_serializer(self.target, direction, bypass_extensions=True)
+        return {**schema, "additionalProperties": False} if direction == "request" else schema

@@ -4,15 +4,54 @@ from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularRedocView, SpectacularSwaggerSplitView
 from rest_framework.routers import SimpleRouter
 
+from .health import Live, Ready
+from .resources.activities import Activities, Children, Items
+from .resources.backfills import Backfills, BackfillsOfSchedule
+from .resources.calendars import Calendars
+from .resources.direct import Direct
+from .resources.executions import Executions
 from .resources.limits import Limits
+from .resources.occurrences import Occurrences
+from .resources.revisions import RevisionsOfSchedule
+from .resources.schedules import Schedules
+from .resources.tasks import Tasks
+from .resources.templates import Templates
+from .resources.tokens import Tokens
+from .resources.webhooks import Deliveries, Webhooks
+from .resources.workers import Pools, Workers
 
 app_name = "api"
 
 router = SimpleRouter(trailing_slash=False)
 router.register("limits", Limits, basename="limit")
 
+# What is defined, and when it runs.
+OF_SCHEDULE = "schedules/(?P<schedule_id>[0-9]{1,18})"
+router.register("schedules", Schedules, basename="schedule")
+router.register(f"{OF_SCHEDULE}/occurrences", Occurrences, basename="schedule-occurrence")
+router.register(f"{OF_SCHEDULE}/backfills", BackfillsOfSchedule, basename="schedule-backfill")
+router.register(f"{OF_SCHEDULE}/revisions", RevisionsOfSchedule, basename="schedule-revision")
+router.register("backfills", Backfills, basename="backfill")
+router.register("calendars", Calendars, basename="calendar")
+router.register("templates", Templates, basename="template")
+
+# What runs, and what is around it.
+router.register("executions", Executions, basename="execution")
+router.register("tasks", Tasks, basename="task")
+router.register("direct", Direct, basename="direct")
+router.register("activities", Activities, basename="activity")
+router.register("activities/(?P<activity>[0-9]{1,18})/children", Children, basename="activity-child")
+router.register("activities/(?P<activity>[0-9]{1,18})/items", Items, basename="activity-item")
+router.register("workers", Workers, basename="worker")
+router.register("pools", Pools, basename="pool")
+router.register("webhooks", Webhooks, basename="webhook")
+router.register("deliveries", Deliveries, basename="delivery")
+router.register("tokens", Tokens, basename="token")
+
 urlpatterns = [
     path("", include(router.urls)),
+    path("health/live", Live.as_view(), name="live"),
+    path("health/ready", Ready.as_view(), name="ready"),
     path("schema", SpectacularAPIView.as_view(), name="schema"),
     path("docs", SpectacularSwaggerSplitView.as_view(url_name="api:schema"), name="docs"),
     path("redoc", SpectacularRedocView.as_view(url_name="api:schema"), name="redoc"),

@@ -171,6 +171,8 @@ CSRF_FAILURE_VIEW = "jimsite.mishaps.csrf_failed"
 
 # How often a minute one user or token may call the API.
 JIM_API_PER_MINUTE = environment.whole("JIM_API_PER_MINUTE", 1_200, least=1, most=1_000_000)
+# Whether /metrics answers everybody; else it takes a token with the scope “view”.
+JIM_METRICS_OPEN = environment.flag("JIM_METRICS_OPEN")
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "api.authentication.TokenAuthentication",
@@ -204,6 +206,19 @@ SPECTACULAR_SETTINGS = {
     "REDOC_DIST": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+    "ENUM_NAME_OVERRIDES": {
+        "ScheduleStatus": "schedules.models.Schedule.Status",
+        "OccurrenceStatus": "schedules.models.Occurrence.Status",
+        "BackfillStatus": "schedules.models.Backfill.Status",
+        "TemplateStatus": "schedules.models.TaskTemplate.Status",
+        "ActivityStatus": "activities.models.Activity.Status",
+        "ItemOutcome": "activities.models.ActivityItem.Outcome",
+        "WorkerStatus": "execution.models.Worker.Status",
+        "ExecutionState": "api.resources.executions.STATES",
+        "WebhookStatus": "webhooks.models.Endpoint.Status",
+        "DeliveryStatus": "webhooks.models.Delivery.Status",
+        "TokenState": "api.resources.tokens.STATES",
+    },
 }
 
 LANGUAGE_CODE = "en-gb"

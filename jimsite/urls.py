@@ -3,6 +3,7 @@ from __future__ import annotations
 from django.contrib import admin
 from django.urls import include, path
 
+from api.metrics import Metrics
 from jimsite.health import healthz
 
 handler400 = "jimsite.mishaps.bad_request"
@@ -14,5 +15,6 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("api/v1/", include("api.urls")),
     path("healthz", healthz, name="healthz"),
+    path("metrics", Metrics.as_view(), name="metrics"),
     path("", include("web.urls")),
 ]

@@ -6,12 +6,18 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from django.core.exceptions import ValidationError
+
 from .placeholders import found
 from .registry import step_types
 
 RUN = "schedules.run_schedule"
 CLOSE = "schedules.delete_schedule"
 DEFINE_CODE = "schedules.define_code"
+
+
+class NotYours(ValidationError):
+    """Somebody may change this, but not in this way."""
 
 
 def new_code(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any, ClassVar
 
 from rest_framework import mixins, status
+from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.viewsets import GenericViewSet
 
 from activities import clock
 from activities.models import Initiator
+from activities.text import clean_text
 from api import idempotency
 from api.authentication import initiator_of
-from api.filtering import OF_PAGES, refuse_unknown
+from api.filtering import OF_PAGES, WordsFilter, refuse_unknown
 from api.models import KeyedAnswer
 from api.reading import Strict
-from api.versions import check_match, check_match_if_said, etag
+from api.versions import check_match, check_match_if_said, etag, is_known
 
 
 class Resource(GenericViewSet[Any]):
@@ -28,19 +30,25 @@ class Resource(GenericViewSet[Any]):
     orderings: ClassVar[tuple[str, ...]] = ("-id",)
     # Parameters of the address that actions other than the list know.
     parameters: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    http_method_names = ("get", "post", "put", "patch", "delete", "head", "options")
+    http_method_names = ("get", "post", "put", "patch", "delete", "head")
+
+    _place: KeyedAnswer | None = None
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
         if self.action:
-            refuse_unknown(request, self._known_parameters())
+            refuse_unknown(request, self._known_parameters(), many=self._repeatable())
+        if not all(clean_text(text) == text for text in self.kwargs.values()):
+            raise NotFound
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        response = super().dispatch(request, *args, **kwargs)
-        place = getattr(self, "_place", None)
-        if place is not None and isinstance(response, Response):
-            idempotency.keep(place, response.render())
-        return response
+        response: Any = None
+        try:
+            response = super().dispatch(request, *args, **kwargs)
+            return response
+        finally:
+            if self._place is not None:
+                idempotency.end(self._place, response.render() if response is not None else None)
 
     @property
     def by(self) -> Initiator:
@@ -50,11 +58,18 @@ class Resource(GenericViewSet[Any]):
     def now(self) -> datetime:
         return clock.now()
 
-    def read(self, serializer: type[Strict[Any]], *, partial: bool = False) -> dict[str, Any]:
+    def read(
+        self, serializer: type[Strict[Any]], body: Any = None, *, partial: bool = False
+    ) -> dict[str, Any]:
         """The body, checked; raises by field."""
-        given = serializer(data=self.request.data, partial=partial, context=self.get_serializer_context())
+        data = self.request.data if body is None else body
+        given = serializer(data=data, partial=partial, context=self.get_serializer_context())
         given.is_valid(raise_exception=True)
         return dict(given.validated_data)
+
+    def written(self, *, shown_only: Collection[str]) -> dict[str, Any]:
+        """The body without what is only shown, so that what was read can be sent back."""
+        return {name: value for name, value in dict(self.request.data).items() if name not in shown_only}
 
     def once(self) -> Response | None:
         """For actions with an Idempotency-Key: the answer that was given before, if there is one."""
@@ -67,9 +82,21 @@ class Resource(GenericViewSet[Any]):
             return None
         return begun
 
-    def shown(self, row: Any, *, version: object = None, code: int = status.HTTP_200_OK) -> Response:
-        headers = {"ETag": etag(version)} if version is not None else {}
-        return Response(self.get_serializer(row).data, status=code, headers=headers)
+    def lasting_key(self) -> str:
+        """For verbs that know keys themselves: what was begun and never answered is not begun again."""
+        return f"api-{self._place.pk}" if self._place is not None else ""
+
+    def shown(
+        self, row: Any, *, version: object = None, code: int = status.HTTP_200_OK, url: str = ""
+    ) -> Response:
+        """`url` is where what was just made can be read."""
+        data = self.get_serializer(row).data
+        headers = {"Location": self.request.build_absolute_uri(url)} if url else {}
+        if version is not None:
+            headers["ETag"] = etag(version, data)
+            if self.request.method == "GET" and is_known(self.request, headers["ETag"]):
+                return Response(status=status.HTTP_304_NOT_MODIFIED, headers=headers)
+        return Response(data, status=code, headers=headers)
 
     def accepted(self, body: Mapping[str, Any], *, url: str) -> Response:
         """What was asked for happens from now on; the link leads to where it can be watched."""
@@ -79,8 +106,13 @@ class Resource(GenericViewSet[Any]):
     def match(self, version: object) -> None:
         check_match(self.request, version)
 
-    def match_if_said(self, version: object) -> None:
-        check_match_if_said(self.request, version)
+    def match_if_said(self, version: object) -> bool:
+        return check_match_if_said(self.request, version)
+
+    def _repeatable(self) -> list[str]:
+        filterset = getattr(self, "filterset_class", None) if self.action == "list" else None
+        given = filterset.base_filters if filterset else {}
+        return [name for name, each in given.items() if isinstance(each, WordsFilter)]
 
     def _known_parameters(self) -> list[str]:
         if self.action != "list":
@@ -94,6 +126,7 @@ class Listed(mixins.ListModelMixin, Resource):
     """A resource with a list and a page for each."""
 
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """All about one of them."""
         row = self.get_object()
         return self.shown(row, version=self.version_of(row))
 

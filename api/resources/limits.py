@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from api.filtering import Filters
 from api.reading import Strict
-from api.schema import IF_MATCH, changes, makes, removes
+from api.schema import IDEMPOTENCY_KEY, IF_MATCH, IF_NONE_MATCH, changes, makes, reads, removes
 from api.versions import digest_of
 from execution.models import Limit
 from execution.models.limited import usage
@@ -69,8 +69,14 @@ class Limits(Listed):
     def version_of(self, row: Limit) -> object:
         return digest_of(row.definition())
 
-    @extend_schema(request=LimitDefinition, responses=makes(LimitSerializer))
+    @extend_schema(parameters=[IF_NONE_MATCH], responses=reads(LimitSerializer))
+    def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """A limit, and how many tasks count for it just now."""
+        return super().retrieve(request, *args, **kwargs)
+
+    @extend_schema(request=LimitDefinition, parameters=[IDEMPOTENCY_KEY], responses=makes(LimitSerializer))
     def create(self, request: Request) -> Response:
+        """Limit how many tasks with a key run at once."""
         if (before := self.once()) is not None:
             return before
         limit = Limit.objects.define(**self.read(LimitDefinition), initiator=self.by, now=self.now)
@@ -78,6 +84,7 @@ class Limits(Listed):
 
     @extend_schema(request=LimitWriting, parameters=[IF_MATCH], responses=changes(LimitSerializer))
     def partial_update(self, request: Request, key: str) -> Response:
+        """Change its size or its note."""
         read = self.read(LimitWriting, partial=True)
         with transaction.atomic():
             limit = self._held()
@@ -86,6 +93,7 @@ class Limits(Listed):
 
     @extend_schema(parameters=[IF_MATCH], responses=removes())
     def destroy(self, request: Request, key: str) -> Response:
+        """Remove it: as many as there is room for run at once."""
         with transaction.atomic():
             self._held()
         self.get_object().remove(initiator=self.by, now=self.now)

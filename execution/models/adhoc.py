@@ -16,9 +16,11 @@ from django.core.exceptions import ValidationError
 from activities.models import Activity, Initiator
 from execution.binding import note
 from execution.concurrency import limit_keys
+from schedules import permissions
 from schedules.models import Step, TaskTemplate
 from schedules.models.schedule import YEAR_SECONDS
 from schedules.models.step import check_plain_text, check_steps, config_invalid
+from schedules.models.template import as_they_run
 from schedules.registry import ConfigError, failure_policies, step_types
 from schedules.spec.wording import shown
 
@@ -140,6 +142,23 @@ def _checked(frame: tuple[tuple[str, type, Any], ...]) -> dict[str, Any]:
         return checked | {"limit_keys": limit_keys(checked)}
     except Exception as error:  # a policy is somebody else's code
         raise ValidationError({"resources": f"Its limits cannot be told: {error}"}) from error
+
+
+def own_code(requests: Sequence[Any]) -> list[str]:
+    """Names of those of these steps that run code or use a secret, beyond what a template does as it is."""
+    written = [
+        {name: request[name] for name in ("name", "template", "step_type", "config") if name in request}
+        for request in requests
+        if isinstance(request, Mapping) and not ("template" in request and "config" not in request)
+    ]
+    # What has no type that exists is refused for that.
+    known = [step for step in written if "template" in step or _has_type(step)]
+    return permissions.new_code([], as_they_run(known, TaskTemplate.objects.needed_by(known)))
+
+
+def _has_type(step: Mapping[str, Any]) -> bool:
+    kind = step.get("step_type")
+    return isinstance(kind, str) and kind in step_types
 
 
 def checked_group(

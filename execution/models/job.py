@@ -36,9 +36,7 @@ class Job:
 
     @property
     def state(self) -> str:
-        if self.task is None:
-            return self.activity.status
-        return "cancelling" if self.task.cancel_requested_at else self.task.status
+        return self.activity.status if self.task is None else self.task.state
 
     def cancel(self, *, initiator: Initiator, now: datetime, reason: str = "") -> bool:
         """Before it starts: at once. While it runs, it is asked to stop. False: it has ended already."""

@@ -583,6 +583,11 @@ class WorkerTask(models.Model):
         """Its attempt's: that stays when the task is done."""
         return reverse("web:activity", args=[self.activity_id])
 
+    @property
+    def state(self) -> str:
+        """The status as people see it."""
+        return "cancelling" if self.cancel_requested_at else self.status
+
     def prioritise(self, priority: int, *, initiator: Initiator, now: datetime) -> bool:
         """False: it has been claimed meanwhile, and nothing changes for what runs."""
         if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > MOST_PRIORITY:

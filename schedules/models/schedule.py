@@ -48,6 +48,7 @@ SKIP_REASONS = ("overlap", "superseded", "no runs left")
 MOST_OUTCOMES = 100
 MOST_SKIPS = 100
 YEAR_SECONDS = 31_536_000
+PAUSED_BY_ITSELF = "Paused by itself."
 
 
 class ScheduleQuerySet(models.QuerySet["Schedule"]):
@@ -66,6 +67,9 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
     def overdue(self, now: datetime) -> ScheduleQuerySet:
         """Their time has passed, and nobody made an occurrence of it: no scheduler runs."""
         return self.filter(next_run_at__lt=now - timedelta(seconds=settings.JIM_OVERDUE_SECONDS))
+
+    def paused_by_failures(self) -> ScheduleQuerySet:
+        return self.filter(status=Schedule.Status.PAUSED, pause_note__startswith=PAUSED_BY_ITSELF)
 
     def notice_overdue(self, *, now: datetime, limit: int) -> int:
         """Each of its times is told of once; by whoever runs, as no scheduler does."""
@@ -462,7 +466,7 @@ class Schedule(StrictlyTyped):
     def failing_note(self) -> str:
         among = f"{self.failures_recently} of the last {min(self.failures_among, len(self.recent_outcomes))}"
         counted = "The last execution" if self.failures_among == 1 else f"{among} executions"
-        return f"Paused by itself. {counted} failed: {self.last_failure}"[:LONGEST_NOTE]
+        return f"{PAUSED_BY_ITSELF} {counted} failed: {self.last_failure}"[:LONGEST_NOTE]
 
     def pause_over_failures(self, note: str, *, now: datetime) -> bool:
         """Its counters are stored already."""

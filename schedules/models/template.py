@@ -337,12 +337,12 @@ def as_they_run(
 
 
 def _check_code(changed: Mapping[str, Mapping[str, Any]]) -> None:
-    """For somebody who may not define code: ValidationError that names what runs it, or uses a secret."""
+    """For somebody who may not define code: NotYours, which names what runs it, or uses a secret."""
     if names := [label for label, step in changed.items() if permissions.needs_code(step)]:
         rest = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
         told = f"{', '.join(names[:MOST_NAMED])}{rest}"
         needed = f"That needs the permission {permissions.DEFINE_CODE}."
-        raise ValidationError(
+        raise permissions.NotYours(
             {"config": f"You may not write what runs code or uses a secret: {told}. {needed}"}
         )
 

@@ -1,0 +1,128 @@
+"""Whether this installation is at work, for whoever watches it from outside: nothing secret, no account."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from django.db import DatabaseError, connection
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework import serializers
+from rest_framework.permissions import AllowAny
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from activities import clock
+from activities.statements import AWAY, fetch
+from activities.words import span
+from execution.models import Chore, Worker
+from execution.models.chore import is_ticking
+
+NO_DATABASE = "The database cannot be reached."
+
+
+@dataclass(frozen=True)
+class Check:
+    ok: bool
+    detail: str
+
+
+class CheckSerializer(serializers.Serializer[Any]):
+    ok = serializers.BooleanField()
+    detail = serializers.CharField(help_text="What was found, and if something is wrong what to do.")
+
+
+class LivenessSerializer(serializers.Serializer[Any]):
+    status = serializers.ChoiceField(choices=["alive"])
+
+
+class ReadinessSerializer(serializers.Serializer[Any]):
+    status = serializers.ChoiceField(choices=["ready", "not ready"])
+    checks = serializers.DictField(child=CheckSerializer())
+
+
+class Health(APIView):
+    """Asked often, by programs that have no account."""
+
+    authentication_classes = ()
+    permission_classes = (AllowAny,)
+    throttle_classes = ()
+
+
+class Live(Health):
+    @extend_schema(responses=LivenessSerializer, auth=[], tags=["health"])
+    def get(self, request: Request) -> Response:
+        """This process answers; what it depends on is not asked."""
+        return Response({"status": "alive"}, headers={"Cache-Control": "no-store"})
+
+
+class Ready(Health):
+    @extend_schema(
+        responses={200: ReadinessSerializer, 503: OpenApiResponse(ReadinessSerializer, "Something is not.")},
+        auth=[],
+        tags=["health"],
+    )
+    def get(self, request: Request) -> Response:
+        """The database, its migrations, a scheduler that ticks and a worker that lives."""
+        found = checks(CHECKS)
+        is_ready = all(check.ok for check in found.values())
+        body = {
+            "status": "ready" if is_ready else "not ready",
+            "checks": {name: asdict(check) for name, check in found.items()},
+        }
+        return Response(body, status=200 if is_ready else 503, headers={"Cache-Control": "no-store"})
+
+
+def checks(known: Mapping[str, Callable[[datetime], Check]]) -> dict[str, Check]:
+    """Without a database nothing else can be told."""
+    try:
+        now = clock.now()
+        return {name: check(now) for name, check in known.items()}
+    except (DatabaseError, *AWAY):
+        connection.close()
+        return dict.fromkeys(known, Check(False, NO_DATABASE))
+
+
+def _database(now: datetime) -> Check:
+    fetch("SELECT 1", [])
+    return Check(True, "It answers.")
+
+
+def _migrations(now: datetime) -> Check:
+    missing = _shipped() - set(MigrationRecorder(connection).applied_migrations())
+    if missing:
+        return Check(False, f"{len(missing)} are missing: run “manage.py migrate”.")
+    return Check(True, "All are applied.")
+
+
+@cache
+def _shipped() -> frozenset[tuple[str, str]]:
+    loader = MigrationLoader(None, ignore_no_migrations=True)
+    replaced = {name for each in loader.replacements.values() for name in each.replaces}
+    return frozenset(loader.disk_migrations) - replaced
+
+
+def _scheduler(now: datetime) -> Check:
+    tick = Chore.objects.last_tick()
+    if tick is None or tick.last_run_at is None:
+        return Check(False, "None has ticked yet: start “manage.py runscheduler”.")
+    ago = span(max(now, tick.last_run_at) - tick.last_run_at)
+    if not is_ticking(tick, now=now):
+        return Check(False, f"None has ticked for {ago}: start “manage.py runscheduler”.")
+    return Check(True, f"One ticked {ago} ago.")
+
+
+def _workers(now: datetime) -> Check:
+    seats = list(Worker.objects.alive().filter(lease_until__gte=now).values_list("seats", flat=True))
+    if not seats:
+        return Check(False, "None is alive: start “manage.py runworker”.")
+    return Check(True, f"{len(seats)} alive, with {sum(seats)} seats.")
+
+
+CHECKS = {"database": _database, "migrations": _migrations, "scheduler": _scheduler, "workers": _workers}

@@ -1,0 +1,51 @@
+"""How the attempts of steps and jobs are shown, wherever they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from activities.models import Activity
+
+
+class InitiatorSerializer(serializers.Serializer[Activity]):
+    type = serializers.CharField(
+        source="initiator_type", help_text="`user`, `token`, `schedule` or `system`."
+    )
+    id = serializers.CharField(source="initiator_id")
+    name = serializers.CharField(source="initiator_name")
+
+
+@extend_schema_field({})
+class AnyJson(serializers.JSONField):
+    """Whatever a step returned."""
+
+
+class ActivityState(serializers.ChoiceField):
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(choices=Activity.Status.choices, **kwargs)
+
+
+class AttemptSerializer(serializers.ModelSerializer[Activity]):
+    class Meta:
+        model = Activity
+        fields = (
+            "id",
+            "attempt",
+            "status",
+            "worker_id",
+            "created_at",
+            "executed_at",
+            "finished_at",
+            "progress_done",
+            "progress_total",
+            "message",
+            "error",
+            "permanently_failed",
+            "items_total",
+            "items_failed",
+        )
+        read_only_fields = fields
+        extra_kwargs = {"id": {"help_text": "Of its activity, which has its output, items and result."}}

@@ -1,0 +1,312 @@
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, ClassVar
+
+from django.db.models import Exists, OuterRef, Q
+from django.urls import reverse
+from django_filters import rest_framework as filters
+from drf_spectacular.utils import extend_schema, extend_schema_field
+from rest_framework import serializers
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from activities import clock
+from activities.models import Activity
+from api.filtering import Filters, MomentFilter, WholeFilter
+from api.permissions import check_code
+from api.reading import Strict
+from api.schema import IDEMPOTENCY_KEY, accepts
+from execution import failure
+from execution.models import Execution, WorkerTask
+from execution.models.adhoc import own_code
+from execution.models.execution import ExecutionQuerySet
+from execution.waits import reasons
+from schedules.models import Occurrence, Overlap, Refused
+from schedules.permissions import RUN
+
+from .attempts import AttemptSerializer, InitiatorSerializer
+from .base import Listed
+
+MOST_ATTEMPTS = 2_000
+STATES = ("in_progress", "cancelling", "completed", "failed", "cancelled")
+CONDITIONS = {
+    "in_progress": Q(status="in_progress"),
+    "cancelling": Q(status="in_progress", cancel_requested_at__isnull=False),
+    "completed": Q(status="completed"),
+    "failed": Q(status="failed"),
+    "cancelled": Q(status="cancelled"),
+}
+VIEW = "execution.view_execution"
+
+
+class ExecutionSerializer(serializers.ModelSerializer[Execution]):
+    schedule = serializers.IntegerField(source="schedule_id", allow_null=True, help_text="None: ad hoc.")
+    name = serializers.CharField(source="schedule_name", help_text="Of its schedule, or its own.")
+    state = serializers.ChoiceField(choices=["in_progress", "cancelling", "completed", "failed", "cancelled"])
+    is_late = serializers.SerializerMethodField(help_text="It has outlived its deadline.")
+    is_partial = serializers.SerializerMethodField(help_text="It failed, though some of its steps succeeded.")
+    initiator = InitiatorSerializer(source="activity")
+    activity = serializers.IntegerField(source="activity_id", help_text="The record of all of it.")
+    occurrence = serializers.IntegerField(source="occurrence_id", allow_null=True)
+    nominal_at = serializers.DateTimeField(
+        source="occurrence.nominal_at",
+        allow_null=True,
+        default=None,
+        help_text="The time that it stands for.",
+    )
+    retry_of = serializers.IntegerField(source="retry_of_id", allow_null=True)
+
+    class Meta:
+        model = Execution
+        fields: tuple[str, ...] = (
+            "id",
+            "name",
+            "schedule",
+            "state",
+            "source",
+            "initiator",
+            "nominal_at",
+            "started_at",
+            "finished_at",
+            "deadline_at",
+            "timeout_at",
+            "is_late",
+            "is_timed_out",
+            "is_partial",
+            "cancel_requested_at",
+            "cancel_reason",
+            "error",
+            "current_index",
+            "occurrence",
+            "retry_of",
+            "activity",
+        )
+        extra_kwargs = {"current_index": {"help_text": "The group of steps that it has come to."}}
+
+    def get_is_late(self, execution: Execution) -> bool:
+        return execution.is_late(clock.now())
+
+    def get_is_partial(self, execution: Any) -> bool:
+        return execution.status == Execution.Status.FAILED and bool(execution.has_successes)
+
+
+class ExecutionProgressSerializer(serializers.Serializer[Any]):
+    steps = serializers.IntegerField()
+    ended = serializers.IntegerField(help_text="How many steps run no more.")
+
+
+class PlannedStepSerializer(serializers.Serializer[Any]):
+    line = serializers.IntegerField(help_text="Its place in the plan.")
+    index = serializers.IntegerField(help_text="Its group: steps with the same index run side by side.")
+    name = serializers.CharField()
+    task = serializers.UUIDField(help_text="Its id among the tasks, and its idempotency key.")
+    step_type = serializers.CharField()
+    config = serializers.DictField()
+    pool = serializers.CharField()
+    run_if = serializers.CharField()
+    max_retries = serializers.IntegerField()
+    state = serializers.CharField(
+        help_text="`waiting`, `queued`, `processing`, `cancelling`; then the status of its last attempt."
+    )
+    wait_reason = serializers.CharField(help_text="Why it does not run yet, or who runs it.")
+    reused = serializers.IntegerField(
+        allow_null=True, help_text="The activity whose outcome a retry took over instead of running it."
+    )
+    attempts = AttemptSerializer(many=True)
+
+
+class ExecutionDetailSerializer(ExecutionSerializer):
+    on_failure = serializers.CharField(help_text="What becomes of the steps after one that failed.")
+    progress = serializers.SerializerMethodField()
+    steps = serializers.SerializerMethodField()
+
+    class Meta(ExecutionSerializer.Meta):
+        fields = (*ExecutionSerializer.Meta.fields, "on_failure", "progress", "steps")
+
+    @extend_schema_field(ExecutionProgressSerializer)
+    def get_progress(self, execution: Execution) -> dict[str, int]:
+        steps = self._steps(execution)
+        ended = sum(step["state"] in ENDED for step in steps)
+        return {"steps": len(steps), "ended": ended}
+
+    @extend_schema_field(PlannedStepSerializer(many=True))
+    def get_steps(self, execution: Execution) -> Any:
+        return PlannedStepSerializer(self._steps(execution), many=True).data
+
+    def _steps(self, execution: Any) -> list[dict[str, Any]]:
+        if not hasattr(execution, "steps_shown"):
+            execution.steps_shown = steps_of(execution, now=clock.now())
+        return list(execution.steps_shown)
+
+
+ENDED = frozenset(Activity.Status) - set(Activity.OPEN)
+
+
+def steps_of(execution: Execution, *, now: datetime) -> list[dict[str, Any]]:
+    """The lines of its plan, each with what became of it and what it waits for."""
+    attempts: dict[int | None, list[Activity]] = defaultdict(list)
+    rows = Activity.objects.filter(parent=execution.activity_id).defer("traceback", "result", "details")
+    for activity in rows.order_by("line", "attempt")[:MOST_ATTEMPTS]:
+        attempts[activity.line].append(activity)
+    tasks = list(WorkerTask.objects.filter(execution=execution).select_related("worker"))
+    for task in tasks:
+        task.execution = execution
+    by_line, why = {task.line: task for task in tasks}, reasons(tasks, now=now)
+    lines = execution.plan["steps"] if isinstance(execution.plan, dict) else []
+    return [_step(line, attempts[line["line"]], by_line.get(line["line"]), why) for line in lines]
+
+
+def _step(
+    line: Mapping[str, Any], attempts: Sequence[Activity], task: WorkerTask | None, why: Mapping[int, str]
+) -> dict[str, Any]:
+    state = attempts[-1].status if attempts else Activity.Status.PENDING.value
+    if task is not None:
+        state = task.state
+    return {
+        **{name: line[name] for name in ("line", "index", "name", "step_type", "config", "pool")},
+        "run_if": line.get("run_if", "success"),
+        "max_retries": line.get("max_retries", 0),
+        "task": line["key"],
+        "state": state,
+        "wait_reason": why.get(task.pk, "") if task else "",
+        "reused": line.get("reused"),
+        "attempts": attempts,
+    }
+
+
+class GroupDefinition(Strict[Any]):
+    name = serializers.CharField(max_length=200)
+    steps = serializers.ListField(
+        child=serializers.DictField(),
+        help_text="Each has the fields of a step; `name` may be left out. Or a `template` and what differs.",
+    )
+    mode = serializers.ChoiceField(
+        choices=["sequential", "parallel", "steps"],
+        default="steps",
+        help_text="`steps`: each says its `index`, and the same index runs side by side.",
+    )
+    on_failure = serializers.CharField(default="stop", help_text="`stop`, `continue` or `skip`.")
+    timeout_seconds = serializers.IntegerField(min_value=1, allow_null=True, default=None)
+
+
+class Reason(Strict[Any]):
+    reason = serializers.CharField(max_length=1_000, allow_blank=True, default="")
+
+
+class RetryOptions(Strict[Any]):
+    whole = serializers.BooleanField(
+        default=False, help_text="All of it again, not only what did not succeed."
+    )
+    overlap = serializers.ChoiceField(
+        choices=Overlap.choices, required=False, help_text="If its schedule runs already; else as that says."
+    )
+
+
+class AcceptedSerializer(serializers.Serializer[Any]):
+    id = serializers.IntegerField(allow_null=True, help_text="The execution; none while it waits its turn.")
+    state = serializers.CharField()
+    url = serializers.URLField(help_text="Where it can be watched; also in the header Location.")
+
+
+class ExecutionFilters(Filters):
+    schedule = WholeFilter(field_name="schedule_id", help_text="The id of a schedule.")
+    state = filters.ChoiceFilter(
+        choices=[(name, name) for name in (*STATES, "late", "partial")], method="in_state"
+    )
+    retry_of = WholeFilter(field_name="retry_of_id", help_text="The id of an execution.")
+    source = filters.ChoiceFilter(choices=Occurrence.Source.choices)
+    started_after = MomentFilter(field_name="started_at", lookup_expr="gte")
+    started_before = MomentFilter(field_name="started_at", lookup_expr="lt")
+
+    def in_state(self, rows: ExecutionQuerySet, name: str, value: str) -> ExecutionQuerySet:
+        if value == "late":
+            return rows.late(clock.now())
+        return rows.partial() if value == "partial" else rows.filter(CONDITIONS[value])
+
+
+class Executions(Listed):
+    """Runs of plans, each frozen at its start: those of schedules, and groups of jobs without one."""
+
+    queryset = Execution.objects.all()
+    serializer_class = ExecutionSerializer
+    filterset_class = ExecutionFilters
+    lookup_value_regex = "[0-9]{1,18}"
+    orderings = ("-id", "id")
+    needs: ClassVar[Mapping[str, str]] = {
+        "list": VIEW,
+        "retrieve": VIEW,
+        "create": RUN,
+        "cancel": RUN,
+        "terminate": RUN,
+        "retry": RUN,
+    }
+
+    def get_queryset(self) -> Any:
+        parts = Activity.objects.filter(parent=OuterRef("activity"), status__in=failure.SUCCEEDED)
+        rows = Execution.objects.select_related("activity", "occurrence").defer(
+            "last_result", "activity__result", "activity__details", "activity__traceback"
+        )
+        rows = rows.defer("plan") if self.action == "list" else rows
+        return rows.annotate(has_successes=Exists(parts))
+
+    def get_serializer_class(self) -> Any:
+        return ExecutionDetailSerializer if self.action == "retrieve" else ExecutionSerializer
+
+    @extend_schema(responses=ExecutionDetailSerializer)
+    def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """One execution: its plan, the attempts of each step, and what each waits for."""
+        return super().retrieve(request, *args, **kwargs)
+
+    @extend_schema(
+        request=GroupDefinition, parameters=[IDEMPOTENCY_KEY], responses=accepts(AcceptedSerializer)
+    )
+    def create(self, request: Request) -> Response:
+        """A group of jobs without a schedule: one after the other, side by side, or by their indexes."""
+        read = self.read(GroupDefinition)
+        check_code(request, own_code(read["steps"]))
+        if (before := self.once()) is not None:
+            return before
+        return self._accept(Execution.objects.submit(**read, initiator=self.by, now=self.now))
+
+    @extend_schema(request=Reason, responses=accepts(AcceptedSerializer))
+    @action(detail=True, methods=["post"])
+    def cancel(self, request: Request, pk: str) -> Response:
+        """Nothing more of it starts; steps that run are asked to stop."""
+        execution, read = self.get_object(), self.read(Reason)
+        if not execution.cancel(initiator=self.by, now=self.now, reason=read["reason"]):
+            raise _over(execution)
+        return self._accept(self.get_object())
+
+    @extend_schema(request=Reason, responses=accepts(AcceptedSerializer))
+    @action(detail=True, methods=["post"])
+    def terminate(self, request: Request, pk: str) -> Response:
+        """It ends at once: running steps are killed, what they still say is not recorded."""
+        execution, read = self.get_object(), self.read(Reason)
+        if not execution.terminate(initiator=self.by, now=self.now, reason=read["reason"]):
+            raise _over(execution)
+        return self._accept(self.get_object())
+
+    @extend_schema(request=RetryOptions, parameters=[IDEMPOTENCY_KEY], responses=accepts(AcceptedSerializer))
+    @action(detail=True, methods=["post"])
+    def retry(self, request: Request, pk: str) -> Response:
+        """A new execution of what did not succeed, or of the whole, for the same time."""
+        execution, read = self.get_object(), self.read(RetryOptions)
+        if (before := self.once()) is not None:
+            return before
+        started = execution.retry(initiator=self.by, now=self.now, key=self.lasting_key(), **read)
+        if started is not None:
+            return self._accept(started)
+        url = f"{reverse('api:execution-list')}?retry_of={execution.pk}"
+        return self.accepted({"id": None, "state": "pending"}, url=url)
+
+    def _accept(self, execution: Execution) -> Response:
+        url = reverse("api:execution-detail", args=[execution.pk])
+        return self.accepted({"id": execution.pk, "state": execution.state}, url=url)
+
+
+def _over(execution: Execution) -> Refused:
+    return Refused(f"“{execution}” has ended already.")

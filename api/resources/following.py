@@ -1,0 +1,98 @@
+"""The output of an attempt, while it is written and after."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from datetime import UTC
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.core.handlers.asgi import ASGIRequest
+from django.db import connection
+from django.http import StreamingHttpResponse
+from rest_framework.request import Request
+
+from activities.models import Activity, OutputLine
+
+LONGEST_SECONDS = 600
+LOOK_SECONDS = 0.5
+AT_ONCE = 1_000
+CONTENT_TYPES = {"text": "text/plain; charset=utf-8", "ndjson": "application/x-ndjson"}
+
+
+@dataclass(frozen=True)
+class Page:
+    lines: list[OutputLine]
+    after: int
+    has_more: bool
+    is_final: bool
+
+
+def page(activity_id: int, *, after: int, limit: int) -> Page:
+    # Asked in this order: whatever an attempt wrote is there before it has ended.
+    status = Activity.objects.filter(pk=activity_id).values_list("status", flat=True).first()
+    rows = OutputLine.objects.filter(activity=activity_id, number__gt=after).order_by("number")
+    found = list(rows[: limit + 1])
+    lines = found[:limit]
+    is_final = status not in Activity.OPEN
+    return Page(lines, lines[-1].number if lines else after, len(found) > limit, is_final)
+
+
+def stream(activity_id: int, *, after: int, form: str, request: Request) -> StreamingHttpResponse:
+    """Ends by itself: with the attempt, or after ten minutes."""
+    follower = Follower(activity_id, after, form)
+    is_async = isinstance(request._request, ASGIRequest)
+    content: Any = follower.as_it_comes() if is_async else follower.in_turn()
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingHttpResponse(content, content_type=CONTENT_TYPES[form], headers=headers)
+
+
+def written(line: OutputLine, form: str) -> str:
+    if form == "text":
+        return f"{line.text}\n"
+    at = line.written_at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    told = {"number": line.number, "stream": line.stream, "text": line.text, "written_at": at}
+    return json.dumps(told, ensure_ascii=False) + "\n"
+
+
+class Follower:
+    """One look at a time, each with a connection that it gives back: many may follow for long."""
+
+    def __init__(self, activity_id: int, after: int, form: str) -> None:
+        self.activity_id, self.after, self.form = activity_id, after, form
+        self.is_over = self.has_more = False
+        self.deadline = time.monotonic() + LONGEST_SECONDS
+
+    def look(self) -> str:
+        """What is new."""
+        try:
+            found = page(self.activity_id, after=self.after, limit=AT_ONCE)
+        finally:
+            if not connection.in_atomic_block:
+                connection.close()
+        self.after, self.has_more = found.after, found.has_more
+        self.is_over = (found.is_final and not found.has_more) or time.monotonic() > self.deadline
+        return "".join(written(line, self.form) for line in found.lines)
+
+    def in_turn(self) -> Iterator[str]:
+        """For servers that give each request a thread."""
+        while True:
+            if content := self.look():
+                yield content
+            if self.is_over:
+                return
+            if not self.has_more:
+                time.sleep(LOOK_SECONDS)
+
+    async def as_it_comes(self) -> AsyncIterator[str]:
+        while True:
+            if content := await sync_to_async(self.look)():
+                yield content
+            if self.is_over:
+                return
+            if not self.has_more:
+                await asyncio.sleep(LOOK_SECONDS)

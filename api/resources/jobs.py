@@ -1,0 +1,72 @@
+"""How a job without a schedule is asked for: queued, or run at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from api.reading import Strict
+from execution.models.adhoc import FARTHEST_POSITION, LONGEST_KEY
+from execution.models.task import MOST_PRIORITY
+from schedules.models import Step
+from schedules.models.schedule import YEAR_SECONDS
+
+
+class StepWriting(Strict[Any]):
+    """The fields of a step that stands alone; the models say which values make sense, and the defaults."""
+
+    template = serializers.CharField(
+        max_length=200, required=False, help_text="A template, which says what is not said here."
+    )
+    step_type = serializers.CharField(
+        max_length=40, required=False, help_text="Such as `http`, `sql`, `python`; without a template."
+    )
+    config = serializers.DictField(required=False, help_text="The settings of its step type.")
+    name = serializers.CharField(
+        max_length=200, required=False, help_text="By default that of its template or step type."
+    )
+    timeout_seconds = serializers.IntegerField(min_value=1, max_value=YEAR_SECONDS, required=False)
+    pool = serializers.CharField(max_length=40, required=False)
+    resources = serializers.ListField(child=serializers.CharField(), required=False)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if ("template" in attrs) == ("step_type" in attrs):
+            told = "Either a template or a step type is needed, not both."
+            raise serializers.ValidationError({"step_type": told})
+        return attrs
+
+
+class JobWriting(StepWriting):
+    priority = serializers.IntegerField(
+        min_value=-MOST_PRIORITY, max_value=MOST_PRIORITY, required=False, help_text="The highest goes first."
+    )
+    max_retries = serializers.IntegerField(min_value=0, required=False)
+    retry_seconds = serializers.IntegerField(min_value=0, required=False)
+    retry_factor = serializers.FloatField(required=False)
+    retry_cap_seconds = serializers.IntegerField(min_value=0, required=False)
+    retry_jitter = serializers.IntegerField(min_value=0, required=False, help_text="Percent.")
+    retry_on = serializers.ListField(child=serializers.CharField(), required=False)
+    on_crash = serializers.ChoiceField(choices=Step.OnCrash.choices, required=False)
+    position = serializers.IntegerField(
+        min_value=-FARTHEST_POSITION,
+        max_value=FARTHEST_POSITION,
+        required=False,
+        help_text="Among jobs of the same priority, the smaller goes first.",
+    )
+    available_at = serializers.DateTimeField(required=False, help_text="Not before this time.")
+    idempotency_key = serializers.CharField(
+        max_length=LONGEST_KEY,
+        required=False,
+        help_text="The same request with it names the same job, for as long as there is a record of it.",
+    )
+    dedup_key = serializers.CharField(
+        max_length=LONGEST_KEY,
+        required=False,
+        help_text="While a job with the same key has not ended, this one is recorded as skipped.",
+    )
+
+
+def named(job: dict[str, Any]) -> dict[str, Any]:
+    """A template names its jobs itself."""
+    return {"name": job["step_type"], **job} if "step_type" in job else job

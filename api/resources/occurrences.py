@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, ClassVar
+
+from django.shortcuts import get_object_or_404
+from django_filters import rest_framework as filters
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+from rest_framework.request import Request
+
+from api.filtering import Filters, MomentFilter, WholeFilter
+from schedules.models import Occurrence, Schedule
+
+from .base import Listed, Resource
+
+
+class OccurrenceSerializer(serializers.ModelSerializer[Occurrence]):
+    """One nominal time, or one request, and its fate."""
+
+    execution = serializers.SerializerMethodField()
+    overlap = serializers.CharField(help_text="The policy that was asked for; empty: the schedule's own.")
+    initiator = serializers.CharField(source="initiator_name")
+
+    class Meta:
+        model = Occurrence
+        fields = (
+            "id",
+            "schedule",
+            "source",
+            "status",
+            "reason",
+            "nominal_at",
+            "planned_at",
+            "due_at",
+            "settled_at",
+            "overlap",
+            "execution",
+            "blocked_by",
+            "retry_of",
+            "backfill",
+            "initiator",
+            "created_at",
+        )
+        read_only_fields = fields
+
+    @extend_schema_field({"type": ["integer", "null"]})
+    def get_execution(self, occurrence: Occurrence) -> int | None:
+        execution = getattr(occurrence, "execution", None)
+        return execution.pk if execution else None
+
+
+class OccurrenceFilters(Filters):
+    status = filters.ChoiceFilter(choices=Occurrence.Status.choices)
+    source = filters.ChoiceFilter(choices=Occurrence.Source.choices)
+    after = MomentFilter(field_name="nominal_at", lookup_expr="gte", help_text="This time or later.")
+    before = MomentFilter(field_name="nominal_at", lookup_expr="lt", help_text="Earlier than this.")
+    backfill = WholeFilter(field_name="backfill")
+
+
+class OfSchedule(Resource):
+    """What belongs to one schedule."""
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        return get_object_or_404(Schedule, pk=self.kwargs["schedule_id"])
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        assert self.schedule
+
+    def get_queryset(self) -> Any:
+        rows = super().get_queryset()
+        is_described = getattr(self, "swagger_fake_view", False)
+        return rows.none() if is_described else rows.filter(schedule=self.schedule)
+
+
+class Occurrences(OfSchedule, Listed):
+    """The ledger of a schedule: each of its times, and each request, with what became of it."""
+
+    queryset = Occurrence.objects.select_related("execution").only(
+        *(field.name for field in Occurrence._meta.concrete_fields), "execution__id", "execution__occurrence"
+    )
+    serializer_class = OccurrenceSerializer
+    filterset_class = OccurrenceFilters
+    lookup_value_regex = "[0-9]{1,18}"
+    orderings = ("-nominal_at", "nominal_at", "-id", "id")
+    needs: ClassVar[Mapping[str, str]] = {
+        "list": "schedules.view_occurrence",
+        "retrieve": "schedules.view_occurrence",
+    }

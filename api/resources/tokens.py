@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from django.urls import reverse
+from django.utils.decorators import method_decorator
+from django.views.decorators.debug import sensitive_variables
+from django_filters import rest_framework as filters
+from drf_spectacular.utils import extend_schema, extend_schema_field
+from rest_framework import serializers, status
+from rest_framework.decorators import action
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from activities import clock
+from api.filtering import Filters
+from api.models import ApiToken, ApiTokenQuerySet
+from api.permissions import can
+from api.reading import Nothing, Strict
+from api.schema import acts, makes
+from api.scopes import SCOPES
+from schedules.models import Refused
+
+from .base import Listed
+
+STATES = ("active", "expired", "revoked")
+VIEW, REVOKE = "api.view_apitoken", "api.change_apitoken"
+
+
+class Own(BasePermission):
+    """Everybody has tokens of their own; with one, only one of the widest scope leads to others."""
+
+    message = "A token with the scope “admin”, or a session, is needed to look after tokens."
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        if not request.user.is_authenticated:
+            return False
+        return not isinstance(request.auth, ApiToken) or request.auth.allows(VIEW)
+
+
+class TokenSerializer(serializers.ModelSerializer[ApiToken]):
+    user = serializers.CharField(source="user.username")
+    scopes = serializers.ListField(child=serializers.ChoiceField(choices=list(SCOPES)))
+    state = serializers.SerializerMethodField()
+
+    class Meta:
+        model = ApiToken
+        fields: tuple[str, ...] = (
+            "id",
+            "name",
+            "user",
+            "prefix",
+            "scopes",
+            "state",
+            "created_at",
+            "expires_at",
+            "last_used_at",
+            "revoked_at",
+        )
+        read_only_fields: tuple[str, ...] = fields
+        extra_kwargs = {"prefix": {"help_text": "How its text begins, after `jim_`."}}
+
+    @extend_schema_field(serializers.ChoiceField(choices=STATES))
+    def get_state(self, token: ApiToken) -> str:
+        return token.state(clock.now())
+
+
+class NewTokenSerializer(TokenSerializer):
+    text = serializers.CharField(help_text="What to send as `Authorization: Bearer …`. It is shown only now.")
+
+    class Meta(TokenSerializer.Meta):
+        fields = (*TokenSerializer.Meta.fields, "text")
+        read_only_fields: tuple[str, ...] = fields
+
+
+class TokenDefinition(Strict[Any]):
+    name = serializers.CharField(max_length=100, help_text="What it is for.")
+    scopes = serializers.ListField(child=serializers.ChoiceField(choices=list(SCOPES)), min_length=1)
+    expires_at = serializers.DateTimeField(allow_null=True, default=None, help_text="None: never.")
+
+
+class TokenFilters(Filters):
+    user = filters.CharFilter(field_name="user__username")
+    state = filters.ChoiceFilter(choices=[("active", "active"), ("ended", "ended")], method="in_state")
+
+    def in_state(self, rows: ApiTokenQuerySet, name: str, value: str) -> ApiTokenQuerySet:
+        living = rows.living(clock.now())
+        return living if value == "active" else rows.exclude(pk__in=living.values("pk"))
+
+
+class Tokens(Listed):
+    """What programs call the API with: your own; administrators see everybody's."""
+
+    queryset = ApiToken.objects.all()
+    serializer_class = TokenSerializer
+    filterset_class = TokenFilters
+    permission_classes = (Own,)
+    lookup_value_regex = "[0-9]{1,18}"
+    orderings = ("-id", "id")
+    needs: ClassVar[Mapping[str, str]] = {}
+
+    def get_queryset(self) -> Any:
+        rows = ApiToken.objects.select_related("user")
+        sees_all = can(self.request, REVOKE if self.action == "revoke" else VIEW)
+        return rows if sees_all else rows.filter(user=self.request.user.pk)
+
+    @extend_schema(request=TokenDefinition, responses=makes(NewTokenSerializer))
+    @method_decorator(sensitive_variables())
+    def create(self, request: Request) -> Response:
+        """A new token for yourself; its text is in this answer only.
+
+        There is no Idempotency-Key: that would keep the answer.
+        """
+        user: Any = request.user
+        token, text = ApiToken.objects.issue(
+            **self.read(TokenDefinition), user=user, initiator=self.by, now=self.now
+        )
+        url = reverse("api:token-detail", args=[token.pk])
+        made = self.shown(token, code=status.HTTP_201_CREATED, url=url)
+        made.data = {**made.data, "text": text}
+        return made
+
+    @extend_schema(request=Nothing, responses=acts(TokenSerializer))
+    @action(detail=True, methods=["post"])
+    def revoke(self, request: Request, pk: str) -> Response:
+        """From now on it is not known any more."""
+        token, _ = self.get_object(), self.read(Nothing)
+        if not token.revoke(initiator=self.by, now=self.now):
+            raise Refused(f"“{token}” was revoked already.")
+        return self.shown(token)

@@ -1,0 +1,70 @@
+"""A real server on the database of the test, as `manage.py up` starts it, and somebody who may call it."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from django.conf import settings
+from django.contrib.auth.models import Group, User
+
+from activities import clock
+from activities.models import Initiator
+from api.models import ApiToken
+from tests.conftest import subprocess_env
+from tests.waiting import wait_until
+
+ASGI, WSGI = ("asginl", "jimsite.asgi:application"), ("wsgi", "jimsite.wsgi:application")
+
+
+@contextmanager
+def serving(interface: tuple[str, str] = ASGI, **env: str) -> Iterator[str]:
+    """The address of the server."""
+    kind, application = interface
+    address = f"http://127.0.0.1:{(port := free_port())}"
+    options = ["--interface", kind, "--no-ws", "--log-level", "warning", "--host", "127.0.0.1"]
+    with tempfile.TemporaryFile("a+") as said:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "granian", *options, "--port", str(port), application],
+            cwd=settings.BASE_DIR,
+            env=subprocess_env(**env),
+            stdout=said,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            wait_until(lambda: is_up(address) or server.poll() is not None)
+            assert server.poll() is None
+            yield address
+        finally:
+            server.terminate()
+            server.wait(20)
+            said.seek(0)
+            sys.stdout.write(said.read())
+
+
+def token_of(role: str, *, scopes: Sequence[str] = ("admin",)) -> str:
+    """Of a new user with this role."""
+    user, _ = User.objects.get_or_create(username=role.lower())
+    user.groups.add(Group.objects.get(name=role))
+    by = Initiator.user(user)
+    return ApiToken.objects.issue(name="test", scopes=scopes, user=user, initiator=by, now=clock.now())[1]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def is_up(address: str) -> bool:
+    try:
+        with urlopen(f"{address}/api/v1/health/live", timeout=2) as answer:
+            return int(answer.status) == 200
+    except (URLError, OSError):
+        return False

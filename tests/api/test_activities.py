@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connections
+
+from activities.models import Activity
+from api import looking_back
+from execution.recorder import Said, write
+from tests.api.calling import Caller
+from tests.base import (
+    NOW,
+    claim,
+    end,
+    enqueue,
+    make_schedule,
+    make_worker,
+    run_until_idle,
+    seconds,
+    start,
+    step,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+class TestHistory:
+    def test_it_can_be_narrowed(self) -> None:
+        api, execution = Caller("Viewer"), start(step("load", 0, "fail"), name="Nightly")
+        run_until_idle()
+        root, attempt = execution.activity_id, Activity.objects.get(target_name="load").pk
+        for query, expected in (
+            ({"status": "failed_with_error"}, {root, attempt}),
+            ({"task": str(Activity.objects.get(pk=attempt).task_key)}, {attempt}),
+            ({"parent": root}, {attempt}),
+            ({"text": "LOA"}, {attempt}),
+            ({"status": "failed_with_error", "initiator": "user:7"}, {root, attempt}),
+            ({"initiator": "system"}, set()),
+            ({"operation": "run", "created_before": NOW.isoformat()}, set()),
+        ):
+            rows = api.get("activities", **query).json()["results"]
+            assert {row["id"] for row in rows} == expected, query
+
+    def test_changes_of_something_are_found_by_it(self) -> None:
+        schedule = make_schedule()
+        rows = Caller("Viewer").get("activities", target=f"schedule:{schedule.pk}").json()["results"]
+        assert [row["operation"] for row in rows] == ["create"]
+        wrong = Caller("Viewer").get("activities", target="schedule")
+        assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (400, "target")
+
+    def test_a_rare_one_is_looked_for_a_part_at_a_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(looking_back, "REACH", 10)
+        api = Caller("Viewer")
+        enqueue(step("needle"), *(step(f"straw {number}") for number in range(25)))
+        first = api.get("activities", text="needle").json()
+        assert (first["results"], first["previous"]) == ([], None)
+        second = api.client.get(first["next"]).json()
+        third = api.client.get(second["next"]).json()
+        assert [row["target"]["name"] for row in third["results"]] == ["needle"]
+        assert third["next"] is None or not api.client.get(third["next"]).json()["results"]
+
+    def test_pages_of_what_is_looked_for_go_on_where_the_last_one_ended(self) -> None:
+        api = Caller("Viewer")
+        enqueue(*(step(f"straw {number}") for number in range(5)))
+        seen, url = [], "/api/v1/activities?text=straw&limit=2"
+        while url:
+            page = api.client.get(url).json()
+            seen += [row["target"]["name"] for row in page["results"]]
+            url = page["next"]
+        assert seen == [f"straw {number}" for number in reversed(range(5))]
+
+    def test_a_time_is_found_by_halves(self) -> None:
+        api = Caller("Viewer")
+        for hour in range(5):
+            enqueue(step(f"at {hour}"), now=NOW + seconds(3600 * hour))
+        query = {
+            "text": "at",
+            "created_after": "2026-11-16T04:00:00Z",
+            "created_before": "2026-11-16T06:00:00Z",
+        }
+        rows = api.get("activities", **query).json()["results"]
+        assert [row["target"]["name"] for row in rows] == ["at 2", "at 1"]
+
+    def test_a_forged_cursor_is_refused(self) -> None:
+        for query in ({"text": "x"}, {}):
+            assert Caller("Viewer").get("activities", cursor="abc", **query).status_code == 400
+
+    def test_its_page_is_one_query(self, django_assert_max_num_queries: Any) -> None:
+        api = Caller("Viewer")
+        start(*(step(f"s{number}") for number in range(20)))
+        api.get("activities")
+        with django_assert_max_num_queries(4):
+            assert len(api.get("activities").json()["results"]) > 20
+
+    def test_one_comes_with_its_result_its_parts_and_its_items(self) -> None:
+        api = Caller("Viewer")
+        execution = start(step("talk", 0, "talk"), step("answer", 1, "result"))
+        run_until_idle()
+        parts = api.get(f"activities/{execution.activity_id}/children").json()["results"]
+        assert [part["target"]["name"] for part in parts] == ["talk", "answer"]
+        talk, answer = (part["id"] for part in parts)
+        assert api.get(f"activities/{answer}").json()["result"] == 42
+        items = api.get(f"activities/{talk}/items", limit=2).json()
+        assert [item["name"] for item in items["results"]] == ["object 0", "object 1"]
+        assert items["next"] is not None
+        assert api.get(f"activities/{talk}/items", outcome="failed").json()["results"] == []
+
+    @pytest.mark.parametrize("path", ["", "/children", "/items", "/output", "/output?follow=true"])
+    def test_one_that_does_not_exist_is_not_found(self, path: str) -> None:
+        assert Caller("Viewer").get(f"activities/9{path}").status_code == 404
+
+    def test_a_job_is_retried_by_its_activity(self) -> None:
+        api, (task,) = Caller("Operator"), enqueue(step(function := "bad", 0, "fail"))
+        run_until_idle()
+        first = Activity.objects.get(target_name=function)
+        answer = api.post(f"activities/{first.pk}/retry")
+        assert (answer.status_code, answer.json()["id"]) == (202, str(task.key))
+        root = start().activity_id
+        assert api.post(f"activities/{root}/retry").status_code == 409
+
+
+class TestOutput:
+    @pytest.fixture
+    def spoken(self) -> Activity:
+        enqueue(step("talk", 0, "talk", kwargs={"lines": 5}))
+        run_until_idle()
+        return Activity.objects.get(target_name="talk")
+
+    def test_it_comes_in_pages_of_lines(self, spoken: Activity) -> None:
+        api = Caller("Viewer")
+        first = api.get(f"activities/{spoken.pk}/output", limit=2).json()
+        assert [line["text"] for line in first["lines"]] == ["line 0", "line 1"]
+        assert (first["has_more"], first["is_final"]) == (True, True)
+        rest = api.get(f"activities/{spoken.pk}/output", after=first["after"]).json()
+        assert [line["text"] for line in rest["lines"]] == ["line 2", "line 3", "line 4"]
+        assert not rest["has_more"]
+        nothing = api.get(f"activities/{spoken.pk}/output", after=rest["after"]).json()
+        assert (nothing["lines"], nothing["after"]) == ([], rest["after"])
+
+    def test_it_comes_as_text_or_as_lines_of_json(self, spoken: Activity) -> None:
+        api = Caller("Viewer")
+        text = api.get(f"activities/{spoken.pk}/output", form="text", limit=2)
+        assert (text.content.decode(), text["Content-Type"]) == (
+            "line 0\nline 1\n",
+            "text/plain; charset=utf-8",
+        )
+        lines = api.get(f"activities/{spoken.pk}/output", form="ndjson").content.decode().splitlines()
+        assert json.loads(lines[0])["text"] == "line 0"
+
+    def test_what_is_followed_ends_with_the_attempt(self, spoken: Activity) -> None:
+        answer = Caller("Viewer").get(f"activities/{spoken.pk}/output", follow="true", after=4)
+        assert b"".join(answer.streaming_content) == b"line 4\n"
+
+    @pytest.mark.parametrize(
+        "query", [{"after": "x"}, {"limit": 0}, {"follow": "maybe"}, {"form": "xml"}, {"colour": "red"}]
+    )
+    def test_what_makes_no_sense_is_refused_by_name(self, spoken: Activity, query: dict[str, Any]) -> None:
+        wrong = Caller("Viewer").get(f"activities/{spoken.pk}/output", **query)
+        assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (400, next(iter(query)))
+
+    def test_json_cannot_be_followed(self, spoken: Activity) -> None:
+        wrong = Caller("Viewer").get(f"activities/{spoken.pk}/output", follow="true", form="json")
+        assert wrong.json()["errors"][0]["field"] == "form"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_followed_comes_as_it_is_written() -> None:
+    api, worker = Caller("Viewer"), make_worker()
+    enqueue(step("talk"))
+    [held] = claim(worker)
+    said = Said(held.activity_id, lambda: NOW)
+    answer = api.get(f"activities/{held.activity_id}/output", follow="true", form="ndjson")
+    coming: Iterator[bytes] = iter(answer.streaming_content)
+
+    def go_on() -> None:
+        try:
+            for number in range(2):
+                said.output("stdout", [f"line {number}"])
+                write([said], worker_id=worker.pk)
+            end(worker, held)
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    lines = b"".join(coming).decode().splitlines()
+    thread.join()
+    assert [json.loads(line)["text"] for line in lines] == ["line 0", "line 1"]

@@ -1,0 +1,186 @@
+"""Workers, pools, webhooks with their deliveries, and tokens."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from activities import clock
+from activities.models import Activity, Initiator
+from api.models import ApiToken, KeyedAnswer
+from execution.models import Limit, Worker
+from tests.api.calling import Caller
+from tests.base import NOW, claim, enqueue, make_worker, seconds, start, step
+from webhooks.models import Delivery, Endpoint
+
+pytestmark = pytest.mark.django_db
+HOOK: dict[str, Any] = {"name": "Chat", "url": "https://chat.example/x", "events": ["execution.failed"]}
+
+
+class TestWorkers:
+    def test_they_tell_what_they_serve_and_how_busy_they_are(self) -> None:
+        api, worker = Caller("Viewer"), make_worker()
+        enqueue(step("a"), step("b"))
+        claim(worker)
+        [row] = api.get("workers").json()["results"]
+        assert (row["id"], row["seats"], row["busy"], row["pools"]) == (str(worker.pk), 100, 2, [])
+        assert api.get(f"workers/{worker.pk}").json() == row
+        worker.stop(NOW)
+        assert api.get("workers", status="alive").json()["results"] == []
+
+    def test_pools_tell_who_serves_them_and_what_waits(self, django_assert_max_num_queries: Any) -> None:
+        api, now = Caller("Viewer"), clock.now()
+        Worker.objects.register(id=uuid.uuid4(), pools=["ldap"], seats=3, now=now)
+        Limit.objects.create(key="pool:hr", size=0)
+        start(step("a", pool="ldap"), step("b", 1, pool="ldap"), now=now - seconds(60))
+        api.get("pools")
+        with django_assert_max_num_queries(7):
+            pools = {pool["name"]: pool for pool in api.get("pools").json()}
+        assert list(pools) == ["default", "hr", "ldap"]
+        ldap = pools["ldap"]
+        assert (ldap["workers"], ldap["seats"], ldap["queued"], ldap["waiting"]) == (1, 3, 1, 1)
+        assert 60 <= ldap["oldest_wait_seconds"] < 120
+        assert (pools["hr"]["limit"], pools["hr"]["seats"]) == (0, 0)
+
+
+class TestWebhooks:
+    def test_one_is_made_with_a_secret_that_is_shown_once(self) -> None:
+        api = Caller()
+        made = api.post("webhooks", HOOK)
+        assert (made.status_code, made.json()["secret"].startswith("whsec_")) == (201, True)
+        path = f"webhooks/{made.json()['id']}"
+        read = api.get(path)
+        assert "secret" not in read.json()
+        assert read["ETag"] == made["ETag"]
+        rotated = api.post(f"{path}/rotate").json()["secret"]
+        assert rotated.startswith("whsec_")
+        assert rotated != made.json()["secret"]
+
+    def test_one_is_changed_disabled_enabled_and_removed(self) -> None:
+        api = Caller()
+        path = f"webhooks/{api.post('webhooks', HOOK).json()['id']}"
+        changed = api.patch(path, {"description": "the team's"}, if_match=api.get(path)["ETag"])
+        assert (changed.status_code, changed.json()["description"]) == (200, "the team's")
+        assert api.patch(path, {"name": "x"}).status_code == 428
+        disabled = api.post(f"{path}/disable", {"note": "moving"}).json()
+        assert (disabled["status"], disabled["status_note"]) == ("disabled", "moving")
+        assert api.post(f"{path}/disable").status_code == 409
+        assert api.post(f"{path}/test").status_code == 409
+        assert api.post(f"{path}/enable").json()["status"] == "enabled"
+        assert api.delete(path, if_match="*").status_code == 204
+        assert api.get(path).status_code == 404
+
+    @pytest.mark.parametrize(
+        ("changes", "field"),
+        [
+            ({"url": "ftp://x"}, "url"),
+            ({"events": ["none"]}, "events.0"),
+            ({"events": []}, "events"),
+            ({"schedules": [5]}, "schedules"),
+            ({"failures": 9}, "failures"),
+            ({"name": "Taken"}, "name"),
+            ({"secret": "short"}, "secret"),
+        ],
+    )
+    def test_what_is_wrong_is_told_by_field(self, changes: dict[str, Any], field: str) -> None:
+        api = Caller()
+        api.post("webhooks", HOOK | {"name": "taken"})
+        wrong = api.post("webhooks", HOOK | changes)
+        assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (400, field), wrong.json()
+
+    def test_a_test_is_a_delivery_that_can_be_sent_again(self) -> None:
+        api = Caller()
+        hook = api.post("webhooks", HOOK).json()["id"]
+        sent = api.post(f"webhooks/{hook}/test")
+        assert sent.status_code == 202
+        path = f"deliveries/{sent.json()['id']}"
+        assert sent["Location"].endswith(path)
+        told = api.get(path).json()
+        assert (told["event"], told["status"], told["body"]["type"]) == (
+            "endpoint.test",
+            "pending",
+            told["event"],
+        )
+        assert api.post(f"{path}/redeliver").status_code == 409
+        Delivery.objects.all().give_up("no", now=NOW)
+        assert api.post(f"{path}/redeliver").status_code == 202
+        for query, count in (
+            ({"endpoint": hook}, 1),
+            ({"endpoint": hook + 1}, 0),
+            ({"status": "pending"}, 1),
+            ({"event": "execution.failed"}, 0),
+        ):
+            assert len(api.get("deliveries", **query).json()["results"]) == count, query
+
+    def test_operators_look_and_viewers_do_not(self) -> None:
+        Endpoint.objects.define(
+            name="Chat", url="https://chat.example", kinds=["worker.lost"], initiator=_system(), now=NOW
+        )
+        assert len(Caller("Operator").get("webhooks").json()["results"]) == 1
+        assert Caller("Operator").post("webhooks", HOOK).status_code == 403
+        assert Caller("Viewer").get("webhooks").status_code == 403
+        assert Caller("Viewer").get("deliveries").status_code == 403
+
+
+class TestTokens:
+    def test_everybody_has_tokens_of_their_own_and_administrators_see_all(self) -> None:
+        viewer, administrator = Caller("Viewer"), Caller()
+        made = viewer.post("tokens", {"name": "Scraper", "scopes": ["view"]})
+        assert (made.status_code, made.json()["text"][:4]) == (201, "jim_")
+        own = viewer.get("tokens").json()["results"]
+        assert [row["name"] for row in own] == ["Scraper", "test"]
+        assert "text" not in own[0]
+        assert len(administrator.get("tokens").json()["results"]) == 3
+        assert len(administrator.get("tokens", user="viewer").json()["results"]) == 2
+        assert viewer.get(f"tokens/{administrator.token.pk}").status_code == 404
+
+    def test_a_new_one_works_and_a_revoked_one_does_not(self) -> None:
+        api = Caller("Viewer")
+        made = api.post("tokens", {"name": "Scraper", "scopes": ["view"]}).json()
+        client = Client(headers={"Authorization": f"Bearer {made['text']}"})
+        assert client.get("/api/v1/executions").status_code == 200
+        revoked = api.post(f"tokens/{made['id']}/revoke")
+        assert (revoked.status_code, revoked.json()["state"]) == (200, "revoked")
+        assert client.get("/api/v1/executions").status_code == 401
+        assert api.post(f"tokens/{made['id']}/revoke").status_code == 409
+        assert api.get("tokens", state="ended").json()["results"][0]["id"] == made["id"]
+
+    def test_a_narrow_token_leads_to_no_others(self) -> None:
+        narrow = Caller(scopes=["view", "run", "define"])
+        assert narrow.get("tokens").status_code == 403
+        assert narrow.post("tokens", {"name": "x", "scopes": ["admin"]}).status_code == 403
+
+    def test_a_session_will_do(self) -> None:
+        client = Client()
+        client.force_login(User.objects.create_user("ada"))
+        body = {"name": "x", "scopes": ["run"], "expires_at": "2099-01-01T00:00:00Z"}
+        assert client.post("/api/v1/tokens", body, content_type="application/json").status_code == 201
+
+    @pytest.mark.parametrize(
+        ("body", "field"),
+        [
+            ({"name": "x", "scopes": []}, "scopes"),
+            ({"name": "x", "scopes": ["all"]}, "scopes.0"),
+            ({"name": "x", "scopes": ["view"], "expires_at": "2001-01-01T00:00:00Z"}, "expires_at"),
+        ],
+    )
+    def test_what_is_wrong_is_told_by_field(self, body: dict[str, Any], field: str) -> None:
+        wrong = Caller().post("tokens", body)
+        assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (400, field)
+
+    def test_neither_texts_nor_secrets_are_kept_with_a_key(self) -> None:
+        api = Caller()
+        text = api.post("tokens", {"name": "x", "scopes": ["view"]}, idempotency_key="k").json()["text"]
+        secret = api.post("webhooks", HOOK, idempotency_key="k").json()["secret"]
+        assert not KeyedAnswer.objects.exists()
+        assert not Activity.objects.filter(details__icontains=text).exists()
+        assert not Activity.objects.filter(details__icontains=secret).exists()
+        assert ApiToken.objects.filter(name="x").count() == 1
+
+
+def _system() -> Initiator:
+    return Initiator.system("test")

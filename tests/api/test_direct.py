@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from execution import direct
+from execution.models import Limit
+from tests.api.calling import Caller
+from tests.base import claim, enqueue, make_template, make_worker, step
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def body(function: str = "result", **fields: Any) -> dict[str, Any]:
+    config = {"function": f"tests.work.{function}", "isolation": "thread"}
+    return {"step_type": "python", "config": config, "name": "now"} | fields
+
+
+def test_a_step_runs_at_once_and_its_outcome_is_the_answer() -> None:
+    api = Caller("Author")
+    answer = api.post("direct", body())
+    told = answer.json()
+    assert (answer.status_code, told["status"], told["result"]) == (200, "complete", 42)
+    assert api.get(f"activities/{told['activity']}").json()["result"] == 42
+
+
+def test_a_step_that_fails_is_an_answer_too() -> None:
+    told = Caller("Author").post("direct", body("fail")).json()
+    assert (told["has_failed"], told["status"]) == (True, "failed_with_error")
+    assert "it broke" in told["error"]
+
+
+def test_a_template_will_do_and_own_code_needs_its_permission() -> None:
+    make_template("Export")
+    assert Caller("Operator").post("direct", {"template": "Export"}).json()["result"] == 1
+    assert Caller("Operator").post("direct", body()).status_code == 403
+    assert Caller("Viewer").post("direct", {"template": "Export"}).status_code == 403
+    assert Caller("Operator").post("direct", {"template": "None"}).status_code in (400, 409)
+
+
+def test_whoever_finds_no_seat_in_time_is_told_who_has_them() -> None:
+    Limit.objects.create(key="pool:default", size=1)
+    worker = make_worker()
+    enqueue(step("long"))
+    claim(worker)
+    late = Caller("Author").post("direct", body(wait_seconds=0))
+    assert (late.status_code, late.json()["type"]) == (409, "urn:jim:problem:no-seat")
+    assert "“long” still run" in late.json()["detail"]
+    assert late["Retry-After"] == "1"
+
+
+def test_a_second_request_for_the_same_seat_is_told_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        assert not connection.in_atomic_block
+        raise direct.Busy("another direct request waits for the next seat of pool “default”")
+
+    monkeypatch.setattr(direct, "run", refuse)
+    busy = Caller("Author").post("direct", body())
+    assert (busy.status_code, busy.json()["type"], busy["Retry-After"]) == (409, "urn:jim:problem:busy", "5")
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [({"wait_seconds": 900}, "wait_seconds"), ({"priority": 1}, "priority"), ({"config": {}}, "config")],
+)
+def test_what_is_wrong_is_told_by_field(fields: dict[str, Any], field: str) -> None:
+    wrong = Caller().post("direct", body(**fields))
+    assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (400, field)

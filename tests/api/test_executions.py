@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from execution.models import Execution, WorkerTask
+from tests.api.calling import Caller
+from tests.base import NOW, SOMEBODY, break_down, claim, fresh, make_worker, run_until_idle, start, step
+
+pytestmark = pytest.mark.django_db
+
+
+def sleep(name: str = "rest", **fields: Any) -> dict[str, Any]:
+    """A step that an operator may write: it runs no code."""
+    return {"name": name, "step_type": "wait", "config": {"duration": "1s"}} | fields
+
+
+class TestReading:
+    def test_the_list_shows_the_newest_first_and_can_be_narrowed(self) -> None:
+        api, first, second = Caller("Viewer"), start(), start()
+        first.cancel(initiator=SOMEBODY, now=NOW)
+        assert [row["id"] for row in api.get("executions").json()["results"]] == [second.pk, first.pk]
+        for query, expected in (
+            ({"state": "in_progress"}, [second.pk]),
+            ({"state": "cancelled"}, [first.pk]),
+            ({"state": "late"}, []),
+            ({"schedule": first.schedule_id}, [first.pk]),
+            ({"source": "auto"}, []),
+            ({"source": "manual", "ordering": "id"}, [first.pk, second.pk]),
+            ({"started_after": "2026-11-16T04:00:00Z"}, []),
+            ({"started_before": "2026-11-16T04:00:00Z"}, [second.pk, first.pk]),
+        ):
+            assert [row["id"] for row in api.get("executions", **query).json()["results"]] == expected, query
+
+    def test_one_that_failed_in_part_is_told_from_one_that_failed(self) -> None:
+        api = Caller("Viewer")
+        partly = start(step("good", 0), step("bad", 1, "fail"))
+        fully = start(step("bad", 0, "fail"))
+        run_until_idle()
+        rows = {row["id"]: row["is_partial"] for row in api.get("executions").json()["results"]}
+        assert rows == {partly.pk: True, fully.pk: False}
+        found = api.get("executions", state="partial").json()["results"]
+        assert [row["id"] for row in found] == [partly.pk]
+
+    def test_one_comes_with_its_plan_its_attempts_and_what_each_step_waits_for(self) -> None:
+        api = Caller("Viewer")
+        execution = start(step("load", 0, max_retries=1), step("report", 1))
+        worker = make_worker()
+        break_down(worker, *claim(worker))
+        told = api.get(f"executions/{execution.pk}").json()
+        load, report = told["steps"]
+        assert told["progress"] == {"steps": 2, "ended": 0}
+        assert [attempt["status"] for attempt in load["attempts"]] == ["failed_with_error", "pending"]
+        assert (load["state"], report["state"]) == ("queued", "waiting")
+        assert "step 1 of 2 is queued" in report["wait_reason"]
+
+    def test_the_number_of_queries_does_not_grow_with_the_rows(
+        self, django_assert_max_num_queries: Any
+    ) -> None:
+        api = Caller("Viewer")
+        for _ in range(5):
+            execution = start(*(step(f"s{number}", number) for number in range(5)))
+        api.get("executions")
+        with django_assert_max_num_queries(4):
+            api.get("executions")
+        with django_assert_max_num_queries(10):
+            api.get(f"executions/{execution.pk}")
+
+
+class TestCancelling:
+    def test_it_is_accepted_and_can_be_watched(self) -> None:
+        api, execution = Caller("Operator", scopes=["run"]), start()
+        answer = api.post(f"executions/{execution.pk}/cancel", {"reason": "too early"})
+        assert (answer.status_code, answer.json()["state"]) == (202, "cancelled")
+        assert answer["Location"].endswith(f"/api/v1/executions/{execution.pk}")
+        assert fresh(execution).cancel_reason == "too early"
+
+    @pytest.mark.parametrize("verb", ["cancel", "terminate"])
+    def test_what_has_ended_is_refused(self, verb: str) -> None:
+        api, execution = Caller("Operator"), start()
+        run_until_idle()
+        answer = api.post(f"executions/{execution.pk}/{verb}")
+        assert (answer.status_code, "has ended already" in answer.json()["detail"]) == (409, True)
+
+    def test_a_viewer_may_not(self) -> None:
+        assert Caller("Viewer").post(f"executions/{start().pk}/cancel").status_code == 403
+
+
+class TestRetrying:
+    def test_what_failed_runs_again_and_the_same_key_asks_once(self) -> None:
+        api, execution = Caller("Operator"), start(step("good"), step("bad", 1, "fail"))
+        run_until_idle()
+        answer = api.post(f"executions/{execution.pk}/retry", idempotency_key="k")
+        again = api.post(f"executions/{execution.pk}/retry", idempotency_key="k")
+        assert (answer.status_code, again.json()) == (202, answer.json())
+        retried = Execution.objects.get(retry_of=execution)
+        assert answer.json()["id"] == retried.pk
+        assert list(WorkerTask.objects.values_list("name", flat=True)) == ["bad"]
+
+    def test_one_that_runs_is_refused(self) -> None:
+        answer = Caller("Operator").post(f"executions/{start().pk}/retry")
+        assert (answer.status_code, "still running" in answer.json()["detail"]) == (409, True)
+
+    def test_another_run_of_its_schedule_blocks_it_unless_told_otherwise(self) -> None:
+        api, execution = Caller("Operator"), start(step("bad", 0, "fail"), overlap="skip")
+        run_until_idle()
+        running = api.post(f"executions/{execution.pk}/retry").json()["id"]
+        blocked = api.post(f"executions/{execution.pk}/retry")
+        assert (blocked.status_code, blocked.json()["blocked_by"]) == (409, running)
+        waits = api.post(f"executions/{execution.pk}/retry", {"overlap": "buffer_all"})
+        assert (waits.status_code, waits.json()["id"]) == (202, None)
+        assert f"retry_of={execution.pk}" in waits["Location"]
+
+
+class TestGroups:
+    def test_a_group_of_jobs_starts_without_a_schedule(self) -> None:
+        api = Caller("Operator", scopes=["run"])
+        body = {"name": "Tonight", "mode": "sequential", "steps": [sleep("a"), sleep("b")]}
+        answer = api.post("executions", body, idempotency_key="k")
+        assert answer.status_code == 202, answer.json()
+        assert api.post("executions", body, idempotency_key="k").json() == answer.json()
+        told = api.get(f"executions/{answer.json()['id']}").json()
+        assert (told["name"], told["schedule"]) == ("Tonight", None)
+        assert [(each["name"], each["state"]) for each in told["steps"]] == [
+            ("a", "queued"),
+            ("b", "waiting"),
+        ]
+        assert told["initiator"]["type"] == "token"
+
+    def test_everything_that_is_wrong_is_told_at_once(self) -> None:
+        wrong = Caller().post(
+            "executions", {"name": "x", "steps": [{"step_type": "none"}], "on_failure": "?"}
+        )
+        fields = {error["field"] for error in wrong.json()["errors"]}
+        assert (wrong.status_code, fields) == (400, {"on_failure", "steps"})
+
+    def test_steps_that_run_code_need_the_permission_and_are_named(self) -> None:
+        refused = Caller("Operator").post("executions", {"name": "x", "steps": [step("load")]})
+        assert (refused.status_code, "“load”" in refused.json()["detail"]) == (403, True)
+        narrow = Caller("Author", scopes=["run"]).post("executions", {"name": "x", "steps": [step("load")]})
+        assert (narrow.status_code, "scopes" in narrow.json()["detail"]) == (403, True)
+        assert Caller("Author").post("executions", {"name": "x", "steps": [step()]}).status_code == 202
+
+
+def test_one_that_does_not_exist_is_not_found() -> None:
+    assert Caller().get("executions/1").status_code == 404

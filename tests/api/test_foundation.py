@@ -1,0 +1,316 @@
+"""What holds for every resource: errors, versions, keys, pages, tokens. Limits stand for all of them."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.cache import cache
+from django.db import OperationalError
+from django.test import Client
+
+from activities import clock
+from api.idempotency import KEPT_HEADERS
+from api.models import ApiToken, KeyedAnswer
+from api.resources.limits import Limits
+from api.throttling import PrincipalThrottle
+from execution.models import Limit
+from tests.api.calling import Caller
+from tests.base import NOW, SOMEBODY
+
+pytestmark = pytest.mark.django_db
+PROBLEM = "application/problem+json"
+LIMIT = {"key": "global", "size": 2}
+
+
+def define(count: int) -> None:
+    for number in range(count):
+        Limit.objects.define(key=f"pool:{number}", size=1, initiator=SOMEBODY, now=NOW)
+
+
+def fields(response: Any) -> list[str]:
+    return [each["field"] for each in response.json()["errors"]]
+
+
+@pytest.mark.parametrize(
+    ("body", "media_type", "code", "said"),
+    [
+        ("{", "application/json", 400, "no proper JSON"),
+        ("[1]", "application/json", 400, "must be a JSON object"),
+        ('{"size": 1, "size": 2}', "application/json", 400, "appears twice"),
+        ('{"size": NaN}', "application/json", 400, "NaN is not JSON"),
+        (b"\xff", "application/json", 400, "not UTF-8"),
+        (b" " * 1_048_577, "application/json", 400, "longer than 1,048,576 bytes"),
+        ("[" * 100_000, "application/json", 400, "nested too deeply"),
+        ("a=1", "application/x-www-form-urlencoded", 415, "Unsupported media type"),
+        ("<a/>", "text/xml", 415, "Unsupported media type"),
+    ],
+)
+def test_a_body_that_cannot_be_read(body: Any, media_type: str, code: int, said: str) -> None:
+    response = Caller().client.generic("POST", "/api/v1/limits", body, content_type=media_type)
+    assert (response.status_code, response["Content-Type"]) == (code, PROBLEM)
+    assert said in response.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"size": "3"}, "size"),
+        ({"size": True}, "size"),
+        ({"size": 3.0}, "size"),
+        ({"size": 10**30}, "size"),
+        ({"size": None}, "size"),
+        ({"note": 3}, "note"),
+        ({"note": ["a"]}, "note"),
+        ({"note": "a\0b"}, "note"),
+        ({"note": "\ud800"}, "note"),
+        ({"key": ""}, "key"),
+        ({"colour\0": "red"}, "colour\ufffd"),
+    ],
+)
+def test_what_a_body_says_has_the_right_type(wrong: dict[str, Any], field: str) -> None:
+    response = Caller().post("limits", LIMIT | wrong)
+    assert (response.status_code, fields(response)) == (400, [field])
+    assert not Limit.objects.exists()
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    response = Caller().post("limits", {"size": "3", "colour": "red"})
+    assert sorted(fields(response)) == ["colour", "key", "size"]
+    assert response.json()["detail"].endswith("(and 2 more)")
+
+
+def test_a_method_that_does_not_exist_names_those_that_do() -> None:
+    api = Caller()
+    response = api.put("limits", {})
+    assert (response.status_code, response["Content-Type"]) == (405, PROBLEM)
+    assert set(response["Allow"].split(", ")) == {"GET", "POST", "HEAD"}
+    assert api.client.options("/api/v1/limits").status_code == 405
+
+
+@pytest.mark.parametrize("path", ["nowhere", "limits/", "limits/none", "limits/a%00b", "schedules/x"])
+def test_what_does_not_exist_is_a_problem_too(path: str) -> None:
+    response = Caller().get(path)
+    assert (response.status_code, response["Content-Type"]) == (404, PROBLEM)
+    assert response.json()["status"] == 404
+
+
+def test_only_json_is_spoken() -> None:
+    response = Caller().client.get("/api/v1/limits", headers={"Accept": "text/html"})
+    assert (response.status_code, response["Content-Type"]) == (406, PROBLEM)
+
+
+def test_without_the_database_it_is_said_when_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = Caller()
+
+    def away(*_: Any, **__: Any) -> None:
+        raise OperationalError("gone")
+
+    monkeypatch.setattr(Limits, "filter_queryset", away)
+    response = api.get("limits")
+    assert (response.status_code, response["Content-Type"]) == (503, PROBLEM)
+    assert response["Retry-After"] == "2"
+    assert "gone" not in response.content.decode()
+
+
+def test_without_the_database_nobody_can_be_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = Caller()
+
+    def away(*_: Any, **__: Any) -> None:
+        raise OperationalError("gone")
+
+    monkeypatch.setattr("api.models.ApiTokenQuerySet.named_by", away)
+    assert api.get("limits").status_code == 503
+
+
+def test_what_nobody_expected_is_a_problem_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Limits, "version_of", lambda *_: 1 / 0)
+    response = Caller().post("limits", LIMIT)
+    assert (response.status_code, response["Content-Type"]) == (500, PROBLEM)
+    assert "ZeroDivisionError" not in response.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({"colour": "red"}, "colour"),
+        ({"limit": "0"}, "limit"),
+        ({"limit": "501"}, "limit"),
+        ({"limit": "1.5"}, "limit"),
+        ({"limit": ["1", "2"]}, "limit"),
+        ({"ordering": "size"}, "ordering"),
+        ({"cursor": "nonsense"}, "cursor"),
+        ({"key": "a\0b"}, "key"),
+    ],
+)
+def test_parameters_that_make_no_sense_are_refused_by_name(query: dict[str, Any], field: str) -> None:
+    response = Caller().get("limits", **query)
+    assert (response.status_code, fields(response)) == (400, [field])
+
+
+def test_a_list_is_read_in_pages_forth_and_back() -> None:
+    define(5)
+    api = Caller()
+    first = api.get("limits", limit=2).json()
+    assert ([row["key"] for row in first["results"]], first["previous"]) == (["pool:0", "pool:1"], None)
+    second = api.client.get(first["next"]).json()
+    third = api.client.get(second["next"]).json()
+    assert ([row["key"] for row in third["results"]], third["next"]) == (["pool:4"], None)
+    assert api.client.get(second["previous"]).json()["results"] == first["results"]
+    backwards = api.get("limits", limit=1, ordering="-key").json()
+    assert backwards["results"][0]["key"] == "pool:4"
+
+
+def test_a_page_never_repeats_or_leaves_out_what_moves() -> None:
+    define(4)
+    api = Caller()
+    first = api.get("limits", limit=2).json()
+    Limit.objects.define(key="a", size=1, initiator=SOMEBODY, now=NOW)
+    second = api.client.get(first["next"]).json()
+    assert [row["key"] for row in second["results"]] == ["pool:2", "pool:3"]
+
+
+def test_what_is_known_already_is_not_sent_again() -> None:
+    define(1)
+    api = Caller()
+    tag = api.get("limits/pool:0")["ETag"]
+    again = api.client.get("/api/v1/limits/pool:0", headers={"If-None-Match": f'"other", {tag}'})
+    assert (again.status_code, again.content, again["ETag"]) == (304, b"", tag)
+    Limit.objects.get().edit(changes={"size": 9}, initiator=SOMEBODY, now=NOW)
+    changed = api.client.get("/api/v1/limits/pool:0", headers={"If-None-Match": tag})
+    assert (changed.status_code, changed.json()["size"]) == (200, 9)
+
+
+@pytest.mark.parametrize(("asked", "code"), [("*", 200), ('"x", {tag}', 200), ("W/{tag}", 200), ('"x"', 412)])
+def test_a_change_says_which_version(asked: str, code: int) -> None:
+    define(1)
+    api = Caller()
+    tag = api.get("limits/pool:0")["ETag"]
+    response = api.patch("limits/pool:0", {"size": 3}, if_match=asked.replace("{tag}", tag))
+    assert response.status_code == code
+
+
+def test_a_refused_request_may_be_repeated_with_its_key() -> None:
+    api = Caller()
+    tag = api.post("limits", LIMIT)["ETag"]
+    assert api.post("limits", LIMIT, idempotency_key="a").status_code == 400
+    assert not KeyedAnswer.objects.exists()
+    api.delete("limits/global", if_match=tag)
+    assert api.post("limits", LIMIT, idempotency_key="a").status_code == 201
+
+
+def test_a_key_belongs_to_whoever_uses_it_and_to_what_it_was_used_for() -> None:
+    api = Caller()
+    other = Caller()
+    assert api.post("limits", LIMIT, idempotency_key="a").status_code == 201
+    assert "Idempotent-Replayed" not in other.post("limits", LIMIT, idempotency_key="a")
+
+
+def test_an_answer_is_the_same_with_its_headers() -> None:
+    api = Caller()
+    first = api.post("limits", LIMIT, idempotency_key="a")
+    again = api.post("limits", LIMIT, idempotency_key="a")
+    assert {name: again.get(name) for name in KEPT_HEADERS} == {n: first.get(n) for n in KEPT_HEADERS}
+
+
+def test_a_key_is_forgotten_after_a_day() -> None:
+    api = Caller()
+    api.post("limits", LIMIT, idempotency_key="a")
+    KeyedAnswer.objects.update(created_at=clock.now() - timedelta(hours=25))
+    assert api.post("limits", LIMIT | {"key": "pool:b"}, idempotency_key="a").status_code == 201
+
+
+def test_while_a_request_is_under_way_its_key_cannot_be_used() -> None:
+    api = Caller()
+    api.post("limits", LIMIT, idempotency_key="a")
+    KeyedAnswer.objects.update(status=None)
+    response = api.post("limits", LIMIT, idempotency_key="a")
+    assert (response.status_code, response["Retry-After"]) == (409, "1")
+    KeyedAnswer.objects.update(created_at=clock.now() - timedelta(minutes=2))
+    assert api.post("limits", LIMIT, idempotency_key="a").status_code == 400  # it exists already
+
+
+def test_after_an_error_the_same_place_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a verb which knows keys itself can tell that this was begun before."""
+    api = Caller()
+    with monkeypatch.context() as broken:
+        broken.setattr(Limits, "version_of", lambda *_: 1 / 0)
+        assert api.post("limits", LIMIT, idempotency_key="a").status_code == 500
+    place = KeyedAnswer.objects.get()
+    api.post("limits", LIMIT | {}, idempotency_key="a")
+    assert KeyedAnswer.objects.filter(pk=place.pk).exists() or not KeyedAnswer.objects.exists()
+
+
+@pytest.mark.parametrize("key", ["x" * 201, "a\tb"])
+def test_a_key_that_is_none(key: str) -> None:
+    assert fields(Caller().post("limits", LIMIT, idempotency_key=key)) == ["Idempotency-Key"]
+
+
+@pytest.mark.parametrize("state", ["revoked", "expired", "inactive", "unknown"])
+def test_a_token_that_is_none_any_more(state: str) -> None:
+    api = Caller()
+    token = ApiToken.objects.filter(pk=api.token.pk)
+    match state:
+        case "revoked":
+            api.token.revoke(initiator=SOMEBODY, now=NOW)
+        case "expired":
+            token.update(expires_at=clock.now() - timedelta(seconds=1))
+        case "inactive":
+            User.objects.update(is_active=False)
+        case "unknown":
+            token.delete()
+    response = api.get("limits")
+    assert (response.status_code, response["WWW-Authenticate"]) == (401, "Bearer")
+    assert response["Content-Type"] == PROBLEM
+
+
+def test_without_a_token_or_a_session_nobody_is_let_in() -> None:
+    response = Client().get("/api/v1/limits")
+    assert (response.status_code, response["WWW-Authenticate"]) == (401, "Bearer")
+
+
+def test_a_use_is_noted_once_a_minute() -> None:
+    api = Caller()
+    api.get("limits")
+    first = ApiToken.objects.get().last_used_at
+    assert first is not None
+    api.get("limits")
+    assert ApiToken.objects.get().last_used_at == first
+    ApiToken.objects.update(last_used_at=first - timedelta(seconds=61))
+    api.get("limits")
+    assert ApiToken.objects.filter(last_used_at__gte=first).exists()
+
+
+def test_a_token_never_reaches_beyond_its_user() -> None:
+    api = Caller("Viewer", scopes=["admin"])
+    response = api.post("limits", LIMIT)
+    assert response.status_code == 403
+    assert "which you do not have" in response.json()["detail"]
+
+
+def test_a_session_has_to_prove_that_it_is_no_other_page() -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(Caller().user)
+    assert client.get("/api/v1/limits").status_code == 200
+    body = json.dumps(LIMIT)
+    refused = client.post("/api/v1/limits", body, content_type="application/json")
+    assert (refused.status_code, refused["Content-Type"]) == (403, PROBLEM)
+    client.get("/login")
+    token = next(cookie.value for name, cookie in client.cookies.items() if "csrf" in name)
+    headers = {"X-CSRFToken": token}
+    made = client.post("/api/v1/limits", body, content_type="application/json", headers=headers)
+    assert made.status_code == 201
+
+
+def test_too_many_requests_are_told_when_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.clear()
+    monkeypatch.setattr(PrincipalThrottle, "THROTTLE_RATES", {"user": "2/min"})
+    api, other = Caller(), Caller()
+    codes = [api.get("limits").status_code for _ in range(3)]
+    response = api.get("limits")
+    assert (codes, response.status_code) == ([200, 200, 429], 429)
+    assert 1 <= int(response["Retry-After"]) <= 60
+    assert other.get("limits").status_code == 200

@@ -1,0 +1,119 @@
+"""What watches from outside sees: health without an account, metrics with a token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import DatabaseError
+from django.test import Client
+from prometheus_client.parser import text_string_to_metric_families
+
+from activities import clock
+from api import health
+from execution import recovery
+from tests.api.calling import Caller
+from tests.base import make_schedule, make_worker, run_until_idle, seconds, start, step
+
+pytestmark = pytest.mark.django_db
+
+
+class TestHealth:
+    def test_a_process_that_answers_is_alive(self, django_assert_num_queries: Any) -> None:
+        with django_assert_num_queries(0):
+            answer = Client().get("/api/v1/health/live")
+        assert (answer.status_code, answer.json()) == (200, {"status": "alive"})
+
+    def test_an_installation_at_work_is_ready(self, django_assert_max_num_queries: Any) -> None:
+        recovery.bury_expired(clock.now())
+        make_worker(clock.now())
+        with django_assert_max_num_queries(6):
+            answer = Client().get("/api/v1/health/ready")
+        assert (answer.status_code, answer.json()["status"]) == (200, "ready")
+        assert answer.json()["checks"]["workers"] == {"ok": True, "detail": "1 alive, with 100 seats."}
+
+    def test_each_check_says_what_is_missing_and_what_to_do(self) -> None:
+        make_worker(clock.now() - seconds(3600))
+        answer = Client().get("/api/v1/health/ready")
+        checks = answer.json()["checks"]
+        assert answer.status_code == 503
+        assert {name: check["ok"] for name, check in checks.items()} == {
+            "database": True,
+            "migrations": True,
+            "scheduler": False,
+            "workers": False,
+        }
+        assert "runscheduler" in checks["scheduler"]["detail"]
+        assert "runworker" in checks["workers"]["detail"]
+
+    def test_a_scheduler_that_fell_silent_is_told(self) -> None:
+        recovery.bury_expired(clock.now() - seconds(600))
+        detail = Client().get("/api/v1/health/ready").json()["checks"]["scheduler"]["detail"]
+        assert "None has ticked for 10 min" in detail
+
+    def test_missing_migrations_are_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(health, "_shipped", lambda: frozenset({("execution", "9999_later")}))
+        check = Client().get("/api/v1/health/ready").json()["checks"]["migrations"]
+        assert (check["ok"], "manage.py migrate" in check["detail"]) == (False, True)
+
+    def test_without_a_database_nothing_is_ready_and_no_secret_is_told(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def away() -> None:
+            raise DatabaseError("password=hunter2")
+
+        monkeypatch.setattr(clock, "now", away)
+        answer = Client().get("/api/v1/health/ready")
+        assert answer.status_code == 503
+        assert "hunter2" not in answer.content.decode()
+        assert answer.json()["checks"]["database"]["detail"] == "The database cannot be reached."
+
+
+class TestMetrics:
+    def scraped(self, text: str) -> dict[tuple[str, ...], float]:
+        return {
+            (sample.name, *sample.labels.values()): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    def test_they_tell_how_things_are(self, django_assert_max_num_queries: Any) -> None:
+        now = clock.now()
+        start(step("bad", 0, "fail"), now=now)
+        run_until_idle(now=now)
+        start(step("a", pool="ldap"), step("b", 1, pool="ldap"), now=now - seconds(100))
+        recovery.bury_expired(now)
+        api = Caller("Viewer", scopes=["view"])
+        with django_assert_max_num_queries(18):
+            answer = api.client.get("/metrics")
+        assert answer["Content-Type"].startswith("text/plain")
+        told = self.scraped(answer.content.decode())
+        assert told["jim_tasks", "ldap", "queued"] == 1
+        assert told["jim_tasks", "ldap", "waiting"] == 1
+        assert 100 <= told["jim_task_oldest_wait_seconds", "ldap"] < 160
+        assert told["jim_workers",] == 1
+        assert told["jim_worker_seats",] == 100
+        assert told["jim_executions_running",] == 1
+        assert told["jim_executions_ended_last_hour", "failed"] == 1
+        assert told["jim_execution_seconds_last_hour_bucket", "+Inf"] == 1
+        assert told["jim_schedules", "running"] == 2
+        assert told["jim_schedule_occurrences_total", "started"] == 2
+        assert told["jim_schedules_overdue",] == 0
+        assert told["jim_scheduler_tick_age_seconds",] < 60
+        assert told["jim_webhook_deliveries_pending",] == 0
+
+    def test_a_scheduler_that_never_ticked_is_infinitely_late(self) -> None:
+        told = self.scraped(Caller("Viewer").client.get("/metrics").content.decode())
+        assert told["jim_scheduler_tick_age_seconds",] == float("inf")
+
+    def test_prometheus_gets_the_format_that_it_asks_for(self) -> None:
+        accept = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
+        answer = Caller("Viewer").client.get("/metrics", headers={"Accept": accept})
+        assert answer["Content-Type"].startswith("application/openmetrics-text")
+        assert answer.content.decode().endswith("# EOF\n")
+
+    def test_they_take_a_token_unless_they_are_open(self, settings: Any) -> None:
+        make_schedule()
+        assert Client().get("/metrics").status_code == 401
+        settings.JIM_METRICS_OPEN = True
+        assert Client().get("/metrics").status_code == 200

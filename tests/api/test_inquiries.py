@@ -1,0 +1,210 @@
+"""Questions about schedules: previews, why, the ledger, revisions, backfills."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from activities import clock
+from schedules.models import Backfill, Occurrence
+from tests.api.calling import Caller
+from tests.base import NOW, SOMEBODY, everything, make_schedule, step
+
+pytestmark = pytest.mark.django_db
+DAILY = {"cron": ["0 2 * * *"]}
+HOURLY = {"cron": ["0 * * * *"]}
+
+
+def fields(response: Any) -> list[str]:
+    return [each["field"] for each in response.json()["errors"]]
+
+
+def test_a_spec_is_previewed_before_anybody_saves_it() -> None:
+    api = Caller("Viewer")
+    body = {"spec": {"cron": ["30 1 * * *"], "time_zone": "Europe/London"}, "count": 3}
+    before = everything()
+    response = api.post("schedules/preview", body)
+    assert response.status_code == 200, response.json()
+    shown = response.json()
+    assert shown["sentence"] == "At 01:30 every day, Europe/London"
+    assert len(shown["upcoming"]) == 3
+    assert (shown["warnings"], shown["difference"]) == ([], None)
+    assert everything() == before
+
+
+def test_a_preview_says_what_may_surprise() -> None:
+    past = Caller("Viewer").post("schedules/preview", {"spec": {"at": ["2020-01-01T00:00:00Z"]}})
+    assert past.json()["upcoming"] == []
+    assert "only matches in the past" in past.json()["warnings"][0]
+
+
+def test_a_preview_of_an_edit_says_which_times_change() -> None:
+    schedule = make_schedule(spec=DAILY, now=clock.now())
+    body = {"spec": {"cron": ["0 2 * * *", "0 14 * * *"]}, "schedule": schedule.pk, "count": 4}
+    difference = Caller("Viewer").post("schedules/preview", body).json()["difference"]
+    assert difference["gone"] == []
+    assert [at[11:] for at in difference["added"]] == ["14:00:00Z", "14:00:00Z"]
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "field"),
+    [
+        ({}, 400, "spec"),
+        ({"spec": {"cron": ["x"]}}, 400, "spec"),
+        ({"spec": {"exclude": [{"calendar": "none"}]}}, 400, "spec"),
+        ({"spec": "0 2 * * *"}, 400, "spec"),
+        ({"spec": DAILY, "count": 101}, 400, "count"),
+        ({"spec": DAILY, "schedule": 999_999}, 404, None),
+    ],
+)
+def test_a_preview_of_nonsense(body: dict[str, Any], code: int, field: str | None) -> None:
+    response = Caller("Viewer").post("schedules/preview", body)
+    assert response.status_code == code
+    assert field is None or fields(response) == [field]
+
+
+def test_the_next_times_of_a_schedule_with_what_the_clocks_do() -> None:
+    schedule = make_schedule(spec={"cron": ["30 1 * * *"], "time_zone": "Europe/London"}, now=clock.now())
+    shown = Caller("Viewer").get(f"schedules/{schedule.pk}/preview", count=100).json()
+    assert len(shown["upcoming"]) == 100
+    assert Caller("Viewer").get(f"schedules/{schedule.pk}/preview", count=101).status_code == 400
+
+
+def test_why_it_did_not_run() -> None:
+    schedule = make_schedule(spec=DAILY)
+    api = Caller("Viewer")
+    answer = api.get(f"schedules/{schedule.pk}/why", at="2026-11-20T03:00:00Z").json()
+    assert answer["at"] == "2026-11-20T03:00:00Z"
+    assert "no rule gives this time" in answer["sentence"]
+    unescaped = f"/api/v1/schedules/{schedule.pk}/why?at=2026-11-20T03:00:00+01:00"
+    assert api.client.get(unescaped).json()["at"] == "2026-11-20T02:00:00Z"
+    for wrong in ("", "yesterday", "2026-13-01T00:00:00Z"):
+        assert fields(api.get(f"schedules/{schedule.pk}/why", at=wrong)) == ["at"]
+    assert fields(api.get(f"schedules/{schedule.pk}/why")) == ["at"]
+
+
+def make_ledger() -> Any:
+    schedule = make_schedule(spec=HOURLY, catch_up_seconds=0)
+    schedule.generate_until(NOW + timedelta(hours=5))
+    schedule.save()
+    schedule.occurrences.filter(pk__in=schedule.occurrences.values("pk")[:2]).settle(
+        "skipped", reason="overlap", now=NOW
+    )
+    return schedule
+
+
+def test_the_ledger_is_read_in_pages_and_narrowed_down() -> None:
+    schedule, api = make_ledger(), Caller("Viewer")
+    url = f"schedules/{schedule.pk}/occurrences"
+    first = api.get(url, limit=3).json()
+    times = [row["nominal_at"] for row in first["results"]]
+    assert times == sorted(times, reverse=True)
+    assert len(api.client.get(first["next"]).json()["results"]) == 2
+    statuses = {row["status"] for row in api.get(url, status="skipped").json()["results"]}
+    assert statuses <= {"skipped"}
+    after = api.get(url, after="2026-11-16T07:00:00Z", before="2026-11-16T08:00:00Z").json()["results"]
+    assert [row["nominal_at"] for row in after] == ["2026-11-16T07:00:00Z"]
+    assert api.get(url, source="manual").json()["results"] == []
+    one = api.get(f"{url}/{first['results'][0]['id']}").json()
+    assert one == first["results"][0]
+
+
+def test_the_ledger_of_another_schedule_is_another_one() -> None:
+    schedule, other, api = make_ledger(), make_schedule(), Caller("Viewer")
+    pk = Occurrence.objects.filter(schedule=schedule).values_list("pk", flat=True)[0]
+    assert api.get(f"schedules/{other.pk}/occurrences/{pk}").status_code == 404
+    assert api.get("schedules/999999/occurrences").status_code == 404
+
+
+def test_the_ledger_costs_the_same_whatever_its_length(django_assert_num_queries: Any) -> None:
+    schedule, api = make_ledger(), Caller("Viewer")
+    api.get("schedules")
+    with django_assert_num_queries(5):  # the token, two for permissions, the schedule, the list
+        api.get(f"schedules/{schedule.pk}/occurrences")
+
+
+def make_revisions() -> Any:
+    schedule = make_schedule(step("one"), spec=DAILY, tags=["a"])
+    schedule.edit(token=1, changes={"tags": ["b"]}, initiator=SOMEBODY, now=NOW)
+    schedule.edit(token=2, changes={"spec": HOURLY}, initiator=SOMEBODY, now=NOW)
+    return schedule
+
+
+def test_how_a_definition_came_to_be() -> None:
+    schedule, api = make_revisions(), Caller("Viewer")
+    url = f"schedules/{schedule.pk}/revisions"
+    first = api.get(url, limit=2).json()
+    assert [row["number"] for row in first["results"]] == [3, 2]
+    assert first["results"][0]["changes"] == [
+        {"path": "spec.cron[0]", "before": "0 2 * * *", "after": "0 * * * *"}
+    ]
+    last = api.client.get(first["next"]).json()
+    assert ([row["operation"] for row in last["results"]], last["next"]) == (["create"], None)
+    assert api.client.get(last["previous"]).json()["results"] == first["results"]
+    assert api.get(f"{url}/1").json()["definition"]["tags"] == ["a"]
+    assert api.get(f"{url}/4").status_code == 404
+    assert api.get(f"{url}/0").status_code == 404
+    assert fields(api.get(url, cursor="99")) == ["cursor"]
+
+
+def test_what_differs_between_two_revisions() -> None:
+    schedule, api = make_revisions(), Caller("Viewer")
+    url = f"schedules/{schedule.pk}/revisions"
+    whole = api.get(f"{url}/3/diff", against=1).json()
+    assert (whole["older"], whole["newer"]) == (1, 3)
+    assert [change["path"] for change in whole["changes"]] == ["tags[0]", "spec.cron[0]"]
+    assert "- 0 2 * * *" in whole["text"]
+    assert [change["path"] for change in api.get(f"{url}/3/diff").json()["changes"]] == ["spec.cron[0]"]
+    assert api.get(f"{url}/1/diff").json()["changes"] == []
+    assert api.get(f"{url}/3/diff", against=9).status_code == 404
+
+
+RANGE = {"start_at": "2026-11-10T00:00:00Z", "end_at": "2026-11-12T23:00:00Z"}
+
+
+def test_a_backfill_is_rehearsed_then_asked_for_and_cancelled() -> None:
+    schedule, api = make_schedule(spec=DAILY), Caller("Operator")
+    url = f"schedules/{schedule.pk}/backfills"
+    rehearsed = api.post(url, RANGE | {"dry_run": True})
+    assert rehearsed.status_code == 200, rehearsed.json()
+    assert rehearsed.json() == {
+        "total": 3,
+        "chosen": 3,
+        "left_out": {},
+        "times": ["2026-11-10T02:00:00Z", "2026-11-11T02:00:00Z", "2026-11-12T02:00:00Z"],
+        "last": "2026-11-12T02:00:00Z",
+    }
+    assert not Backfill.objects.exists()
+    asked = api.post(url, RANGE | {"overlap": "allow_all"})
+    assert (asked.status_code, asked.json()["total"]) == (202, 3)
+    shown = api.client.get(asked["Location"]).json()
+    assert (shown["status"], shown["overlap"], shown["progress"]["waiting"]) == ("open", "allow_all", 0)
+    assert [row["id"] for row in api.get(url, status="open").json()["results"]] == [shown["id"]]
+    assert [row["id"] for row in api.get("backfills").json()["results"]] == [shown["id"]]
+    cancelled = api.post(f"backfills/{shown['id']}/cancel", {"reason": "enough"})
+    assert (cancelled.json()["status"], cancelled.json()["reason"]) == ("cancelled", "enough")
+    assert api.post(f"backfills/{shown['id']}/cancel").status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code", "field"),
+    [
+        ({"end_at": "2026-11-01T00:00:00Z"}, 400, "end_at"),
+        ({"end_at": "2099-11-01T00:00:00Z"}, 400, "end_at"),
+        ({"which": "some"}, 400, "which"),
+        ({"start_at": "2026-11-10"}, 400, "start_at"),
+        ({"start_at": "2026-11-10T00:00:00"}, 400, "start_at"),
+        ({"end_at": "2026-11-10T01:00:00Z"}, 400, "end_at"),
+    ],
+)
+def test_a_range_that_makes_no_sense(wrong: dict[str, Any], code: int, field: str) -> None:
+    schedule, api = make_schedule(spec=DAILY), Caller("Operator")
+    response = api.post(f"schedules/{schedule.pk}/backfills", RANGE | wrong)
+    assert (response.status_code, fields(response)) == (code, [field])
+
+
+def test_a_schedule_without_times_has_no_backfill() -> None:
+    schedule, api = make_schedule(), Caller("Operator")
+    assert api.post(f"schedules/{schedule.pk}/backfills", RANGE).status_code == 409

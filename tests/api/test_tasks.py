@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from activities import clock
+from execution.models import WorkerTask
+from tests.api.calling import Caller
+from tests.base import claim, end, enqueue, make_template, make_worker, run_until_idle, start, step
+
+pytestmark = pytest.mark.django_db
+WAIT: dict[str, Any] = {"step_type": "wait", "config": {"duration": "1s"}}
+
+
+class TestQueueing:
+    def test_a_job_is_queued_and_can_be_followed_by_its_id_for_life(self) -> None:
+        api = Caller("Author")
+        config = {"function": "tests.work.result", "isolation": "thread"}
+        body = {"step_type": "python", "config": config, "name": "Answer"}
+        answer = api.post("tasks", body)
+        assert (answer.status_code, answer.json()["state"]) == (202, "queued")
+        told = api.get(f"tasks/{answer.json()['id']}").json()
+        assert (told["name"], told["is_final"], told["queued"]["pool"]) == ("Answer", False, "default")
+        assert "no worker is alive" in told["wait_reason"]
+        run_until_idle(now=clock.now())
+        told = api.get(f"tasks/{answer.json()['id']}").json()
+        assert (told["state"], told["is_final"], told["result"]) == ("complete", True, 42)
+        assert (told["queued"], told["wait_reason"]) == (None, "")
+
+    def test_options_of_a_job_are_kept(self) -> None:
+        api, later = Caller("Operator"), (clock.now() + timedelta(hours=1)).isoformat()
+        options = {"priority": 7, "position": 3, "pool": "ldap", "available_at": later, "max_retries": 0}
+        key = api.post("tasks", WAIT | options).json()["id"]
+        queued = api.get(f"tasks/{key}").json()["queued"]
+        assert (queued["priority"], queued["position"], queued["pool"]) == (7, 3, "ldap")
+        assert "is put off" in queued["wait_reason"]
+
+    def test_a_job_of_a_template_needs_no_permission_for_its_code_but_its_own_code_does(self) -> None:
+        api = Caller("Operator")
+        make_template("Export")
+        assert api.post("tasks", {"template": "Export"}).status_code == 202
+        refused = api.post("tasks", {"template": "Export", "config": {"function": "os.system"}})
+        assert (refused.status_code, "“Export”" in refused.json()["detail"]) == (403, True)
+        assert api.post("tasks", {"step_type": "python", "config": {}}).status_code == 403
+
+    @pytest.mark.parametrize(
+        ("body", "field"),
+        [
+            ({}, "step_type"),
+            (WAIT | {"template": "x"}, "step_type"),
+            (WAIT | {"step_type": "none"}, "step_type"),
+            (WAIT | {"config": {"colour": 1}}, "config"),
+            (WAIT | {"priority": 5000}, "priority"),
+            (WAIT | {"colour": 1}, "colour"),
+            ({"template": "none"}, "template"),
+        ],
+    )
+    def test_what_is_wrong_is_told_by_field(self, body: dict[str, Any], field: str) -> None:
+        wrong = Caller().post("tasks", body)
+        assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (400, field)
+
+    def test_a_batch_is_queued_as_a_whole_or_not_at_all(self) -> None:
+        api = Caller()
+        assert len(api.post("tasks/batch", {"jobs": [WAIT, WAIT]}).json()["ids"]) == 2
+        wrong = api.post("tasks/batch", {"jobs": [WAIT, WAIT | {"step_type": "none"}]})
+        assert (wrong.status_code, WorkerTask.objects.count()) == (400, 2)
+        assert wrong.json()["errors"][0]["field"] == "jobs.1.step_type"
+
+    def test_the_same_key_names_the_same_job_and_a_twin_is_skipped(self) -> None:
+        api = Caller()
+        first = api.post("tasks", WAIT | {"idempotency_key": "a"}).json()["id"]
+        assert api.post("tasks", WAIT | {"idempotency_key": "a"}).json()["id"] == first
+        assert api.post("tasks", WAIT | {"idempotency_key": "a", "priority": 1}).status_code == 409
+        api.post("tasks", WAIT | {"dedup_key": "d"})
+        assert api.post("tasks", WAIT | {"dedup_key": "d"}).json()["state"] == "skipped"
+
+
+class TestTheQueue:
+    def test_it_is_listed_with_what_each_task_waits_for(self) -> None:
+        api, execution = Caller("Viewer"), start(step("a", 0), step("b", 1, pool="ldap"))
+        rows = api.get("tasks").json()["results"]
+        assert [(row["name"], row["state"]) for row in rows] == [("a", "queued"), ("b", "waiting")]
+        assert all(row["wait_reason"] for row in rows)
+        for query, names in (
+            ({"pool": "ldap"}, ["b"]),
+            ({"status": "queued"}, ["a"]),
+            ({"execution": execution.pk}, ["a", "b"]),
+            ({"worker": str(uuid.uuid4())}, []),
+        ):
+            assert [row["name"] for row in api.get("tasks", **query).json()["results"]] == names
+
+    def test_its_page_takes_a_handful_of_queries(self, django_assert_max_num_queries: Any) -> None:
+        api = Caller("Viewer")
+        for _ in range(10):
+            start(step("a"), step("b", 1))
+        api.get("tasks")
+        with django_assert_max_num_queries(10):
+            assert len(api.get("tasks").json()["results"]) == 20
+
+    def test_priority_and_place_can_be_changed_while_it_waits(self) -> None:
+        api, (task, other) = Caller("Operator"), enqueue(step("a"), step("b"))
+        path = f"tasks/{task.key}"
+        assert api.patch(path, {"priority": 5}).status_code == 428
+        changed = api.patch(path, {"priority": 5}, if_match=api.get(path)["ETag"])
+        assert changed.json()["queued"]["priority"] == 5
+        stale = api.patch(path, {"priority": 6}, if_match='"old"')
+        assert (stale.status_code, stale["ETag"].strip('"') in changed["ETag"]) == (412, True)
+        assert api.post(f"{path}/front").json()["queued"]["position"] < 0
+        assert api.post(f"{path}/back").json()["queued"]["position"] > 0
+        api.patch(path, {"priority": 0}, if_match="*")
+        moved = api.post("tasks/reorder", {"ids": [str(other.key), str(task.key), str(uuid.uuid4())]})
+        assert moved.json() == {"moved": 2}
+
+    def test_what_runs_keeps_its_place(self) -> None:
+        api, (task,) = Caller("Operator"), enqueue(step())
+        worker = make_worker()
+        held = claim(worker)
+        refused = api.post(f"tasks/{task.key}/front")
+        assert (refused.status_code, "nothing was changed" in refused.json()["detail"]) == (409, True)
+        end(worker, *held)
+        assert api.post(f"tasks/{task.key}/front").status_code == 409
+
+    def test_only_what_waits_for_a_time_can_be_hastened(self) -> None:
+        api = Caller("Operator")
+        later = (clock.now() + timedelta(hours=1)).isoformat()
+        key = api.post("tasks", WAIT | {"available_at": later}).json()["id"]
+        assert "is put off" not in api.post(f"tasks/{key}/hasten").json()["wait_reason"]
+        assert "does not wait" in api.post(f"tasks/{key}/hasten").json()["detail"]
+
+
+class TestEnding:
+    def test_a_job_is_cancelled_and_retried(self) -> None:
+        api, (task,) = Caller("Operator"), enqueue(step())
+        cancelled = api.post(f"tasks/{task.key}/cancel", {"reason": "no"})
+        assert (cancelled.status_code, cancelled.json()["state"]) == (202, "cancelled")
+        assert api.post(f"tasks/{task.key}/cancel").status_code == 409
+        retried = api.post(f"tasks/{task.key}/retry")
+        assert (retried.status_code, retried.json()["state"]) == (202, "queued")
+        assert len(api.get(f"tasks/{task.key}").json()["attempts"]) == 2
+        assert api.post(f"tasks/{task.key}/retry").status_code == 409
+
+    def test_a_step_of_an_execution_is_left_to_its_execution(self) -> None:
+        api, execution = Caller("Operator"), start()
+        key = WorkerTask.objects.get().key
+        refused = api.post(f"tasks/{key}/cancel")
+        assert (refused.status_code, f"execution {execution.pk}" in refused.json()["detail"]) == (409, True)
+        assert api.get(f"tasks/{key}").json()["execution"] == execution.pk
+        run_until_idle()
+        assert api.get(f"tasks/{key}").json()["execution"] == execution.pk
+
+    @pytest.mark.parametrize("key", [uuid.UUID(int=1), "-" * 36])
+    def test_one_that_does_not_exist_is_not_found(self, key: object) -> None:
+        assert Caller().get(f"tasks/{key}").status_code == 404
+        assert Caller().post(f"tasks/{key}/cancel").status_code == 404
