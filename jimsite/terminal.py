@@ -118,7 +118,7 @@ def console(stdout: Any, *, no_color: bool = False, colour: bool = False) -> Con
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # not every terminal has every glyph
     is_piped = not stdout.isatty() and not os.environ.get("COLUMNS")
-    return Console(
+    return Screen(
         file=cast("IO[str]", stdout),
         highlight=False,
         markup=False,
@@ -127,6 +127,12 @@ def console(stdout: Any, *, no_color: bool = False, colour: bool = False) -> Con
         no_color=no_color or None,
         force_terminal=True if colour else None,
     )
+
+
+class Screen(Console):
+    def on_broken_pipe(self) -> None:
+        """Rich would end the process with an exit code that means something else here."""
+        raise BrokenPipeError
 
 
 @contextmanager

@@ -53,7 +53,7 @@ class Terminal:
 
     def end(self, *, seconds: float = 20) -> int:
         """Its exit code, once it ends by itself."""
-        wait_until(lambda: self._read() or self.process.poll() is not None, seconds=seconds)
+        wait_until(lambda: self.shows("") and self.process.poll() is not None, seconds=seconds)
         self._read()
         os.close(self._screen)
         return self.process.wait()

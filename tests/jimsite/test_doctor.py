@@ -194,7 +194,7 @@ def test_what_ails_the_configuration(
 ) -> None:
     for name, value in changes.items():
         setattr(settings, name, value)
-    found = {(each.severity, each.subject): each for each in ailments()}
+    found: dict[tuple[str, str], Finding] = {(each.severity, each.subject): each for each in ailments()}
     assert words in found[severity, subject].text
     assert found[severity, subject].remedy
 

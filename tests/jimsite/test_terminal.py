@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import uuid
 from datetime import timedelta
 from typing import Any
@@ -13,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from jimsite.output import shown
-from jimsite.terminal import as_json, complaints, console, printable, state, table
+from jimsite.terminal import as_json, complaints, console, printable, state, table, unread
 from tests.base import NOW
 
 CELLS: dict[str, list[str | Text]] = {
@@ -80,6 +81,22 @@ def test_lines_for_a_file_are_whole_unless_a_width_is_given(monkeypatch: pytest.
     assert console(io.StringIO()).width >= 1_000
     monkeypatch.setenv("COLUMNS", "72")
     assert console(io.StringIO()).width == 72
+
+
+class Closed(io.StringIO):
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_whoever_has_seen_enough_may_stop_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[int] = []
+    monkeypatch.setattr("os.dup2", lambda _, number: closed.append(number))
+    lines: list[str] = []
+    with unread():
+        for line in ("first", "second"):
+            lines.append(line)
+            console(Closed()).print(line)
+    assert (lines, closed) == (["first"], [sys.stdout.fileno()])
 
 
 @pytest.mark.parametrize(

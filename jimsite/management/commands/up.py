@@ -50,7 +50,7 @@ class Command(BaseCommand):
         forgotten = f"unchanged; forgotten? {sys.executable} manage.py changepassword {name}"
         self.stdout.write(
             "\n"
-            f"  JIM is running:  http://{HOST}:{settings.JIM_PORT}/admin/\n"
+            f"  JIM is running:  http://{HOST}:{settings.JIM_PORT}/\n"
             f"  Administrator:   {name}\n"
             f"  Password:        {f'{password}   (shown this once)' if password else forgotten}\n"
             "  Ctrl-C stops it; the data stays.\n"

@@ -1,0 +1,60 @@
+"""What the guides name is there: pages they link to, settings, metrics, commands and their options."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.core.management import load_command_class
+
+from jimsite.completion import OF_DJANGO, own_commands
+
+DOCS: Path = settings.BASE_DIR / "docs"
+GUIDES = [*sorted(DOCS.glob("*.md")), settings.BASE_DIR / "README.md"]
+COMMANDS = own_commands() | OF_DJANGO
+# Of units and scripts, not of JIM.
+OTHERS = {"JIM_OPTIONS", "JIM_TOKEN"}
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.name)
+def test_links_lead_somewhere(guide: Path) -> None:
+    targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", guide.read_text())
+    assert [target for target in targets if not (guide.parent / target).exists()] == []
+
+
+def test_settings_exist() -> None:
+    places = (settings.BASE_DIR / "jimsite" / name for name in ("settings.py", "environment.py"))
+    source = "".join(place.read_text() for place in places)
+    text = "".join((DOCS / name).read_text() for name in ("operating.md", "tour.md", "commands.md"))
+    named = set(re.findall(r"\bJIM_[A-Z_]+[A-Z]\b", text)) - OTHERS
+    assert len(named) > 10
+    assert [name for name in sorted(named) if f'"{name}"' not in source] == []
+
+
+def test_metrics_exist() -> None:
+    source = (settings.BASE_DIR / "api" / "metrics.py").read_text()
+    named = set(re.findall(r"`(jim_\w+)", (DOCS / "operating.md").read_text()))
+    assert len(named) > 5
+    assert [name for name in sorted(named) if f'"{name}"' not in source] == []
+
+
+@pytest.mark.parametrize("name", ["operating.md", "tour.md", "commands.md", "../README.md"])
+def test_commands_and_their_options_exist(name: str) -> None:
+    text = (DOCS / name).read_text()
+    lines = re.findall(r"(?:manage\.py|jim) (\w+(?: [^`\n”]*)?)", text)
+    called = [words for line in lines if (words := _words(line)) and words[0] in COMMANDS]
+    assert called
+    for command, *rest in called:
+        parser = load_command_class(COMMANDS[command], command).create_parser("manage.py", command)
+        for option in (word for word in rest if re.fullmatch(r"--[a-z-]+", word)):
+            assert option in parser._option_string_actions, f"{command} {option}"
+
+
+def _words(line: str) -> list[str]:
+    try:
+        return shlex.split(line.partition(" && ")[0], comments=True)
+    except ValueError:  # an apostrophe of a sentence
+        return line.split()
