@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from django import forms
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
-from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -28,7 +28,7 @@ from schedules.admin.filters import ScheduleFilter
 from schedules.form_fields import WallTime
 from schedules.models import Overlap, Schedule
 
-from . import failure, invoker, limit_admin  # noqa: F401 the latter registers itself
+from . import invoker, limit_admin  # noqa: F401 the latter registers itself
 from .concurrency import SEPARATOR
 from .models import Execution, Reservation, Worker, WorkerTask
 from .models.execution import ExecutionQuerySet
@@ -42,6 +42,7 @@ from .operations import (
     RetryJob,
     RunAgain,
     RunTemplate,
+    ending_tasks,
     execution_link,
     execution_url,
 )
@@ -135,6 +136,9 @@ class Cancel(Operation[Execution]):
     def applies(self, execution: Execution) -> bool:
         return execution.status == Execution.Status.IN_PROGRESS and not execution.is_cancelling
 
+    def about(self, execution: Execution) -> str:
+        return ending_tasks(execution)
+
     def perform(
         self, execution: Execution, *, answers: dict[str, Any], initiator: Initiator, now: datetime
     ) -> Done:
@@ -152,6 +156,9 @@ class Terminate(Operation[Execution]):
 
     def applies(self, execution: Execution) -> bool:
         return execution.status == Execution.Status.IN_PROGRESS
+
+    def about(self, execution: Execution) -> str:
+        return ending_tasks(execution)
 
     def perform(
         self, execution: Execution, *, answers: dict[str, Any], initiator: Initiator, now: datetime
@@ -214,20 +221,8 @@ class ExecutionAdmin(RecordAdmin[Execution], OperationsAdmin[Execution]):
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Execution]:
-        """Progress is counted on an index: plans may be large, and a list needs none of them."""
-        parts = Activity.objects.filter(parent=OuterRef("activity")).order_by().values("parent")
-        reached = parts.filter(step_index__lte=OuterRef("current_index"))
-        counted = Count("step_index", distinct=True)
-        return (
-            super()
-            .get_queryset(request)
-            .defer("plan", "last_result", "schedule__last_result")
-            .annotate(
-                groups=Subquery(parts.annotate(count=counted).values("count")),
-                has_successes=Exists(parts.filter(status__in=failure.SUCCEEDED)),
-                groups_reached=Subquery(reached.annotate(count=counted).values("count")),
-            )
-        )
+        rows: ExecutionQuerySet = super().get_queryset(request)  # type: ignore[assignment]
+        return rows.with_progress()
 
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any

@@ -16,6 +16,7 @@ from rest_framework.response import Response
 
 from activities.models import Activity, ActivityItem
 from api.filtering import Filters, MomentFilter, WholeFilter
+from api.looking_back import PartByPart, Times
 from api.reading import Nothing
 from api.schema import IDEMPOTENCY_KEY, accepts
 from execution.models import Job
@@ -30,6 +31,8 @@ from .tasks import QueuedSerializer, accept_task
 VIEW = "activities.view_activity"
 MOST_LINES = 10_000
 USUAL_LINES = 1_000
+# Filters that an index answers, whatever else is asked for.
+INDEXED = {"target", "task", "parent"}
 
 
 class TargetSerializer(serializers.Serializer[Activity]):
@@ -141,13 +144,19 @@ OUTPUT_PARAMETERS = [
 
 
 class Activities(Listed):
-    """What happened: every attempt of a step or job, every execution, every change that somebody made."""
+    """What happened: every attempt of a step or job, every execution, every change that somebody made.
+
+    Filters other than `target`, `task`, `parent` and the status of what is open look through the history a
+    part at a time: a page may have few rows, or none, and still a `next`.
+    """
 
     queryset = Activity.objects.all()
     serializer_class = ActivitySerializer
     filterset_class = ActivityFilters
     lookup_value_regex = "[0-9]{1,18}"
-    orderings = ("-id", "id")
+    orderings = ("-id",)
+    pagination_class = PartByPart
+    times = Times("created_at", "created_after", "created_before")
     parameters: ClassVar[Mapping[str, tuple[str, ...]]] = {"output": ("after", "limit", "follow", "form")}
     needs: ClassVar[Mapping[str, str]] = {
         "list": VIEW,
@@ -155,6 +164,12 @@ class Activities(Listed):
         "output": "activities.view_outputline",
         "retry": RUN,
     }
+
+    def is_looked_for(self) -> bool:
+        given = set(self.request.query_params) - {"cursor", "limit"}
+        if self.request.query_params.get("status") in Activity.OPEN:
+            given -= {"status"}
+        return bool(given) and not given & INDEXED
 
     def get_queryset(self) -> Any:
         rows = Activity.objects.all()

@@ -101,7 +101,8 @@ document.addEventListener("htmx:beforeSwap", (event) => {
 function isBusy(part) {
   const at = document.activeElement;
   const typing = at && part.contains(at) && at.matches("input, textarea, select");
-  return typing || part.querySelector("details.menu[open]") !== null;
+  const deciding = part.querySelector("details.menu[open], tbody input[type=checkbox]:checked");
+  return typing || deciding !== null;
 }
 
 document.addEventListener("htmx:afterSwap", (event) => {

@@ -9,9 +9,21 @@ import pytest
 from django.db import connections
 
 from activities.models import Activity
+from api import looking_back
 from execution.recorder import Said, write
 from tests.api.calling import Caller
-from tests.base import NOW, claim, end, enqueue, make_schedule, make_worker, run_until_idle, start, step
+from tests.base import (
+    NOW,
+    claim,
+    end,
+    enqueue,
+    make_schedule,
+    make_worker,
+    run_until_idle,
+    seconds,
+    start,
+    step,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -39,6 +51,43 @@ class TestHistory:
         assert [row["operation"] for row in rows] == ["create"]
         wrong = Caller("Viewer").get("activities", target="schedule")
         assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (400, "target")
+
+    def test_a_rare_one_is_looked_for_a_part_at_a_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(looking_back, "REACH", 10)
+        api = Caller("Viewer")
+        enqueue(step("needle"), *(step(f"straw {number}") for number in range(25)))
+        first = api.get("activities", text="needle").json()
+        assert (first["results"], first["previous"]) == ([], None)
+        second = api.client.get(first["next"]).json()
+        third = api.client.get(second["next"]).json()
+        assert [row["target"]["name"] for row in third["results"]] == ["needle"]
+        assert third["next"] is None or not api.client.get(third["next"]).json()["results"]
+
+    def test_pages_of_what_is_looked_for_go_on_where_the_last_one_ended(self) -> None:
+        api = Caller("Viewer")
+        enqueue(*(step(f"straw {number}") for number in range(5)))
+        seen, url = [], "/api/v1/activities?text=straw&limit=2"
+        while url:
+            page = api.client.get(url).json()
+            seen += [row["target"]["name"] for row in page["results"]]
+            url = page["next"]
+        assert seen == [f"straw {number}" for number in reversed(range(5))]
+
+    def test_a_time_is_found_by_halves(self) -> None:
+        api = Caller("Viewer")
+        for hour in range(5):
+            enqueue(step(f"at {hour}"), now=NOW + seconds(3600 * hour))
+        query = {
+            "text": "at",
+            "created_after": "2026-11-16T04:00:00Z",
+            "created_before": "2026-11-16T06:00:00Z",
+        }
+        rows = api.get("activities", **query).json()["results"]
+        assert [row["target"]["name"] for row in rows] == ["at 2", "at 1"]
+
+    def test_a_forged_cursor_is_refused(self) -> None:
+        for query in ({"text": "x"}, {}):
+            assert Caller("Viewer").get("activities", cursor="abc", **query).status_code == 400
 
     def test_its_page_is_one_query(self, django_assert_max_num_queries: Any) -> None:
         api = Caller("Viewer")

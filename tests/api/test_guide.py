@@ -1,0 +1,86 @@
+"""What docs/api.md shows is what happens: its examples run, in their order, against a real server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from django.conf import settings
+from django.test import Client
+
+from api.metrics import Look
+from tests.api.calling import Caller
+from tests.api.serving import serving, token_of
+from tests.base import NOW
+from tests.loops import running_worker
+
+FENCE = re.compile(r"```bash ([0-9]{3})\n(.*?)```(?:\n```json\n(.*?)```)?", re.DOTALL)
+CURL = """curl() { command curl -sS --max-time 60 -w '\\n%{http_code}' "$@"; }"""
+ANYTHING = "…"
+
+
+class Example(NamedTuple):
+    status: int
+    command: str
+    answer: str
+
+
+def guide() -> str:
+    return (settings.BASE_DIR / "docs" / "api.md").read_text()
+
+
+def examples() -> Iterator[Example]:
+    for status, command, answer in FENCE.findall(guide()):
+        yield Example(int(status), command, answer)
+
+
+@pytest.mark.serial
+@pytest.mark.django_db(transaction=True, reset_sequences=True)
+def test_the_examples_run_as_they_are_shown() -> None:
+    with serving() as address, running_worker():
+        env = {"JIM": address, "TOKEN": token_of("Author"), "PATH": os.environ["PATH"]}
+        for example in examples():
+            command = ["bash", "-c", f"{CURL}\n{example.command}"]
+            done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            body, _, status = done.stdout.rpartition("\n")
+            assert int(status) == example.status, f"{example.command}\n{body}"
+            if example.answer:
+                assert_like(json.loads(body), json.loads(example.answer), example.command)
+
+
+def assert_like(found: Any, shown: Any, where: str) -> None:
+    """Whatever is shown is there; an answer may have more fields."""
+    if shown == ANYTHING:
+        return
+    if isinstance(shown, dict):
+        assert set(shown) <= set(found), f"{where}: {set(shown) - set(found)} is not in {found}"
+        for name, value in shown.items():
+            assert_like(found[name], value, f"{where} > {name}")
+    elif isinstance(shown, list):
+        assert len(found) == len(shown), where
+        for number, value in enumerate(shown):
+            assert_like(found[number], value, f"{where} > {number}")
+    else:
+        assert found == shown, where
+
+
+@pytest.mark.django_db
+def test_every_metric_is_in_the_guide() -> None:
+    names = {metric.name for metric in Look(NOW).collect()}
+    missing = {name for name in names if name not in guide()}
+    assert not missing
+
+
+@pytest.mark.django_db
+def test_every_resource_is_in_the_guide() -> None:
+    paths = Client().get("/api/v1/schema", headers={"Authorization": f"Bearer {Caller().text}"})
+    named = set(re.findall(r"^  /api/v1/([a-z]+)", paths.content.decode(), re.MULTILINE))
+    missing = {name for name in named if f"`{name}" not in guide()}
+    assert named
+    assert not missing
