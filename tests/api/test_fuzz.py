@@ -73,8 +73,8 @@ def make_something_of_everything() -> None:
     SharedCalendar.objects.define("Holidays", [{"holidays": "GB"}], initiator=SOMEBODY, now=NOW)
     schedule = make_schedule(step("one"), step("two", 1), spec={"cron": ["0 2 * * *"]})
     schedule.edit(token=1, changes={"tags": ["a"]}, initiator=SOMEBODY, now=NOW)
-    asked = {"start_at": NOW.replace(day=10), "end_at": NOW.replace(day=12)}
-    Backfill.objects.ask(schedule, **asked, initiator=SOMEBODY, now=NOW)
+    first, last = NOW.replace(day=10), NOW.replace(day=12)
+    Backfill.objects.ask(schedule, start_at=first, end_at=last, initiator=SOMEBODY, now=NOW)
     start(step("talk", 0, "talk"))
     start(step("fail", 0, "fail"))
     run_until_idle()

@@ -45,7 +45,7 @@ def _patterns(resolver: URLResolver | URLPattern) -> list[URLPattern]:
 
 def test_every_action_names_the_permission_that_it_needs() -> None:
     for pattern in _patterns(api()):
-        view = getattr(pattern.callback, "cls", None)
+        view: Any = getattr(pattern.callback, "cls", None)
         if Allowed in getattr(view, "permission_classes", ()):
             assert set(getattr(pattern.callback, "actions", {}).values()) <= set(view.needs), view
 
