@@ -39,6 +39,7 @@ CONFIG = f"""
 request-timeout = 30
 [checks]
 positive_data_acceptance.expected-statuses = {json.dumps(ACCEPTED)}
+negative_data_rejection.expected-statuses = {json.dumps(["4xx"])}
 missing_required_header.expected-statuses = [400, 401, 403, 404, 406, 415, 428]
 # What is closed stays to be read.
 use_after_free.enabled = false
@@ -46,6 +47,11 @@ use_after_free.enabled = false
 "header.If-Match" = {{ dictionary = "versions", probability = 0.8 }}
 [dictionaries.versions]
 values = ["*", '"1"', '"2"', '"x"']
+[[operations]]
+# No scheduler runs, which is said.
+include-path = "/api/v1/health/ready"
+checks.not_a_server_error.expected-statuses = ["2xx", "4xx", "503"]
+checks.positive_data_acceptance.expected-statuses = ["2xx", "503"]
 """
 
 
