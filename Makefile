@@ -13,7 +13,7 @@ CHROMIUM := $(if $(JIM_CHROMIUM)$(shell for name in $(BROWSERS); do command -v $
 QUICK_SUITES := test-sqlite test-postgres
 SERIAL_SUITES := test-sqlite-serial test-postgres-serial
 
-.PHONY: help run test lint format lock venv clean bench bench-peers bench-pages screenshots $(QUICK_SUITES) $(SERIAL_SUITES)
+.PHONY: help run test lint format lock venv clean fuzz bench bench-peers bench-pages screenshots $(QUICK_SUITES) $(SERIAL_SUITES)
 
 help:
 	@echo "make run      start JIM on http://127.0.0.1:8000 (JIM_PORT, JIM_DATA_DIR for a second one)"
@@ -22,6 +22,7 @@ help:
 	@echo "make bench-peers  the same beside its peers, with ratios; about half an hour (REPS=2: 20 minutes)"
 	@echo "make bench-pages  how fast every page and list answers with 1,000,000 activities (PostgreSQL)"
 	@echo "make screenshots  every page, light and dark, wide and phone, in screenshots/ (ONLY=\"home queue\")"
+	@echo "make fuzz     many thousand requests to the API by schemathesis, as two roles (EXAMPLES=30 each)"
 	@echo "make lint     ruff, mypy, import-linter, Django's checks"
 	@echo "make format   ruff format and its safe fixes"
 	@echo "make lock     lock the dependencies of pyproject.toml (UPGRADE=1: to their newest versions)"
@@ -49,6 +50,9 @@ test-sqlite-serial: .venv/.dev $(CHROMIUM)
 
 test-postgres-serial: .venv/.dev $(CHROMIUM)
 	JIM_TEST_DB=postgres $(BIN)/pytest -q -m serial
+
+fuzz: .venv/.dev
+	FUZZ_EXAMPLES=$(or $(EXAMPLES),30) JIM_TEST_DB=sqlite $(BIN)/pytest -q -s --timeout 3600 tests/api/test_fuzz.py
 
 MEASURED = $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) $(if $(REPS),--repetitions $(REPS)) $(if $(JSON),--json $(JSON))
 bench: .venv/.dev

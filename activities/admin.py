@@ -48,7 +48,7 @@ class InitiatorFilter(KnownValues):
     parameter_name = "initiator_type"
 
     def values(self) -> Iterable[str]:
-        return ("user", "api_key", "schedule", "system")
+        return ("user", "token", "schedule", "system")
 
 
 @admin.register(Activity)

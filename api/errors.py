@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -24,6 +26,7 @@ from schedules.permissions import NotYours
 
 logger = logging.getLogger(__name__)
 PROBLEM_JSON = "application/problem+json"
+ABOUT_A_STEP = re.compile(r"Step ([0-9]+)\b")
 TITLES = {
     400: "The request is not valid",
     401: "Sign in first",
@@ -113,7 +116,17 @@ def said(error: ValidationError) -> Any:
     """What Django's error says, by field."""
     if not hasattr(error, "error_dict"):
         return error.messages
-    return dict(error.message_dict)
+    told: dict[str, list[str]] = defaultdict(list)
+    for field, texts in error.message_dict.items():
+        for text in texts:
+            told[_place(field, text)].append(text)
+    return dict(told)
+
+
+def _place(field: str, text: str) -> str:
+    """What is said of all steps together begins with the number of the one that it is about."""
+    step = ABOUT_A_STEP.match(text) if field == "steps" else None
+    return f"steps.{int(step[1]) - 1}" if step else field
 
 
 def _headers(error: exceptions.APIException) -> dict[str, str]:

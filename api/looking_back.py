@@ -16,17 +16,17 @@ from activities.statements import first_since
 from .filtering import MomentFilter
 from .paging import FORGED, KeysetPages
 
-REACH = 50_000
 # Who commits later may have an earlier time than the ids before it.
 SLACK = timedelta(minutes=10)
 
 
 class Times(NamedTuple):
-    """The filters that narrow down to a time, which grows with the ids."""
+    """The filters that narrow down to a time, which grows with the ids; how many rows a page looks at."""
 
     column: str
     after: str
     before: str
+    reach: int
 
 
 class PartByPart(KeysetPages):
@@ -41,7 +41,7 @@ class PartByPart(KeysetPages):
         self.is_part, self.request, self.base_url = True, request, request.build_absolute_uri()
         self.get_ordering(request, queryset, view)
         size, floor, top = self.get_page_size(request), *self._reaching(request, view)
-        bottom = max(top - REACH, floor)
+        bottom = max(top - view.times.reach, floor)
         rows = queryset.filter(pk__gte=bottom, pk__lt=top).order_by("-pk")
         found: Sequence[Any] = list(rows[: size + 1])
         if len(found) > size:
@@ -55,7 +55,7 @@ class PartByPart(KeysetPages):
             return super().get_next_link()
         if self.following is None:
             return None
-        return self.encode_cursor(Cursor(offset=0, reverse=False, position=str(self.following)))
+        return self.encode_cursor(Cursor(offset=0, reverse=False, position=self.following))
 
     def get_previous_link(self) -> str | None:
         return None if self.is_part else super().get_previous_link()

@@ -89,6 +89,14 @@ class Schema(AutoSchema):
         action = getattr(self.view, "action", None) or self.method.lower()
         return "_".join(words if words and words[-1] == action else [*words, action])
 
+    def _resolve_path_parameters(self, variables: Any) -> Any:
+        """Ids are numbers also where an address takes nothing else."""
+        parameters = super()._resolve_path_parameters(variables)  # type: ignore[no-untyped-call]
+        for parameter in parameters:
+            if parameter["schema"].get("pattern", "").startswith("^[0-9]"):
+                parameter["schema"] = {"type": "integer", "minimum": 0, "maximum": 10**9}
+        return parameters
+
     def get_summary(self) -> str | None:
         return next(iter(self._said()), None)
 

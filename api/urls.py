@@ -54,5 +54,9 @@ urlpatterns = [
     path("health/ready", Ready.as_view(), name="ready"),
     path("schema", SpectacularAPIView.as_view(), name="schema"),
     path("docs", SpectacularSwaggerSplitView.as_view(url_name="api:schema"), name="docs"),
-    path("redoc", SpectacularRedocView.as_view(url_name="api:schema"), name="redoc"),
+    path(
+        "redoc",
+        SpectacularRedocView.as_view(url_name="api:schema", template_name="api/redoc.html"),
+        name="redoc",
+    ),
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from api import about
 from jimsite import environment
 from jimsite.logs import logging_config
 
@@ -299,7 +300,8 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "JIM",
-    "DESCRIPTION": "Schedules, executions, jobs and what became of them.",
+    "DESCRIPTION": about.DESCRIPTION,
+    "TAGS": [{"name": name, "description": text} for name, text in about.TAGS.items()],
     "VERSION": "1",
     "OAS_VERSION": "3.1.0",
     "SCHEMA_PATH_PREFIX": "/api/v1",

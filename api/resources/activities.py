@@ -156,7 +156,7 @@ class Activities(Listed):
     lookup_value_regex = "[0-9]{1,18}"
     orderings = ("-id",)
     pagination_class = PartByPart
-    times = Times("created_at", "created_after", "created_before")
+    times = Times("created_at", "created_after", "created_before", reach=50_000)
     parameters: ClassVar[Mapping[str, tuple[str, ...]]] = {"output": ("after", "limit", "follow", "form")}
     needs: ClassVar[Mapping[str, str]] = {
         "list": VIEW,

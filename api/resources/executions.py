@@ -17,6 +17,7 @@ from rest_framework.response import Response
 from activities import clock
 from activities.models import Activity
 from api.filtering import Filters, MomentFilter, WholeFilter
+from api.looking_back import PartByPart, Times
 from api.permissions import check_code
 from api.reading import Strict
 from api.schema import IDEMPOTENCY_KEY, accepts
@@ -40,6 +41,8 @@ CONDITIONS = {
     "failed": Q(status="failed"),
     "cancelled": Q(status="cancelled"),
 }
+# There are never many of those.
+RUNNING = ("in_progress", "cancelling", "late")
 VIEW = "execution.view_execution"
 
 
@@ -229,13 +232,19 @@ class ExecutionFilters(Filters):
 
 
 class Executions(Listed):
-    """Runs of plans, each frozen at its start: those of schedules, and groups of jobs without one."""
+    """Runs of plans, each frozen at its start: those of schedules, and groups of jobs without one.
+
+    Filters other than `schedule`, `retry_of` and the states of what runs look through the history a part at
+    a time: a page may have few rows, or none, and still a `next`.
+    """
 
     queryset = Execution.objects.all()
     serializer_class = ExecutionSerializer
     filterset_class = ExecutionFilters
     lookup_value_regex = "[0-9]{1,18}"
-    orderings = ("-id", "id")
+    orderings = ("-id",)
+    pagination_class = PartByPart
+    times = Times("started_at", "started_after", "started_before", reach=20_000)
     needs: ClassVar[Mapping[str, str]] = {
         "list": VIEW,
         "retrieve": VIEW,
@@ -244,6 +253,12 @@ class Executions(Listed):
         "terminate": RUN,
         "retry": RUN,
     }
+
+    def is_looked_for(self) -> bool:
+        given = set(self.request.query_params) - {"cursor", "limit"}
+        if self.request.query_params.get("state") in RUNNING:
+            given -= {"state"}
+        return bool(given) and not given & {"schedule", "retry_of"}
 
     def get_queryset(self) -> Any:
         parts = Activity.objects.filter(parent=OuterRef("activity"), status__in=failure.SUCCEEDED)

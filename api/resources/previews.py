@@ -91,7 +91,7 @@ class Inquiries(Resource):
             "sentence": schedule.spec_in_words,
             "time_zone": schedule.zone.key,
             "upcoming": schedule.upcoming(count, now=self.now),
-            "warnings": list(schedule.compiled_spec.notes),
+            "warnings": _notes(schedule),
             "difference": None,
         }
         return Response(PreviewSerializer(body).data)
@@ -124,6 +124,13 @@ class Inquiries(Resource):
         """Why it ran at a time, or did not, or whether it will."""
         schedule: Schedule = self.get_object()
         return Response(schedule.why(asked_time(request), now=self.now).as_json())
+
+
+def _notes(schedule: Schedule) -> list[str]:
+    try:
+        return list(schedule.compiled_spec.notes)
+    except SpecError as error:  # of a closed one, which nobody can mend any more
+        return [str(error)]
 
 
 def asked_time(request: Request) -> datetime:

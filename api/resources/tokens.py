@@ -26,7 +26,7 @@ from schedules.models import Refused
 from .base import Listed
 
 STATES = ("active", "expired", "revoked")
-VIEW, REVOKE = "api.view_apitoken", "api.change_apitoken"
+VIEW = "api.view_apitoken"
 
 
 class Own(BasePermission):
@@ -99,11 +99,17 @@ class Tokens(Listed):
     permission_classes = (Own,)
     lookup_value_regex = "[0-9]{1,18}"
     orderings = ("-id", "id")
-    needs: ClassVar[Mapping[str, str]] = {}
+    # For the tokens of others; for one's own, none is needed.
+    needs: ClassVar[Mapping[str, str]] = {
+        "list": VIEW,
+        "retrieve": VIEW,
+        "create": "api.add_apitoken",
+        "revoke": "api.change_apitoken",
+    }
 
     def get_queryset(self) -> Any:
         rows = ApiToken.objects.select_related("user")
-        sees_all = can(self.request, REVOKE if self.action == "revoke" else VIEW)
+        sees_all = can(self.request, self.needs[self.action])
         return rows if sees_all else rows.filter(user=self.request.user.pk)
 
     @extend_schema(request=TokenDefinition, responses=makes(NewTokenSerializer))

@@ -9,7 +9,7 @@ import pytest
 from django.db import connections
 
 from activities.models import Activity
-from api import looking_back
+from api.resources.activities import Activities
 from execution.recorder import Said, write
 from tests.api.calling import Caller
 from tests.base import (
@@ -53,7 +53,7 @@ class TestHistory:
         assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (400, "target")
 
     def test_a_rare_one_is_looked_for_a_part_at_a_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(looking_back, "REACH", 10)
+        monkeypatch.setattr(Activities, "times", Activities.times._replace(reach=10))
         api = Caller("Viewer")
         enqueue(step("needle"), *(step(f"straw {number}") for number in range(25)))
         first = api.get("activities", text="needle").json()

@@ -31,8 +31,18 @@ def jim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     generated = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
     schema.write_bytes(OpenApiJsonRenderer().render(generated))
     config.write_text("post_hooks: []\n")
-    command = [Path(sys.executable).with_name("openapi-python-client"), "generate", "--fail-on-warning"]
-    options = ["--path", schema, "--config", config, "--meta", "none", "--output-path", tmp_path / NAME]
+    tool = Path(sys.executable).with_name("openapi-python-client")
+    command: list[str | Path] = [tool, "generate", "--fail-on-warning"]
+    options: list[str | Path] = [
+        "--path",
+        schema,
+        "--config",
+        config,
+        "--meta",
+        "none",
+        "--output-path",
+        tmp_path / NAME,
+    ]
     made = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stdout + made.stderr
     monkeypatch.syspath_prepend(tmp_path)

@@ -39,6 +39,7 @@ CONFIG = f"""
 request-timeout = 30
 [checks]
 positive_data_acceptance.expected-statuses = {json.dumps(ACCEPTED)}
+negative_data_rejection.expected-statuses = {json.dumps(["4xx"])}
 missing_required_header.expected-statuses = [400, 401, 403, 404, 406, 415, 428]
 # What is closed stays to be read.
 use_after_free.enabled = false
@@ -46,6 +47,11 @@ use_after_free.enabled = false
 "header.If-Match" = {{ dictionary = "versions", probability = 0.8 }}
 [dictionaries.versions]
 values = ["*", '"1"', '"2"', '"x"']
+[[operations]]
+# No scheduler runs, which is said.
+include-path = "/api/v1/health/ready"
+checks.not_a_server_error.expected-statuses = ["2xx", "4xx", "503"]
+checks.positive_data_acceptance.expected-statuses = ["2xx", "503"]
 """
 
 
@@ -73,8 +79,8 @@ def make_something_of_everything() -> None:
     SharedCalendar.objects.define("Holidays", [{"holidays": "GB"}], initiator=SOMEBODY, now=NOW)
     schedule = make_schedule(step("one"), step("two", 1), spec={"cron": ["0 2 * * *"]})
     schedule.edit(token=1, changes={"tags": ["a"]}, initiator=SOMEBODY, now=NOW)
-    asked = {"start_at": NOW.replace(day=10), "end_at": NOW.replace(day=12)}
-    Backfill.objects.ask(schedule, **asked, initiator=SOMEBODY, now=NOW)
+    first, last = NOW.replace(day=10), NOW.replace(day=12)
+    Backfill.objects.ask(schedule, start_at=first, end_at=last, initiator=SOMEBODY, now=NOW)
     start(step("talk", 0, "talk"))
     start(step("fail", 0, "fail"))
     run_until_idle()

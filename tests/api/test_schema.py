@@ -45,7 +45,7 @@ def _patterns(resolver: URLResolver | URLPattern) -> list[URLPattern]:
 
 def test_every_action_names_the_permission_that_it_needs() -> None:
     for pattern in _patterns(api()):
-        view = getattr(pattern.callback, "cls", None)
+        view: Any = getattr(pattern.callback, "cls", None)
         if Allowed in getattr(view, "permission_classes", ()):
             assert set(getattr(pattern.callback, "actions", {}).values()) <= set(view.needs), view
 
@@ -105,4 +105,4 @@ def test_it_is_served_to_whoever_is_signed_in(path: str, client: Any, admin_clie
     assert client.get(f"/api/v1/{path}").status_code in (401, 403)
     response = admin_client.get(f"/api/v1/{path}")
     assert response.status_code == 200
-    assert b"https://cdn" not in response.content
+    assert path == "schema" or b"https://" not in response.content
