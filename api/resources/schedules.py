@@ -33,7 +33,7 @@ from schedules import permissions
 from schedules.models import Occurrence, Overlap, Schedule, ScheduleQuerySet, TaskTemplate
 from schedules.models.occurrence import named_time
 from schedules.models.schedule import LONGEST_NOTE
-from schedules.models.template import as_they_run
+from schedules.models.template import as_they_run, same_json
 
 from .base import Listed
 from .definitions import NewSchedule, ScheduleDefinition, ScheduleListed, ScheduleSerializer
@@ -217,10 +217,9 @@ class Schedules(Inquiries, Listed):
         Refused (409) with the execution in the way as `blocked_by`, if its overlap policy is to skip.
         """
         read = self.read(RunWriting)
-        schedule = self.get_object()
-        self.match_if_said(schedule.token)
         if (before := self.once()) is not None:
             return before
+        schedule, _ = self._named()
         occurrence = trigger(schedule, initiator=self.by, now=self.now, key=self.lasting_key(), **read)
         execution = getattr(occurrence, "execution", None)
         body = {
@@ -266,11 +265,13 @@ class Schedules(Inquiries, Listed):
         schedule = self.get_object()
         self.match(schedule.token)
         steps = read.get("steps")
-        if steps == [step.written() for step in schedule.steps.all()]:
+        if same_json(steps, [step.written() for step in schedule.steps.all()]):
             steps = None
         if steps is not None:
             self._check_code(steps, schedule)
-        changed = {name: value for name, value in fields.items() if value != getattr(schedule, name)}
+        changed = {
+            name: value for name, value in fields.items() if not same_json(value, getattr(schedule, name))
+        }
         if changed or steps is not None:
             schedule.edit(token=schedule.token, changes=changed, steps=steps, initiator=self.by, now=self.now)
         return self.shown(schedule, version=schedule.token)

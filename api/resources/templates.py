@@ -30,6 +30,7 @@ from api.schema import (
 from execution.models import WorkerTask
 from schedules import permissions
 from schedules.models import TaskTemplate
+from schedules.models.template import same_json
 
 from .base import Listed
 from .definitions import ObjectField, WordsField
@@ -160,10 +161,10 @@ class Templates(Listed):
     def run(self, request: Request, pk: str) -> Response:
         """Queue a single job of it, as it is now."""
         self.read(Nothing)
-        template: TaskTemplate = self.get_object()
-        template.resolve({})
         if (before := self.once()) is not None:
             return before
+        template: TaskTemplate = self.get_object()
+        template.resolve({})
         asked = {"template": template.name, "idempotency_key": self.lasting_key()}
         [key] = WorkerTask.objects.enqueue([asked], initiator=self.by, now=self.now)
         return accept_task(self, key)
@@ -178,7 +179,9 @@ class Templates(Listed):
         self.match(template.token)
         if read.pop("name", template.name) != template.name:
             raise ValidationError({"name": f"Its name stays “{template.name}”, as steps refer to it."})
-        changed = {name: value for name, value in read.items() if value != getattr(template, name)}
+        changed = {
+            name: value for name, value in read.items() if not same_json(value, getattr(template, name))
+        }
         if changed:
             template.edit(token=template.token, changes=changed, **self._who)
         return self.shown(template, version=template.token)

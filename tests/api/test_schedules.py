@@ -82,6 +82,15 @@ def test_to_change_a_field_leaves_the_others() -> None:
     assert (now.description, now.overlap, now.spec) == ("why", "allow_all", DAILY)
 
 
+def test_true_is_another_value_than_1() -> None:
+    api = Caller("Author")
+    schedule = make_schedule(step("one", kwargs={"value": 1}))
+    steps = api.get(f"schedules/{schedule.pk}").json()["steps"]
+    steps[0]["config"]["kwargs"]["value"] = True
+    assert api.patch(f"schedules/{schedule.pk}", {"steps": steps}, if_match="*").status_code == 200
+    assert schedule.steps.get().config["kwargs"]["value"] is True
+
+
 def test_an_edit_names_the_version_that_was_read() -> None:
     api, schedule = Caller("Author"), make_schedule()
     url = f"schedules/{schedule.pk}"
