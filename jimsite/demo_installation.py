@@ -49,7 +49,7 @@ def create(*, now: datetime, days: int = 120, owner: User) -> None:
     """On an empty database; `owner` is who looks at it."""
     began = now - timedelta(days=days)
     schedules = _schedules(began)
-    at_work = [each for each in schedules.values() if each.next_run_at and not each.is_paused]
+    at_work = [each for each in schedules.values() if each.next_run_at]
     habits = {schedule: HABITS.get(schedule.name, Habits()) for schedule in at_work}
     write_history(habits, since=began, until=now, most=MOST_TIMES)
     _edit(schedules["Invoice run"], now)
@@ -144,7 +144,10 @@ def _schedules(began: datetime) -> dict[str, Schedule]:
         initiator=GRACE,
         now=began,
     )
-    fields = [each | {"spec": CALMER.get(each["name"], each["spec"])} for each in demo.definitions()]
+    fields = [
+        each | {"spec": CALMER.get(each["name"], each["spec"]), "paused": False, "note": ""}
+        for each in demo.definitions()
+    ]
     made = [
         Schedule.objects.define(**demo._with_template(each), initiator=GRACE, now=began)
         for each in [*fields, *more_definitions()]
@@ -256,7 +259,9 @@ def _fail(worker: Worker, task: Held, now: datetime) -> None:
 
 
 def _trouble(schedules: dict[str, Schedule], now: datetime) -> None:
-    """One paused itself, one is late with its time, one is caught up on, one was skipped on purpose."""
+    """Two are paused, one is late with its time, one is caught up on, one is to be skipped next time."""
+    note = "The bank changes its format this week."
+    schedules["Payroll export"].pause(initiator=GRACE, now=now - timedelta(hours=20), note=note)
     schedules["Unreliable supplier"].pause(
         initiator=Initiator.system("pause on failure"),
         now=now - timedelta(hours=2),

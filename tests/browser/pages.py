@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from django.contrib import admin
+from django.contrib.admin.utils import quote
 from django.urls import URLPattern, reverse
 
 from jimsite import demo_installation
@@ -34,6 +36,17 @@ def addresses() -> Iterator[Address]:
     for pattern in urls.urlpatterns:
         assert isinstance(pattern, URLPattern), pattern
         yield from _addresses(str(pattern.name), list(pattern.pattern.converters), examples)
+
+
+def admin_addresses() -> Iterator[Address]:
+    """Of each kind of row the list, and the page of the newest one."""
+    yield Address("admin", reverse("admin:index"))
+    for model in admin.site._registry:
+        name = f"{model._meta.app_label}_{model._meta.model_name}"
+        yield Address(f"admin-{name}", reverse(f"admin:{name}_changelist"))
+        if (newest := model._default_manager.order_by("pk").last()) is not None:
+            url = reverse(f"admin:{name}_change", args=[quote(newest.pk)])
+            yield Address(f"admin-{name}-change", url)
 
 
 def _addresses(name: str, parameters: list[str], examples: Mapping[str, Any]) -> Iterator[Address]:

@@ -76,12 +76,16 @@ def _photograph(base: str, only: set[str]) -> None:
 
     from tests.browser.chromium import find_browser
     from tests.browser.conftest import ARGUMENTS
-    from tests.browser.pages import addresses, is_page
+    from tests.browser.pages import addresses, admin_addresses, is_page
 
     browser = find_browser()
     FOLDER.mkdir(exist_ok=True)
     CHOSEN_FOLDER.mkdir(exist_ok=True)
-    wanted = [each for each in addresses() if each.name != "logout" and (not only or each.name in only)]
+    wanted = [
+        each
+        for each in (*addresses(), *admin_addresses())
+        if each.name != "logout" and (not only or each.name in only)
+    ]
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(
             executable_path=str(browser.program), args=ARGUMENTS, env={**os.environ, **browser.env}
