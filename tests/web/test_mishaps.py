@@ -1,4 +1,4 @@
-"""What people see when something is wrong: in the look of all pages, with a way on, and without a traceback."""
+"""What people see when something is wrong: in the look of all pages, with a way on, and no traceback."""
 
 from __future__ import annotations
 
