@@ -69,6 +69,10 @@ class Revisions(Sequence[Revision]):
         since = whole.order_by("pk").first()
         return None if since is None or since.operation == "create" else _completed(_before(since))
 
+    def since(self, activity_id: int, *, most: int) -> list[Revision]:
+        """What was changed after an activity."""
+        return [revision for revision in self[:most] if revision.activity_id > activity_id]
+
     def creation(self) -> Activity | None:
         return self._rows.filter(operation="create").order_by("pk").first()
 

@@ -76,6 +76,9 @@ def operate(request: HttpRequest, kind: str, name: str) -> HttpResponse:
     operation = of.operation(name)
     if not (request.user.has_perm(of.view_permission) and operation.is_allowed(request)):
         raise PermissionDenied(f"This needs the permission “{operation.permission}”.")
+    if not request.GET.getlist("id"):
+        messages.error(request, "Choose at least one first.")
+        return _go(request, _back(request, [], []))
     return conduct(request, operation, _targets(request, of.model))
 
 
@@ -180,7 +183,7 @@ def _back(request: HttpRequest, targets: Sequence[Model], done: Sequence[Done]) 
     asked = request.GET.get("next", "")
     if url_has_allowed_host_and_scheme(asked, allowed_hosts=None):
         return asked
-    return _url_of(targets[0]) or reverse("web:home")
+    return (_url_of(targets[0]) if targets else "") or reverse("web:home")
 
 
 def _url_of(target: Model) -> str:

@@ -73,6 +73,12 @@ def is_htmx(request: HttpRequest) -> bool:
     return bool(getattr(request, "htmx", False))
 
 
+def is_asked_by(request: HttpRequest, part: str) -> bool:
+    """Only this part of the page is asked for, by the part itself."""
+    htmx = getattr(request, "htmx", None)
+    return bool(htmx) and htmx.target == part  # type: ignore[union-attr]
+
+
 def _sign_in(request: HttpRequest) -> HttpResponse:
     if is_htmx(request):
         return HttpResponse(status=204, headers={"HX-Refresh": "true"})

@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 from activities import clock, words
 from web import keyset
 from web.operating import operation_url, operations_of
+from web.page import is_htmx
 
 register = template.Library()
 register.filter("badge", words.badge)
@@ -57,7 +58,7 @@ def address(context: Any, **changed: Any) -> str:
 
 @register.simple_tag(takes_context=True)
 def operate(context: Any, name: str, target: Model) -> str:
-    return operation_url(name, [target], back=context["request"].get_full_path())
+    return operation_url(name, [target], back=_here(context["request"]))
 
 
 @register.simple_tag(takes_context=True)
@@ -83,4 +84,10 @@ def field(bound: Any) -> dict[str, Any]:
 def _with_back(url: str, request: HttpRequest) -> str:
     from urllib.parse import urlencode
 
-    return f"{url}&{urlencode({'next': request.get_full_path()})}"
+    return f"{url}&{urlencode({'next': _here(request)})}"
+
+
+def _here(request: HttpRequest) -> str:
+    """The address of the page, also for a part of it that is asked for on its own."""
+    shown_on = request.htmx.current_url_abs_path if is_htmx(request) else None  # type: ignore[attr-defined]
+    return shown_on or request.get_full_path()
