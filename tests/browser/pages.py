@@ -22,6 +22,8 @@ ARGUMENTS: dict[str, list[tuple[Any, ...]]] = {
     ],
 }
 QUERIES = {"operate": "?id={id}"}
+# What addresses are about that are not named after it.
+ABOUT = dict.fromkeys(("ledger", "why", "revisions", "backfills"), "schedule")
 ID_OF_KIND = {"sharedcalendar": "calendar", "tasktemplate": "template"}
 
 
@@ -62,7 +64,8 @@ def _addresses(name: str, parameters: list[str], examples: Mapping[str, Any]) ->
 
 def _example(name: str, parameter: str, examples: Mapping[str, Any]) -> Any:
     """By the name of the parameter, else by what the address is named after: `schedule-edit`, `schedule`."""
-    known = [kind for kind in examples if kind == parameter or name == kind or name.startswith(f"{kind}-")]
+    about = ABOUT.get(name, name)
+    known = [kind for kind in examples if kind == parameter or f"{about}-".startswith(f"{kind}-")]
     assert known, (
         f"Nobody knows an example of <{parameter}> for the address web:{name}: "
         "add it to jimsite.demo_installation.examples, or to ARGUMENTS here."
