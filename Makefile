@@ -13,13 +13,14 @@ CHROMIUM := $(if $(JIM_CHROMIUM)$(shell for name in $(BROWSERS); do command -v $
 QUICK_SUITES := test-sqlite test-postgres
 SERIAL_SUITES := test-sqlite-serial test-postgres-serial
 
-.PHONY: help run test lint format lock venv clean bench bench-peers $(QUICK_SUITES) $(SERIAL_SUITES)
+.PHONY: help run test lint format lock venv clean bench bench-peers screenshots $(QUICK_SUITES) $(SERIAL_SUITES)
 
 help:
 	@echo "make run      start JIM on http://127.0.0.1:8000 (JIM_PORT, JIM_DATA_DIR for a second one)"
 	@echo "make test     the whole suite, on SQLite and on PostgreSQL"
 	@echo "make bench    how fast JIM is, on SQLite and on PostgreSQL (QUICK=1; bench/README.md has more)"
 	@echo "make bench-peers  the same beside its peers, with ratios; about half an hour (REPS=2: 20 minutes)"
+	@echo "make screenshots  every page, light and dark, wide and phone, in screenshots/ (ONLY=\"home queue\")"
 	@echo "make lint     ruff, mypy, import-linter, Django's checks"
 	@echo "make format   ruff format and its safe fixes"
 	@echo "make lock     lock the dependencies of pyproject.toml (UPGRADE=1: to their newest versions)"
@@ -54,6 +55,9 @@ bench: .venv/.dev
 
 bench-peers: .venv/.dev
 	@$(BIN)/python -m bench.peers $(MEASURED) $(if $(PEERS),--peers $(PEERS)) $(if $(FULL),--full)
+
+screenshots: .venv/.dev $(CHROMIUM)
+	@$(BIN)/python -m tests.browser.photographs $(ONLY)
 
 # Its own data folder: checking must not create or touch the one in use.
 lint: export JIM_DATA_DIR := $(CURDIR)/.venv/lint-data

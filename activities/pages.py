@@ -31,7 +31,6 @@ M = TypeVar("M", bound=Model)
 class JimAdmin(ModelAdmin[M]):
     """Nothing is ever deleted, and what happened is kept as activities instead of admin log entries."""
 
-    view_on_site = False
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
     list_per_page = 50
@@ -45,6 +44,10 @@ class JimAdmin(ModelAdmin[M]):
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         return super().changelist_view(request, {"title": self.list_title, **(extra_context or {})})
+
+    def get_view_on_site_url(self, obj: Any = None) -> str | None:
+        """Straight to its own page, for rows that have one."""
+        return obj.get_absolute_url() if hasattr(obj, "get_absolute_url") else None
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False

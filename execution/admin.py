@@ -27,6 +27,7 @@ from schedules.admin import ScheduleAdmin, ScheduleOperation, TaskTemplateAdmin,
 from schedules.admin.filters import ScheduleFilter
 from schedules.form_fields import WallTime
 from schedules.models import Overlap, Schedule
+from schedules.spec.wording import counted
 
 from . import invoker, limit_admin  # noqa: F401 the latter registers itself
 from .concurrency import SEPARATOR
@@ -98,9 +99,8 @@ class RunNow(ScheduleOperation):
             ) from overlapping
         started = Execution.objects.filter(occurrence=occurrence).only("pk").first()
         if started is None:
-            url = reverse("admin:schedules_occurrence_change", args=[occurrence.pk])
-            return Done(f"“{schedule}” waits for its turn.", url)
-        return Done(f"“{schedule}” is started.", execution_url(started.pk))
+            return Done(f"“{schedule}” waits for its turn.", schedule.get_absolute_url())
+        return Done(f"“{schedule}” is started.", started.get_absolute_url())
 
     def about(self, schedule: Schedule) -> str:
         return schedule.get_overlap_display()
@@ -109,6 +109,10 @@ class RunNow(ScheduleOperation):
 class CancelRunning(ScheduleOperation):
     name, label, form = "cancel", "Cancel running", ReasonForm
     question = "Nothing more of what is running starts, and running steps are asked to stop. Cancel it?"
+
+    def about(self, schedule: Schedule) -> str:
+        tasks = WorkerTask.objects.filter(execution__in=schedule.executions.in_progress())
+        return f"{counted(tasks.count(), 'task')} will be cancelled"
 
     def applies(self, schedule: Schedule) -> bool:
         return schedule.executions.in_progress().exists()

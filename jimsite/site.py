@@ -21,6 +21,7 @@ ORDER = {
     "execution": ("Execution", "WorkerTask", "Limit", "Reservation", "Worker"),
     "webhooks": ("Endpoint", "Delivery"),
     "activities": ("Activity",),
+    "api": ("ApiToken",),
 }
 
 
@@ -28,7 +29,7 @@ class JimAdminSite(AdminSite):
     """Its pages are loaded by whoever serves or checks them: workers and schedulers start without."""
 
     site_header = site_title = "JIM"
-    site_url = None
+    site_url = "/"
     index_title = "What runs, when, and what became of it"
 
     @property

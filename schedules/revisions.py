@@ -69,6 +69,10 @@ class Revisions(Sequence[Revision]):
         since = whole.order_by("pk").first()
         return None if since is None or since.operation == "create" else _completed(_before(since))
 
+    def since(self, activity_id: int, *, most: int) -> list[Revision]:
+        """What was changed after an activity."""
+        return [revision for revision in self[:most] if revision.activity_id > activity_id]
+
     def creation(self) -> Activity | None:
         return self._rows.filter(operation="create").order_by("pk").first()
 
@@ -119,7 +123,7 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]
 def records_of(target: Model) -> ActivityQuerySet:
     """Everything that people did with it, or that it did with itself."""
     rows = Activity.objects.administrative().filter(task_key=None)
-    return rows.filter(target_type=target._meta.model_name, target_id=str(target.pk))
+    return rows.filter(target_type=target._meta.model_name, target_id=str(target.pk)[:64])
 
 
 def calendars_at(schedule: Schedule, spec: object, at: datetime) -> dict[str, Any]:

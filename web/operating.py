@@ -79,7 +79,11 @@ def operate(request: HttpRequest, kind: str, name: str) -> HttpResponse:
     if not request.GET.getlist("id"):
         messages.error(request, "Choose at least one first.")
         return _go(request, _back(request, [], []))
-    targets = _targets(request, of.model)
+    return conduct(request, operation, _targets(request, of.model))
+
+
+def conduct(request: HttpRequest, operation: Operation[Any], targets: Sequence[Model]) -> HttpResponse:
+    """Asks, shows what it would do where that is wanted, and does it; the caller knows that it is allowed."""
     form = operation.ask(targets, request.GET, request.POST if request.method == "POST" else None)
     if not form.is_valid():
         return _question(request, operation, targets, form)

@@ -4,7 +4,27 @@ from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import path
 
 from .operating import operate
-from .views import activities, execution, executions, home, limits, queue, tokens
+from .views import (
+    account,
+    activities,
+    backfills,
+    calendars,
+    editor,
+    execution,
+    executions,
+    home,
+    ledger,
+    limits,
+    queue,
+    revisions,
+    schedule,
+    schedules,
+    settings,
+    templates,
+    tokens,
+    webhooks,
+    workers,
+)
 
 app_name = "web"
 
@@ -13,8 +33,38 @@ urlpatterns = [
     path("login", LoginView.as_view(template_name="web/login.html"), name="login"),
     path("logout", LogoutView.as_view(next_page="web:login"), name="logout"),
     path("do/<slug:kind>/<slug:name>", operate, name="operate"),
+    path("schedules/new", editor.new, name="schedule-new"),
+    path("schedules/<int:pk>/edit", editor.edit, name="schedule-edit"),
+    path("schedules/<int:pk>/duplicate", editor.duplicate, name="schedule-duplicate"),
+    path("password", account.password, name="password"),
+    path("workers", workers.workers, name="workers"),
+    path("workers/now", workers.workers_now, name="workers-now"),
+    path("workers/<uuid:pk>", workers.worker, name="worker"),
+    path("workers/<uuid:pk>/now", workers.worker_now, name="worker-now"),
     path("limits", limits.limits, name="limits"),
+    path("limits/now", limits.limits_now, name="limits-now"),
+    path("limits/new", limits.new, name="limit-new"),
+    path("limits/edit/<path:key>", limits.edit, name="limit-edit"),
+    path("limits/key/<path:key>", limits.limit, name="limit"),
+    path("calendars", calendars.calendars, name="calendars"),
+    path("calendars/new", calendars.new, name="calendar-new"),
+    path("calendars/<int:pk>", calendars.calendar, name="calendar"),
+    path("calendars/<int:pk>/edit", calendars.edit, name="calendar-edit"),
+    path("templates", templates.templates, name="templates"),
+    path("templates/new", templates.new, name="template-new"),
+    path("templates/<int:pk>", templates.template, name="template"),
+    path("templates/<int:pk>/edit", templates.edit, name="template-edit"),
+    path("webhooks", webhooks.webhooks, name="webhooks"),
+    path("webhooks/new", webhooks.new, name="endpoint-new"),
+    path("webhooks/<int:pk>", webhooks.endpoint, name="endpoint"),
+    path("webhooks/<int:pk>/edit", webhooks.edit, name="endpoint-edit"),
+    path("webhooks/deliveries", webhooks.deliveries, name="deliveries"),
+    path("webhooks/deliveries/<int:pk>", webhooks.delivery, name="delivery"),
+    path("webhooks/deliveries/<int:pk>/now", webhooks.delivery_now, name="delivery-now"),
     path("tokens", tokens.tokens, name="tokens"),
+    path("tokens/new", tokens.new, name="token-new"),
+    path("tokens/<int:pk>/revoke", tokens.revoke, name="token-revoke"),
+    path("settings", settings.settings, name="settings"),
 ]
 
 urlpatterns += [
@@ -29,4 +79,22 @@ urlpatterns += [
     path("activities/<int:pk>/output", activities.activity_output, name="activity-output"),
     path("activities/<int:pk>/output.txt", activities.activity_output_text, name="activity-output-text"),
     path("queue", queue.queue, name="queue"),
+]
+
+urlpatterns += [
+    path("home/pulse", home.pulse_part, name="home-pulse"),
+    path("home/attention", home.attention_part, name="home-attention"),
+    path("home/running", home.running_part, name="home-running"),
+    path("home/upcoming", home.upcoming_part, name="home-upcoming"),
+    path("schedules", schedules.schedules, name="schedules"),
+    path("schedules/rows", schedules.schedules_part, name="schedules-rows"),
+    path("schedules/<int:pk>", schedule.schedule, name="schedule"),
+    path("schedules/<int:pk>/now", schedule.now_part, name="schedule-now"),
+    path("schedules/<int:pk>/export", schedule.export, name="schedule-export"),
+    path("schedules/<int:pk>/ledger", ledger.ledger, name="ledger"),
+    path("schedules/<int:pk>/why", ledger.why, name="why"),
+    path("schedules/<int:pk>/revisions", revisions.revisions, name="revisions"),
+    path("schedules/<int:pk>/backfills", backfills.backfills, name="backfills"),
+    path("backfills/<int:pk>", backfills.backfill, name="backfill"),
+    path("backfills/<int:pk>/progress", backfills.progress_part, name="backfill-progress"),
 ]

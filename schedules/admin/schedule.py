@@ -18,8 +18,7 @@ from activities.words import NOTHING, badge, exact, moment
 from schedules import permissions, registry
 from schedules.description import state_of
 from schedules.forms import ScheduleForm, Unsaved
-from schedules.models import Conflict, Refused, Schedule, TaskTemplate
-from schedules.models.template import as_they_run
+from schedules.models import Conflict, Refused, Schedule
 from schedules.spec.wording import duration
 from schedules.spec.zones import time_zones
 from schedules.spec_text import to_text
@@ -230,9 +229,7 @@ def _uses(schedule: Schedule | None, names: tuple[str, ...]) -> bool:
 def _check_code(request: HttpRequest, schedule: Schedule, steps: list[dict[str, Any]]) -> None:
     if request.user.has_perm(permissions.DEFINE_CODE):
         return
-    before = [step.as_json() for step in schedule.steps.all()] if schedule.pk else []
-    templates = TaskTemplate.objects.needed_by(steps, schedule=schedule)
-    if names := permissions.new_code(before, as_they_run(steps, templates)):
+    if names := schedule.new_code(steps):
         told = ", ".join(f"“{name}”" for name in names)
         needed = "That needs the permission to define steps that run code."
         raise ValidationError({"steps": f"You may not write steps that run code: {told}. {needed}"})

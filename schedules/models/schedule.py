@@ -21,7 +21,7 @@ from activities.signals import Event, noticed
 from activities.statements import update_each
 from activities.text import clean_lines, clean_text
 from activities.wake import wake
-from schedules import registry
+from schedules import permissions, registry
 from schedules.field_types import StrictlyTyped
 from schedules.overlap import MISSED, latest_missed
 from schedules.spec import Spec, SpecError
@@ -32,7 +32,7 @@ from .occurrence import Automatic, Occurrence, Overlap, named_time, notice_misse
 from .refusals import Conflict, Refused
 from .shared_calendar import SharedCalendar
 from .step import Step, check_plain_text, check_steps
-from .template import TaskTemplate
+from .template import TaskTemplate, as_they_run
 
 if TYPE_CHECKING:
     from schedules.description import Description
@@ -47,6 +47,7 @@ SKIP_REASONS = ("overlap", "superseded", "no runs left")
 MOST_OUTCOMES = 100
 MOST_SKIPS = 100
 YEAR_SECONDS = 31_536_000
+PAUSED_BY_ITSELF = "Paused by itself."
 
 
 class ScheduleQuerySet(models.QuerySet["Schedule"]):
@@ -326,6 +327,16 @@ class Schedule(StrictlyTyped):
         return self.status == self.Status.PAUSED
 
     @property
+    def is_paused_by_itself(self) -> bool:
+        return self.is_paused and self.pause_note.startswith(PAUSED_BY_ITSELF)
+
+    @property
+    def success_rate(self) -> float | None:
+        """Among the last executions that completed or failed."""
+        ended = self.recent_outcomes
+        return ended.count("c") / len(ended) if ended else None
+
+    @property
     def failures_recently(self) -> int:
         """Among the last executions that count for a pause."""
         return self.recent_outcomes[: self.failures_among].count("f")
@@ -449,7 +460,7 @@ class Schedule(StrictlyTyped):
     def failing_note(self) -> str:
         among = f"{self.failures_recently} of the last {min(self.failures_among, len(self.recent_outcomes))}"
         counted = "The last execution" if self.failures_among == 1 else f"{among} executions"
-        return f"Paused by itself. {counted} failed: {self.last_failure}"[:LONGEST_NOTE]
+        return f"{PAUSED_BY_ITSELF} {counted} failed: {self.last_failure}"[:LONGEST_NOTE]
 
     def pause_over_failures(self, note: str, *, now: datetime) -> bool:
         """Its counters are stored already."""
@@ -728,6 +739,12 @@ class Schedule(StrictlyTyped):
         """What is stored follows from the templates as they were when it was stored, or since edited."""
         is_templated = any("template" in step for step in written)
         return [step.as_json() for step in self.steps.all()] if is_templated else written
+
+    def new_code(self, steps: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Names of the steps that run code or use a secret, and that it does not have exactly so yet."""
+        before = [step.as_json() for step in self.steps.all()] if self.pk else []
+        templates = TaskTemplate.objects.needed_by(steps, schedule=self)
+        return permissions.new_code(before, as_they_run(steps, templates))
 
     def why(self, at: datetime, *, now: datetime) -> Answer:
         """Why it ran at a time, or did not, or whether it will; without a zone, on its own clock."""

@@ -95,6 +95,8 @@ document.addEventListener("htmx:beforeRequest", (event) => {
   if (polls && (document.hidden || isBusy(event.detail.target))) event.preventDefault();
 });
 document.addEventListener("htmx:beforeSwap", (event) => {
+  // A link in a part that polls would inherit how that part is swapped, and take the dialogue away.
+  if (event.detail.target.id === "dialog-body") event.detail.swapOverride = "innerHTML";
   if (event.detail.elt.hasAttribute("data-poll") && isBusy(event.detail.target)) event.detail.shouldSwap = false;
 });
 

@@ -1,0 +1,97 @@
+"""From a draft that is right to a schedule that is stored, or to words that say why not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.db import IntegrityError
+
+from activities.models import Initiator
+from schedules import permissions
+from schedules.models import Refused, Schedule, Step
+
+from .reading import Reading
+
+NAME_TAKEN = "Somebody else took this name just now: choose another one."
+
+
+def save(reading: Reading, *, user: Any, initiator: Initiator, now: datetime) -> Schedule | None:
+    """None if the model refused: the reading says why. Conflict if somebody else was first."""
+    schedule = reading.schedule
+    try:
+        _check_code(schedule or Schedule(), reading.steps, user)
+        if schedule is None:
+            return _define(reading, user=user, initiator=initiator, now=now)
+        _edit(schedule, reading, initiator=initiator, now=now)
+    except Refused as refused:
+        reading.complain("", str(refused))
+    except ValidationError as error:
+        for name, texts in error.message_dict.items():
+            reading.complain(_place(name), *texts)
+    except IntegrityError:
+        reading.complain("name", NAME_TAKEN)
+    return schedule if reading.is_right else None
+
+
+def _define(reading: Reading, *, user: Any, initiator: Initiator, now: datetime) -> Schedule:
+    first = reading.form.cleaned_data
+    return Schedule.objects.define(
+        **reading.definition,
+        steps=reading.steps,
+        paused=first["paused"],
+        note=first["note"],
+        run_at_once=first["run_at_once"] and user.has_perm(permissions.RUN),
+        initiator=initiator,
+        now=now,
+    )
+
+
+def _edit(schedule: Schedule, reading: Reading, *, initiator: Initiator, now: datetime) -> None:
+    """Only what differs; whoever looked at it and saved it as it was has not edited it."""
+    steps = as_written(reading)
+    is_same = steps == [step.written() for step in schedule.steps.all()]
+    changes = {name: value for name, value in typed(reading).items() if value != getattr(schedule, name)}
+    if changes or not is_same:
+        token = number_of(reading.draft.own.get("token", ""))
+        schedule.edit(
+            token=token,
+            changes=changes,
+            steps=None if is_same else reading.steps,
+            initiator=initiator,
+            now=now,
+        )
+
+
+def typed(reading: Reading) -> dict[str, Any]:
+    """The definition as the model would store it, without the steps."""
+    checked = Schedule(**reading.definition)
+    checked.clean()
+    return {name: getattr(checked, name) for name in reading.definition}
+
+
+def as_written(reading: Reading) -> list[dict[str, Any]]:
+    """The steps as the model would store them."""
+    steps = [Step.read(data, reading.templates) for data in reading.steps]
+    for step in steps:
+        step.complaints()  # which makes the config complete
+    return [step.written() for step in steps]
+
+
+def _check_code(schedule: Schedule, steps: Sequence[dict[str, Any]], user: Any) -> None:
+    if user.has_perm(permissions.DEFINE_CODE):
+        return
+    if names := schedule.new_code(steps):
+        told = ", ".join(f"“{name}”" for name in names)
+        needed = "That needs the permission to define steps that run code."
+        raise ValidationError({"steps": f"You may not write steps that run code: {told}. {needed}"})
+
+
+def _place(name: str) -> str:
+    return {NON_FIELD_ERRORS: "name", "spec": "rules"}.get(name, name)
+
+
+def number_of(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0

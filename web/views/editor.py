@@ -1,0 +1,108 @@
+"""The editor of schedules. Every button sends the whole form; only “Save” stores anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+
+from activities import clock
+from activities.models import Initiator
+from schedules import permissions
+from schedules.models import Conflict, Schedule
+from schedules.spec.zones import time_zones
+from web.editing.commands import apply
+from web.editing.draft import Draft
+from web.editing.reading import Reading
+from web.editing.saving import save
+from web.editing.shown import Shown
+from web.editing.stored import copy_of, draft_of, new_draft, with_theirs
+from web.page import form_page, is_htmx, page
+
+
+@form_page("schedules.add_schedule")
+def new(request: HttpRequest) -> HttpResponse:
+    if request.method == "POST":
+        return _answer(request, None)
+    return _show(request, Shown(_read(new_draft(), None), is_checked=False))
+
+
+@page("schedules.add_schedule")
+def duplicate(request: HttpRequest, pk: int) -> HttpResponse:
+    if not request.user.has_perm("schedules.view_schedule"):
+        raise PermissionDenied("This needs the permission “schedules.view_schedule”.")
+    original = get_object_or_404(Schedule, pk=pk)
+    return _show(request, Shown(_read(copy_of(original), None), is_checked=False))
+
+
+@form_page("schedules.change_schedule")
+def edit(request: HttpRequest, pk: int) -> HttpResponse:
+    schedule = get_object_or_404(Schedule, pk=pk)
+    if schedule.status == Schedule.Status.CLOSED:
+        messages.error(request, f"“{schedule}” is closed: it cannot be changed any more.")
+        return HttpResponseRedirect(schedule.get_absolute_url())
+    if request.method == "POST":
+        return _answer(request, schedule)
+    return _show(request, Shown(_read(draft_of(schedule), schedule), is_checked=True))
+
+
+def _answer(request: HttpRequest, schedule: Schedule | None) -> HttpResponse:
+    draft, command = Draft.read(request.POST), request.POST.get("do", "")
+    is_checked = command in ("save", "check") or bool(draft.own.get("checked"))
+    if command == "save":
+        return _save(request, draft, schedule)
+    reading = _read(draft, schedule)
+    if command == "preview":
+        return render(request, "web/editor/_preview.html", {"shown": Shown(reading, is_checked=is_checked)})
+    verb, _, part = command.partition(".")
+    if verb == "take" and schedule is not None:
+        changed, said = with_theirs(draft, part, schedule), "Taken over as somebody else saved it."
+    else:
+        changed, said = apply(reading.draft, command, reading.templates)
+    if changed is not reading.draft:
+        reading = _read(changed, schedule)
+    return _show(request, Shown(reading, is_checked=is_checked, said=said))
+
+
+def _save(request: HttpRequest, draft: Draft, schedule: Schedule | None) -> HttpResponse:
+    assert request.user.is_authenticated
+    reading = _read(draft, schedule)
+    saved: Schedule | None = None
+    if reading.is_right:
+        try:
+            by = Initiator.user(request.user)
+            saved = save(reading, user=request.user, initiator=by, now=reading.now)
+        except Conflict as conflict:
+            assert schedule is not None
+            schedule.refresh_from_db()
+            # Whoever saves again has seen what the others did.
+            reading = _read(draft.with_own(token=str(conflict.token), conflict="yes"), schedule)
+    if saved is None:
+        return _show(request, Shown(reading, is_checked=True))
+    messages.success(request, f"“{saved}” is saved.")
+    return HttpResponseRedirect(saved.get_absolute_url())
+
+
+def _read(draft: Draft, schedule: Schedule | None) -> Reading:
+    return Reading(draft, schedule=schedule, now=clock.now())
+
+
+def _show(request: HttpRequest, shown: Shown) -> HttpResponse:
+    schedule = shown.reading.schedule
+    context: dict[str, Any] = {
+        "shown": shown,
+        "reading": shown.reading,
+        "schedule": schedule,
+        "title": f"Edit “{schedule}”" if schedule else "New schedule",
+        "address": reverse("web:schedule-edit", args=[schedule.pk])
+        if schedule
+        else reverse("web:schedule-new"),
+        "may_run": request.user.has_perm(permissions.RUN),
+    }
+    if is_htmx(request):
+        return render(request, "web/editor/_form.html", context)
+    return render(request, "web/editor/page.html", context | {"time_zones": time_zones()})
