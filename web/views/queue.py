@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -16,7 +15,7 @@ from execution.turns import MOST_COUNTED, STATES, depths, in_turn
 from execution.waits import reasons
 from web.keyset import address
 from web.operating import register
-from web.page import fragment, is_asked_by, page
+from web.page import fragment, is_asked_by, page, version_of
 
 VIEW = "execution.view_workertask"
 MOST_SHOWN = 50
@@ -86,7 +85,7 @@ class Look:
     def version(self) -> str:
         told = [(task.pk, _state(task), task.priority, task.attempt) for task in self.tasks]
         age = int(self.now.timestamp() / REASONS_SECONDS)
-        return hashlib.sha256(repr((age, told)).encode()).hexdigest()[:16]
+        return version_of(age, told)
 
 
 def _skipped(request: HttpRequest) -> int:
