@@ -96,18 +96,16 @@ def first_since(model: type[models.Model], column: str, at: datetime) -> int:
     By halves, in one statement: a table of millions needs no index on its times for that.
     """
     table, time = model._meta.db_table, connection.ops.adapt_datetimefield_value(at)
+    is_before = (
+        f"(SELECT {column} FROM {table} WHERE id >= (part.low + part.high) / 2 ORDER BY id LIMIT 1) < %s"
+    )
     sql = f"""
         WITH RECURSIVE part(low, high) AS (
-            SELECT COALESCE(MIN(id), 0), COALESCE(MAX(id), 0) + 1 FROM {table}
+            SELECT COALESCE((SELECT MIN(id) FROM {table}), 0), COALESCE((SELECT MAX(id) FROM {table}), 0) + 1
             UNION ALL
-            SELECT CASE WHEN middle_at < %s THEN middle + 1 ELSE low END,
-                CASE WHEN middle_at < %s THEN high ELSE middle END
-            FROM (
-                SELECT low, high, (low + high) / 2 AS middle, (
-                    SELECT {column} FROM {table} WHERE id >= (low + high) / 2 ORDER BY id LIMIT 1
-                ) AS middle_at
-                FROM part WHERE low < high
-            ) AS half
+            SELECT CASE WHEN {is_before} THEN (low + high) / 2 + 1 ELSE low END,
+                CASE WHEN {is_before} THEN high ELSE (low + high) / 2 END
+            FROM part WHERE low < high
         )
         SELECT MAX(low) FROM part WHERE low >= high
     """

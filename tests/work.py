@@ -173,3 +173,9 @@ def have_children(ctx: Context, path: str) -> None:
     Path(path).write_text(f"{os.getpid()} {child.pid}")
     ctx.progress(0, message="waiting")
     time.sleep(1000)
+
+
+def fail_unless(path: str) -> None:
+    """Until somebody makes this file."""
+    if not Path(path).exists():
+        raise RuntimeError("the file is missing")

@@ -34,9 +34,13 @@ class Attempt(Protocol):
     attempt: int
     step_index: int | None
     line: int | None
-    created_at: datetime
-    executed_at: datetime | None
-    finished_at: datetime | None
+
+    @property
+    def created_at(self) -> datetime: ...
+    @property
+    def executed_at(self) -> datetime | None: ...
+    @property
+    def finished_at(self) -> datetime | None: ...
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,9 @@ class Bar:
 
     @property
     def glyph_x(self) -> float:
-        return self.x + self.width / 2 if self.is_wide else self.x + self.width
+        if self.is_wide:
+            return round(self.x + self.width / 2, 2)
+        return self.x if self.is_at_end else round(self.x + self.width, 2)
 
     @property
     def is_wide(self) -> bool:
@@ -60,8 +66,8 @@ class Bar:
 
     @property
     def is_at_end(self) -> bool:
-        """There is no room for a glyph behind it."""
-        return not self.is_wide and self.x + self.width > 96
+        """There is no room for a glyph behind it: it goes before."""
+        return not self.is_wide and self.x + self.width > 94
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,11 @@ class Band:
 class Tick:
     x: float
     label: str
+
+    @property
+    def is_at_end(self) -> bool:
+        """Its label goes before it."""
+        return self.x > 80
 
 
 @dataclass(frozen=True)

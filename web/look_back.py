@@ -15,7 +15,6 @@ from activities.statements import first_since
 from .keyset import OLDER, ROWS, Pages, address
 
 M = TypeVar("M", bound=Model)
-REACH = 50_000
 # Who commits later may have an earlier time than the ids before it.
 SLACK = timedelta(minutes=10)
 
@@ -43,7 +42,7 @@ def look_back(
     by: str,
     since: datetime | None = None,
     until: datetime | None = None,
-    reach: int = REACH,
+    reach: int,
 ) -> Looked[M]:
     """`by` is the time that grows with the ids; the rows come newest first, already filtered."""
     model: Any = rows.model

@@ -1,13 +1,191 @@
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime
+from typing import Any
+
 import pytest
+from django.test import Client
+
+from activities import clock
+from activities.statements import first_since
+from execution.models import Execution
 from tests.admin_pages import sign_in
-from tests.base import *
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    claim,
+    end,
+    enqueue,
+    fresh,
+    make_worker,
+    run_until_idle,
+    seconds,
+    start,
+    step,
+)
+from tests.web.pages import ask, poll, text_of, toasts, version_of
+from web import look_back
+
 pytestmark = pytest.mark.django_db
-def test_x() -> None:
-    e = start(step("a", 0, "talk"), step("b", 1, "fail"), step("c", 2)); run_until_idle()
-    f = start(step("a", 0, "talk"))
-    c = sign_in()
-    for url in ("/executions", "/queue", "/activities", f"/executions/{e.pk}", f"/executions/{f.pk}", f"/executions/{e.pk}/live", f"/activities/{e.activity_id}", f"/executions/{e.pk}/output.txt",
-      *(f"/executions/{e.pk}?tab={t}" for t in ("output","items","data","audit")), f"/activities/{attempts(e,'a')[0].pk}", f"/activities/{attempts(f,'a')[0].pk}/live"):
-        r = c.get(url); assert r.status_code == 200, url
+
+
+@pytest.fixture
+def client() -> Client:
+    return sign_in()
+
+
+def shown(answer: Any) -> list[int]:
+    return [int(pk) for pk in re.findall(r'id="execution-(\d+)"', answer.text)]
+
+
+def test_an_empty_list_says_what_to_do(client: Client) -> None:
+    assert "“Run now” on its page starts it at once" in text_of(client.get("/executions"))
+
+
+def test_each_says_how_it_is_and_how_far(client: Client) -> None:
+    start(step("a"), step("b", 10), name="Done")
+    run_until_idle()
+    start(step("a", 0, "fail"), step("b", 1), name="Broken")
+    run_until_idle()
+    start(step("a"), step("b", 1), step("c", 2), name="Halfway")
+    worker = make_worker()
+    end(worker, *claim(worker))
+    text = text_of(client.get("/executions"))
+    assert re.search(
+        r"Halfway #\d+ ▶ in progress ada manual .* 2 of 3 Broken #\d+ ✕ failed .* it broke", text
+    )
+    assert re.search(r"Done #\d+ ✓ completed .* 2 of 2", text)
+
+
+def test_filters_are_in_the_address(client: Client) -> None:
+    now = clock.now()
+    done = start(name="Done", now=now)
+    run_until_idle(now=now)
+    failed = start(step("a"), step("b", 1, "fail"), name="Broken", now=now)
+    run_until_idle(now=now)
+    late = start(name="Late", deadline_seconds=1, now=now - seconds(60))
+    group = Execution.objects.submit("Group", [step("a")], initiator=SOMEBODY, now=now)
+    stopping = start(step("slow"), name="Stopping", now=now)
+    claim(make_worker(now), now=now)
+    stopping.cancel(initiator=SOMEBODY, now=now)
+    wanted = {
+        "": [stopping, group, late, failed, done],
+        "state=completed": [done],
+        "state=failed": [failed],
+        "state=partial": [failed],
+        "state=in_progress": [stopping, group, late],
+        "state=cancelling": [stopping],
+        "state=late": [late],
+        "state=cancelled": [],
+        "source=manual": [stopping, late, failed, done],
+        "source=job": [group],
+        "q=roke": [failed],
+        f"q={done.pk}": [done],
+        f"schedule={late.schedule_id}": [late],
+        f"schedule={late.schedule_id}&state=failed": [],
+        "since=2100-01-01T00:00": [],
+        "until=2000-01-01T00:00": [],
+        "since=2000-01-01T00:00&until=2100-01-01T00:00&q=done": [done],
+    }
+    assert {query: shown(client.get(f"/executions?{query}")) for query in wanted} == {
+        query: [execution.pk for execution in found] for query, found in wanted.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "query", ["state=odd", "since=yesterday", "schedule=x", "schedule=99999999999999999999"]
+)
+def test_a_filter_that_makes_no_sense_is_said_or_ignored(client: Client, query: str) -> None:
+    assert client.get(f"/executions?{query}").status_code == 200
+
+
+def test_pages_go_back_by_key(client: Client) -> None:
+    schedule = start(step("a"), overlap="allow_all").schedule
+    assert schedule is not None
+    for _ in range(52):
+        Execution.objects.submit("Group", [step("a")], initiator=SOMEBODY, now=NOW)
+    first = client.get("/executions?q=group")
+    older = re.search(r'rel="next" href="([^"]+)"', first.text)
+    assert older is not None
+    second = client.get(older[1].replace("&amp;", "&"))
+    assert (len(shown(first)), len(shown(second))) == (50, 2)
+    assert "Newest" in text_of(second)
+
+
+def test_what_is_far_back_is_looked_for_in_parts(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("web.views.executions.REACH", 2)
+    wanted = start(name="Old")
+    for number in range(3):
+        start(name=f"New {number}")
+    answer = client.get("/executions?q=old")
+    assert shown(answer) == []
+    assert "Looked back to" in text_of(answer)
+    further = re.search(r'rel="next" href="([^"]+)"', answer.text)
+    assert further is not None
+    answer = client.get(further[1].replace("&amp;", "&"))
+    assert (shown(answer), "Looked back to" in answer.text) == ([wanted.pk], False)
+
+
+def test_the_first_row_since_a_time_is_found_by_halves() -> None:
+    made = [start(now=NOW + seconds(60 * number)).pk for number in range(6)]
+    for number, pk in enumerate(made):
+        assert first_since(Execution, "started_at", NOW + seconds(60 * number)) == pk
+        assert first_since(Execution, "started_at", NOW + seconds(60 * number - 1)) == pk
+    assert first_since(Execution, "started_at", NOW + seconds(1000)) == made[-1] + 1
+    assert first_since(Execution, "started_at", datetime(2000, 1, 1, tzinfo=UTC)) == made[0]
+    assert seconds(0) < look_back.SLACK
+
+
+def test_of_an_empty_table_there_is_no_first_row() -> None:
+    assert first_since(Execution, "started_at", NOW) <= 1
+
+
+def test_the_list_is_sent_again_only_if_it_changed(
+    client: Client, django_assert_max_num_queries: Any
+) -> None:
+    execution = start(step("a"))
+    version = version_of(client.get("/executions"))
+    with django_assert_max_num_queries(5):
+        assert poll(client, "/executions", "rows", version=version).status_code == 204
+    run_until_idle()
+    answer = poll(client, "/executions?state=completed", "rows", version=version)
+    assert (answer.status_code, shown(answer)) == (200, [execution.pk])
+    assert "<main" not in answer.text
+    assert "version=" not in answer.text
+
+
+def test_several_are_cancelled_at_once_with_what_that_means(client: Client) -> None:
+    first, second = start(step("slow"), step("after", 1)), start(step("slow"), step("after", 1))
+    claim(make_worker(), limit=1)
+    url = ask("execution", "cancel", first.pk, second.pk)
+    text = text_of(client.get(f"{url}&next=/executions"))
+    assert "1 task is running, 1 task will not start" in text
+    assert "2 tasks will not start" in text
+    assert len(toasts(client, client.post(f"{url}&next=/executions", {"reason": "enough"}))) == 2
+    assert (fresh(first).state, fresh(second).state) == ("cancelling", "cancelled")
+
+
+def test_nothing_chosen_is_said_so(client: Client) -> None:
+    answer = client.get("/do/execution/cancel?next=/executions")
+    assert toasts(client, answer) == ["Choose at least one first."]
+
+
+def test_those_who_may_not_run_have_no_buttons() -> None:
+    start(step("a"))
+    viewer = sign_in("viewer").get("/executions")
+    assert 'type="checkbox"' not in viewer.text
+    assert sign_in("nobody").get("/executions").status_code == 403
+
+
+def test_the_list_costs_the_same_whatever_it_shows(
+    client: Client, django_assert_max_num_queries: Any
+) -> None:
+    for number in range(20):
+        start(step("a"), name=f"Schedule of many {number}")
+    enqueue(step("job"))
+    client.get("/executions")
+    with django_assert_max_num_queries(4):
+        client.get("/executions")
+    with django_assert_max_num_queries(8):
+        client.get("/executions?q=many&since=2020-01-01T00:00&until=2100-01-01T00:00")

@@ -84,6 +84,14 @@ def test_what_did_not_run_is_a_glyph_where_that_was_decided() -> None:
     assert (bar.x, bar.width, bar.wait_width, bar.glyph) == (50, 0, 0, "↷")
 
 
+@pytest.mark.parametrize(("began", "x", "is_at_end"), [(0, 50, False), (30, 31, False), (99, 99, True)])
+def test_a_glyph_is_in_its_bar_or_beside_it(began: float, x: float, is_at_end: bool) -> None:
+    long = Attempt(1, began=0, ended=100)
+    short = Attempt(2, line=1, began=began, ended=100 if began == 0 else began + 1)
+    bar = chart([long, short], start=NOW, now=NOW).rows[1].bars[0]
+    assert (bar.glyph_x, bar.is_at_end) == (x, is_at_end)
+
+
 def test_steps_of_one_group_share_a_band() -> None:
     steps = [Attempt(n, line=n, step_index=min(n, 1)) for n in range(3)]
     drawn = chart(steps, start=NOW, now=NOW)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,9 +15,10 @@ from schedules.models import Occurrence, Schedule
 from web.keyset import OLDER, Pages, address, newest_first
 from web.look_back import TimesForm, look_back
 from web.operating import register
-from web.page import fragment, is_asked_by, page
+from web.page import fragment, is_asked_by, page, version_of
 
 VIEW = "execution.view_execution"
+REACH = 20_000
 STATES = {
     "in_progress": "in progress",
     "cancelling": "cancelling",
@@ -84,10 +84,11 @@ def _found(request: HttpRequest, wanted: dict[str, Any]) -> Pages[Execution]:
         rows = rows.late(clock.now())
     if state == "partial":
         rows = rows.partial()
-    is_indexed = not wanted or "schedule" in wanted or state in ("in_progress", "cancelling", "late")
+    is_indexed = not wanted or wanted.keys() == {"schedule"} or state in ("in_progress", "cancelling", "late")
     if is_indexed and not {"since", "until"} & wanted.keys():
         return newest_first(request, rows)
-    return look_back(request, rows, by="started_at", since=wanted.get("since"), until=wanted.get("until"))
+    between = {"since": wanted.get("since"), "until": wanted.get("until")}
+    return look_back(request, rows, by="started_at", reach=REACH, **between)
 
 
 def _condition(wanted: dict[str, Any]) -> Q:
@@ -129,5 +130,4 @@ def who(execution: Execution) -> str:
 
 
 def _version(rows: Sequence[Any]) -> str:
-    told = [(row.pk, row.state, row.groups_reached) for row in rows]
-    return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+    return version_of([(row.pk, row.state, row.groups_reached) for row in rows])
