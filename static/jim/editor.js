@@ -5,6 +5,12 @@ const editor = () => document.getElementById("editor");
 let isChanged = false;
 let open = [];
 
+for (const zone of ["UTC", ...(Intl.supportedValuesOf?.("timeZone") ?? [])]) {
+  const option = document.createElement("option");
+  option.value = zone;
+  document.getElementById("time-zones").append(option);
+}
+
 document.addEventListener("input", (event) => {
   if (!event.target.form || event.target.form !== editor()) return;
   isChanged = true;

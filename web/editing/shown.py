@@ -22,6 +22,7 @@ from .rivalry import Rivalry, rivalry
 TIMES = 10
 COMPARED = 50
 MOST_NAMED = 10
+MOST_OPEN = 4
 SECTIONS = ("", "rules", "exclude", "steps")
 _NAME = re.compile(r"[\w-]{1,100}", re.ASCII)
 
@@ -130,6 +131,11 @@ class Shown:
     def lanes(self) -> list[list[str]]:
         """The plan: groups one after the other."""
         return [[card.texts.get("name", "").strip() or "?" for card in group] for group in self.cards]
+
+    @property
+    def is_long(self) -> bool:
+        """A plan whose steps are opened one by one."""
+        return len(self.reading.draft.steps) > MOST_OPEN
 
     @cached_property
     def cards(self) -> Any:

@@ -14,7 +14,6 @@ from activities import clock
 from activities.models import Initiator
 from schedules import permissions
 from schedules.models import Conflict, Schedule
-from schedules.spec.zones import time_zones
 from web.editing.commands import apply
 from web.editing.draft import Draft
 from web.editing.reading import Reading
@@ -103,6 +102,4 @@ def _show(request: HttpRequest, shown: Shown) -> HttpResponse:
         else reverse("web:schedule-new"),
         "may_run": request.user.has_perm(permissions.RUN),
     }
-    if is_htmx(request):
-        return render(request, "web/editor/_form.html", context)
-    return render(request, "web/editor/page.html", context | {"time_zones": time_zones()})
+    return render(request, f"web/editor/{'_form' if is_htmx(request) else 'page'}.html", context)
