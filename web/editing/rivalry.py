@@ -13,6 +13,7 @@ from .saving import as_written, number_of, typed
 
 MOST_RECORDS = 20
 PARTS = {"spec": "times", "steps": "steps"}
+SAID = {"pause": "paused it", "resume": "resumed it", "skip": "left out a run", "unskip": "took a skip back"}
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Rivalry:
     """What others did while somebody was typing, and what saving would change of that."""
 
     revisions: list[Revision]
-    others: list[Activity]
+    others: list[tuple[Activity, str]]
     changes: list[tuple[str, str, list[Change]]]
 
 
@@ -33,7 +34,7 @@ def rivalry(reading: Reading) -> Rivalry | None:
     records = records_of(schedule).filter(pk__gt=seen).exclude(operation="edit").order_by("-pk")
     return Rivalry(
         schedule.revisions().since(seen, most=MOST_RECORDS),
-        list(records[:MOST_RECORDS]),
+        [(record, SAID.get(record.operation, record.operation)) for record in records[:MOST_RECORDS]],
         _undone(schedule, reading),
     )
 
