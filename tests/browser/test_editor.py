@@ -76,7 +76,8 @@ def test_a_conflict_is_resolved_with_nothing_lost(admin_page: Page) -> None:
     page, schedule = admin_page, make_schedule(spec={"cron": ["0 3 * * *"]})
     page.goto(f"/schedules/{schedule.pk}/edit")
     page.get_by_label("Name").first.fill("By Ada")
-    expect(page.locator("#editor-sentence")).to_contain_text("At 03:00")
+    page.get_by_label("Expression", exact=True).fill("0 4 * * *")
+    expect(page.locator("#editor-sentence")).to_contain_text("At 04:00")
     changes = {"spec": {"cron": ["0 5 * * *"]}, "description": "By Bob"}
     fresh(schedule).edit(token=1, changes=changes, initiator=BOB, now=NOW)
     page.get_by_role("button", name="Save").click()
@@ -88,4 +89,4 @@ def test_a_conflict_is_resolved_with_nothing_lost(admin_page: Page) -> None:
     page.get_by_role("button", name="Save on top of theirs").click()
     expect(page.get_by_text("“By Ada” is saved.")).to_be_visible()
     after = fresh(schedule)
-    assert (after.name, after.spec, after.description) == ("By Ada", {"cron": ["0 5 * * *"]}, "")
+    assert (after.name, after.spec, after.description) == ("By Ada", {"cron": ["0 5 * * *"]}, "By Bob")

@@ -108,6 +108,7 @@ def test_only_what_was_changed_is_changed() -> None:
     assert (after.spec, after.overlap) == ({"cron": ["0 4 * * *"]}, "allow_all")
     [activity] = Activity.objects.filter(operation="edit")
     assert activity.initiator_name == "superuser"
+    assert activity.details
     before, now = activity.details["before"], activity.details["after"]
     assert {name for name in now if now[name] != before[name]} == {"spec", "overlap"}
 

@@ -31,26 +31,30 @@ def test_who_was_second_is_shown_who_changed_what_and_loses_nothing() -> None:
     assert (form.value("name"), form.value("rule-1-expression")) == ("Mine", "0 4 * * *")
 
 
-def test_saving_again_goes_on_top_of_what_was_seen() -> None:
+def test_what_nobody_else_typed_is_theirs_and_saving_again_goes_on_top() -> None:
     client, schedule = sign_in(), make_schedule(spec={"cron": ["0 3 * * *"]})
     form = opened(client, schedule)
-    edit(schedule, description="By Bob")
-    form = Form(send(client, schedule, form, "save", name="Mine").text)
-    assert send(client, schedule, form, "save").status_code == 302
+    edit(schedule, name="By Bob", description="By Bob", steps=[step("his")])
+    answer = send(client, schedule, form, "save", name="Mine", rule__1__expression="0 4 * * *")
+    assert "What you had left as it was is now theirs: description, steps." in answer.text
+    assert send(client, schedule, Form(answer.text), "save").status_code == 302
     after = fresh(schedule)
-    assert (after.name, after.description) == ("Mine", "")
+    assert (after.name, after.description, after.spec) == ("Mine", "By Bob", {"cron": ["0 4 * * *"]})
+    assert [each.name for each in after.steps.all()] == ["his"]
 
 
 def test_a_third_change_is_not_overwritten_unseen() -> None:
     client, schedule = sign_in(), make_schedule()
     form = opened(client, schedule)
-    edit(schedule, description="By Bob")
+    edit(schedule, name="By Bob", description="By Bob")
     form = Form(send(client, schedule, form, "save", name="Mine").text)
-    edit(schedule, description="By Bob again")
+    edit(schedule, name="By Bob again", description="By Bob again")
     answer = send(client, schedule, form, "save")
     assert answer.status_code == 200
-    assert "By Bob → By Bob again" in unescape(answer.text)
-    assert fresh(schedule).description == "By Bob again"
+    assert "name: By Bob again → Mine" in unescape(answer.text)
+    form = Form(answer.text)
+    assert (form.value("name"), form.value("description")) == ("Mine", "By Bob again")
+    assert fresh(schedule).name == "By Bob again"
 
 
 @pytest.mark.parametrize("part", ["description", "spec", "steps"])
@@ -58,7 +62,8 @@ def test_theirs_is_taken_over_part_by_part(part: str) -> None:
     client, schedule = sign_in(), make_schedule(step("a"), spec={"cron": ["0 3 * * *"]})
     form = opened(client, schedule)
     edit(schedule, steps=[step("b")], spec={"cron": ["0 5 * * *"]}, description="By Bob")
-    form = Form(send(client, schedule, form, "save", name="Mine").text)
+    typed = {"step__1__name": "c", "rule__1__expression": "0 4 * * *", "description": "Mine", "name": "Mine"}
+    form = Form(send(client, schedule, form, "save", **typed).text)
     assert {f"take.{name}" for name in ("description", "spec", "steps", "name")} <= set(form.buttons)
     form = Form(send(client, schedule, form, f"take.{part}").text)
     assert f"take.{part}" not in form.buttons
