@@ -60,6 +60,7 @@ class DefinitionForm(OneComplaint, ScheduleModelForm):
             "on_failure": forms.RadioSelect,
             **{name: forms.TextInput(attrs={"autocomplete": "off"}) for name in DURATIONS},
         }
+        labels = AdminForm.Meta.labels | {"overlap": "If one still runs when the next is due"}
         help_texts = {"name": "What people look for; it can be changed later."}
 
     def __init__(self, texts: Texts, *, schedule: Schedule | None) -> None:

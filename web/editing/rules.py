@@ -41,15 +41,28 @@ class Piece(forms.Form):
     """One line of a list; `texts` are what its fields hold."""
 
     use_required_attribute = False
+    do_not_call_in_templates = True  # pages list the kinds that there are
     kind: ClassVar[str]
     title: ClassVar[str]
     about: ClassVar[str]
     start: ClassVar[Texts] = {}
+    keys: ClassVar[Sequence[str]] = ()
+    chips: ClassVar[Sequence[tuple[str, str]]] = ()
 
     def __init__(self, part: Part, prefix: str, **kwargs: Any) -> None:
         self.key, self.texts = part.key, part.texts
         data = {f"{prefix}-{part.key}-{name}": text for name, text in part.texts.items()}
         super().__init__(data, prefix=f"{prefix}-{part.key}", **kwargs)
+
+    @property
+    def days(self) -> list[Any]:
+        """Boxes for the days of the week, if it has them."""
+        return []
+
+    @property
+    def lines(self) -> list[Any]:
+        """What is typed."""
+        return [bound for bound in self.visible_fields() if not isinstance(bound.field, forms.BooleanField)]
 
     def items(self) -> list[object]:
         """What it adds to its list of the spec; SpecError says what is wrong with it."""
@@ -202,7 +215,10 @@ class Once(Rule):
         return {"times": rule} if isinstance(rule, str) else None
 
     def items(self) -> list[object]:
-        return list(from_text({"at": self.texts.get("times", "")})["at"])
+        times = list(from_text({"at": self.texts.get("times", "")})["at"])
+        if not times:
+            raise SpecError("at", "write at least one moment, such as 2026-12-01 09:00")
+        return times
 
 
 class Unknown(Rule):

@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from activities import words
 from schedules.models.occurrence import named_time
 from schedules.previews import Preview, preview
 from schedules.spec import SpecError
@@ -21,15 +22,19 @@ from .rivalry import Rivalry, rivalry
 TIMES = 10
 COMPARED = 50
 MOST_NAMED = 10
+MOST_OPEN = 4
 SECTIONS = ("", "rules", "exclude", "steps")
 _NAME = re.compile(r"[\w-]{1,100}", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Time:
+    """A run to come; `clock` is what the clocks of the schedule show."""
+
     at: datetime
-    due_at: datetime
-    note: str
+    clock: str
+    starts: str
+    note: str = ""
 
 
 class Shown:
@@ -71,11 +76,12 @@ class Shown:
     @cached_property
     def preview(self) -> Preview | None:
         """None while the times cannot be told."""
-        spec, schedule = self.reading.spec, self.reading.schedule
-        if spec is None:
+        spec, schedule = self.reading.times.readable, self.reading.schedule
+        if spec is None or (self.is_partial and spec.is_manual):
             return None
         name = self.reading.draft.own.get("name", "").strip()
-        instead_of = schedule if schedule and spec.as_json() != schedule.spec else None
+        is_other = not self.is_partial and schedule and spec.as_json() != schedule.spec
+        instead_of = schedule if is_other else None
         try:
             return preview(
                 spec.as_json(), count=COMPARED, now=self.reading.now, name=name, instead_of=instead_of
@@ -84,42 +90,52 @@ class Shown:
             return None
 
     @property
+    def is_partial(self) -> bool:
+        """The preview is of those rules alone that can be read."""
+        return self.reading.times.spec is None
+
+    @property
     def times(self) -> list[Time]:
         schedule = self.reading.schedule
         skips = schedule.skips if schedule else {}
         rows = self.preview.upcoming[:TIMES] if self.preview else []
-        return [
-            Time(row.at, row.due_at, f"left out on request of {skips[name]}" if name in skips else row.note)
-            for row in rows
-            for name in [named_time(row.at)]
-        ]
+        return [self._time(row.at, row.due_at, row.note, skips.get(named_time(row.at))) for row in rows]
+
+    def _time(self, at: datetime, due_at: datetime, note: str, skipped_by: str | None) -> Time:
+        starts = self._clock(due_at) if due_at != at else ""
+        return Time(
+            at, self._clock(at), starts, f"left out on request of {skipped_by}" if skipped_by else note
+        )
+
+    def _clock(self, at: datetime) -> str:
+        return words.on_the_clock(at, self.zone).removesuffix(":00")
 
     @property
     def zone(self) -> Any:
         return zone_of(self.preview.time_zone if self.preview else "UTC")
 
     @property
-    def has_jitter(self) -> bool:
-        return any(time.due_at != time.at for time in self.times)
-
-    @property
-    def gone(self) -> Sequence[datetime]:
+    def gone(self) -> list[Time]:
         difference = self.preview.difference if self.preview else None
-        return difference.gone if difference else ()
+        return [Time(at, self._clock(at), "") for at in (difference.gone if difference else ())]
 
     @property
-    def come(self) -> Sequence[datetime]:
+    def come(self) -> list[Time]:
         difference = self.preview.difference if self.preview else None
-        return difference.added if difference else ()
+        return [Time(at, self._clock(at), "") for at in (difference.added if difference else ())]
 
-    @property
-    def most_named(self) -> int:
-        return MOST_NAMED
+    compared = COMPARED
+    most_named = MOST_NAMED
 
     @property
     def lanes(self) -> list[list[str]]:
         """The plan: groups one after the other."""
         return [[card.texts.get("name", "").strip() or "?" for card in group] for group in self.cards]
+
+    @property
+    def is_long(self) -> bool:
+        """A plan whose steps are opened one by one."""
+        return len(self.reading.draft.steps) > MOST_OPEN
 
     @cached_property
     def cards(self) -> Any:
