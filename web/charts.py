@@ -122,7 +122,7 @@ def day(buckets: Iterable[Bucket], *, now: datetime) -> Day:
     """Failures stand at the bottom, where all of them start from the same line."""
     by_hour: dict[datetime, dict[str, int]] = defaultdict(dict)
     for each in buckets:
-        by_hour[each.at][each.status] = each.count
+        by_hour[each.at][each.status] = each.number
     first = first_hour(now)
     times = [first + timedelta(hours=number) for number in range(HOURS)]
     most = max((sum(by_hour[at].values()) for at in times), default=0)
@@ -185,7 +185,7 @@ class Year:
 def year(buckets: Iterable[Bucket], *, zone: tzinfo, now: datetime) -> Year:
     days: dict[date, Counter[str]] = defaultdict(Counter)
     for each in buckets:
-        days[each.at.astimezone(zone).date()][each.status] += each.count
+        days[each.at.astimezone(zone).date()][each.status] += each.number
     today = now.astimezone(zone).date()
     start = today - timedelta(days=DAYS_SHOWN - 1)
     monday = start - timedelta(days=start.weekday())

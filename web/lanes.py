@@ -43,7 +43,7 @@ class Planned(NamedTuple):
     """A step, as far as it is drawn."""
 
     name: str
-    index: int
+    group: int
     kind: str
     condition: str = "success"
 
@@ -51,7 +51,7 @@ class Planned(NamedTuple):
 def lanes(steps: Iterable[Planned]) -> Lanes:
     groups: Mapping[int, list[Planned]] = defaultdict(list)
     for step in steps:
-        groups[step.index].append(step)
+        groups[step.group].append(step)
     ordered = [groups[index] for index in sorted(groups)]
     highest = max(map(len, ordered), default=0)
     height = max(highest * (BOX_HEIGHT + BOX_GAP) - BOX_GAP, 0)

@@ -27,7 +27,7 @@ from web.running import running_of
 from web.urls_of import execution_url
 
 VIEW = "schedules.view_schedule"
-RESULTS_SHOWN = 10
+RESULTS_SHOWN = 6
 RUNS_JUDGED = 100
 TIMES_SHOWN = 10
 MOST_BACKFILLS = 20
