@@ -216,8 +216,8 @@ def _work(schedules: dict[str, Schedule], now: datetime) -> None:
         now=now - timedelta(minutes=3),
     )
     _begin(second, now - timedelta(seconds=100), now)
-    [failing, *_] = [*_claimed(second, now), None]
-    if failing is not None:
+    WorkerTask.objects.enqueue([_job("Newsletter")], initiator=GRACE, now=now - timedelta(seconds=30))
+    for failing in _claimed(second, now):
         _fail(second, failing, now)
     later = [_job(f"Report {region}", pool="reports") for region in ("north", "south", "west", "east")]
     WorkerTask.objects.enqueue([*later, _job("Translate", pool="gpu")], initiator=GRACE, now=now)
@@ -254,7 +254,9 @@ def _fail(worker: Worker, task: Held, now: datetime) -> None:
     """It is tried again in a while."""
     began = now - timedelta(seconds=20)
     error = "ConnectionError: the mail server does not answer"
-    outcome = Outcome("failed_with_error", began, now, error=error, can_retry=True)
+    outcome = Outcome(
+        status="failed_with_error", executed_at=began, finished_at=now, error=error, can_retry=True
+    )
     WorkerTask.objects.finish([Finish(task, outcome)], worker_id=worker.pk, now=now)
 
 

@@ -150,7 +150,6 @@ JIM_PORT = environment.whole(
 
 JIM_SECRETS_KEYS = environment.secrets_keys(
     "JIM_SECRETS_KEYS",
-    data_dir=JIM_DATA_DIR,
     about="The keys that secrets are encrypted with, the newest first (comma-separated). Hosts that have "
     "data folders of their own must share them here.",
 )
