@@ -38,7 +38,7 @@ class Bucket(NamedTuple):
 
     at: datetime
     status: str
-    count: int
+    number: int
 
 
 class Progress(NamedTuple):

@@ -95,7 +95,8 @@ class CancelTask(Operation[WorkerTask]):
         if target is not None and target.cancel(initiator=initiator, now=now):
             return Done(f"“{task.execution or task}” is being cancelled.", queue_url())
         # The tasks of one execution may have been chosen together: the first took the others with it.
-        if Execution.objects.filter(pk=task.execution_id, cancel_requested_at=now).exists():
+        mine = Execution.objects.filter(cancel_requested_at=now)
+        if task.execution is not None and mine.filter(pk=task.execution.pk).exists():
             return Done(f"“{task}” is cancelled with “{task.execution}”.", queue_url())
         raise Declined(f"“{task}” has ended already.")
 

@@ -48,8 +48,10 @@ def pulse(now: datetime) -> Pulse:
     write = connection.ops.adapt_datetimefield_value
     late = write(now - timedelta(seconds=settings.JIM_OVERDUE_SECONDS))
     sql = f"SELECT {', '.join(f'({part})' for part in parts.values())}"
-    [(*counts, ticked, workers, seats, beat)] = fetch(sql, [late, *[write(now)] * 3])
-    return Pulse(now, *counts, _at(ticked), workers, seats, _at(beat))
+    [(running, queued, overdue, schedules, ticked, workers, seats, beat)] = fetch(
+        sql, [late, *[write(now)] * 3]
+    )
+    return Pulse(now, running, queued, overdue, schedules, _at(ticked), workers, seats, _at(beat))
 
 
 _ALIVE = "execution_worker WHERE status = 'alive' AND lease_until >= %s"

@@ -49,7 +49,7 @@ def create(*, now: datetime, days: int = 120, owner: User) -> None:
     """On an empty database; `owner` is who looks at it."""
     began = now - timedelta(days=days)
     schedules = _schedules(began)
-    at_work = [each for each in schedules.values() if each.next_run_at and not each.is_paused]
+    at_work = [each for each in schedules.values() if each.next_run_at]
     habits = {schedule: HABITS.get(schedule.name, Habits()) for schedule in at_work}
     write_history(habits, since=began, until=now, most=MOST_TIMES)
     _edit(schedules["Invoice run"], now)
@@ -144,7 +144,10 @@ def _schedules(began: datetime) -> dict[str, Schedule]:
         initiator=GRACE,
         now=began,
     )
-    fields = [each | {"spec": CALMER.get(each["name"], each["spec"])} for each in demo.definitions()]
+    fields = [
+        each | {"spec": CALMER.get(each["name"], each["spec"]), "paused": False, "note": ""}
+        for each in demo.definitions()
+    ]
     made = [
         Schedule.objects.define(**demo._with_template(each), initiator=GRACE, now=began)
         for each in [*fields, *more_definitions()]
@@ -213,8 +216,8 @@ def _work(schedules: dict[str, Schedule], now: datetime) -> None:
         now=now - timedelta(minutes=3),
     )
     _begin(second, now - timedelta(seconds=100), now)
-    [failing, *_] = [*_claimed(second, now), None]
-    if failing is not None:
+    WorkerTask.objects.enqueue([_job("Newsletter")], initiator=GRACE, now=now - timedelta(seconds=30))
+    for failing in _claimed(second, now):
         _fail(second, failing, now)
     later = [_job(f"Report {region}", pool="reports") for region in ("north", "south", "west", "east")]
     WorkerTask.objects.enqueue([*later, _job("Translate", pool="gpu")], initiator=GRACE, now=now)
@@ -251,12 +254,16 @@ def _fail(worker: Worker, task: Held, now: datetime) -> None:
     """It is tried again in a while."""
     began = now - timedelta(seconds=20)
     error = "ConnectionError: the mail server does not answer"
-    outcome = Outcome("failed_with_error", began, now, error=error, can_retry=True)
+    outcome = Outcome(
+        status="failed_with_error", executed_at=began, finished_at=now, error=error, can_retry=True
+    )
     WorkerTask.objects.finish([Finish(task, outcome)], worker_id=worker.pk, now=now)
 
 
 def _trouble(schedules: dict[str, Schedule], now: datetime) -> None:
-    """One paused itself, one is late with its time, one is caught up on, one was skipped on purpose."""
+    """Two are paused, one is late with its time, one is caught up on, one is to be skipped next time."""
+    note = "The bank changes its format this week."
+    schedules["Payroll export"].pause(initiator=GRACE, now=now - timedelta(hours=20), note=note)
     schedules["Unreliable supplier"].pause(
         initiator=Initiator.system("pause on failure"),
         now=now - timedelta(hours=2),
@@ -344,7 +351,9 @@ def _tokens(owner: User, now: datetime) -> None:
 
 def examples() -> dict[str, Any]:
     """One of each that has a page of its own, by what its page is called; the most telling one there is."""
-    execution = Execution.objects.filter(status="failed").latest("pk")
+    failed = Execution.objects.filter(status="failed").order_by("pk")
+    execution = failed.filter(schedule_name=demo.NIGHTLY).last() or failed.last()
+    assert execution is not None
     return {
         "schedule": Schedule.objects.get(name="Nightly HR Sync").pk,
         "execution": execution.pk,

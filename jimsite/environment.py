@@ -37,29 +37,29 @@ class Setting(NamedTuple):
 known: dict[str, Setting] = {}
 
 
-def text(name: str, default: str, *, about: str) -> str:
+def text(name: str, default: str, *, about: str = "") -> str:
     return _noted(name, _given(name) or default, default, about)
 
 
-def address(name: str, *, about: str) -> str:
+def address(name: str, *, about: str = "") -> str:
     """A URL, which may hold a password or a key: only its host is shown."""
     url = _given(name)
     _noted(name, _discreet(url) if url else "", "", about)
     return url
 
 
-def flag(name: str, *, about: str) -> bool:
+def flag(name: str, *, about: str = "") -> bool:
     value = (_given(name) or "0").lower()
     if value not in ("0", "1", "false", "true", "no", "yes"):
         raise ImproperlyConfigured(f"{name}={value} is neither 1 nor 0.")
     return _noted(name, value in ("1", "true", "yes"), False, about)
 
 
-def words(name: str, default: list[str], *, about: str) -> list[str]:
+def words(name: str, default: list[str], *, about: str = "") -> list[str]:
     return _noted(name, _words(name) or default, default, about)
 
 
-def whole(name: str, default: int, *, least: int, most: int, about: str) -> int:
+def whole(name: str, default: int, *, least: int, most: int, about: str = "") -> int:
     value = _given(name) or str(default)
     try:
         number = int(value)
@@ -68,7 +68,7 @@ def whole(name: str, default: int, *, least: int, most: int, about: str) -> int:
     return _noted(name, int(_within(name, number, least=least, most=most)), default, about)
 
 
-def seconds(name: str, default: float, *, least: float, most: float = 86_400, about: str) -> float:
+def seconds(name: str, default: float, *, least: float, most: float = 86_400, about: str = "") -> float:
     value = _given(name) or str(default)
     try:
         number = float(value)
@@ -77,23 +77,23 @@ def seconds(name: str, default: float, *, least: float, most: float = 86_400, ab
     return _noted(name, _within(name, number, least=least, most=most), default, about)
 
 
-def folder(name: str, default: Path, *, about: str) -> Path:
+def folder(name: str, default: Path, *, about: str = "") -> Path:
     return _noted(name, Path(_given(name) or default).expanduser().resolve(), default, about)
 
 
-def folders(name: str, default: list[Path], *, about: str) -> list[Path]:
+def folders(name: str, default: list[Path], *, about: str = "") -> list[Path]:
     listed = [Path(part).expanduser().resolve() for part in _given(name).split(os.pathsep) if part]
     return _noted(name, listed or default, default, about)
 
 
-def choice(name: str, default: str, *, among: list[str], about: str) -> str:
+def choice(name: str, default: str, *, among: list[str], about: str = "") -> str:
     value = (_given(name) or default).upper()
     if value not in among:
         raise ImproperlyConfigured(f"{name}={value} must be one of {', '.join(among)}.")
     return _noted(name, value, default, about)
 
 
-def places(name: str, *, about: str) -> list[str]:
+def places(name: str, *, about: str = "") -> list[str]:
     """Names of hosts, addresses and networks."""
     listed = words(name, [], about=about)
     for place in listed:
@@ -105,7 +105,7 @@ def places(name: str, *, about: str) -> list[str]:
     return listed
 
 
-def ports(name: str, *, about: str) -> list[int]:
+def ports(name: str, *, about: str = "") -> list[int]:
     listed = words(name, [], about=about)
     for port in listed:
         if not re.fullmatch("[0-9]{1,5}", port) or not 1 <= int(port) <= 65_535:
@@ -113,7 +113,7 @@ def ports(name: str, *, about: str) -> list[int]:
     return [int(port) for port in listed]
 
 
-def database(*, data_dir: Path, pooled: bool, about: str) -> dict[str, Any]:
+def database(*, data_dir: Path, pooled: bool, about: str = "") -> dict[str, Any]:
     url = _given("DATABASE_URL")
     _noted("DATABASE_URL", _discreet(url) if url else "", f"SQLite, {data_dir / 'jim.sqlite3'}", about)
     if not url:
@@ -133,7 +133,7 @@ def database(*, data_dir: Path, pooled: bool, about: str) -> dict[str, Any]:
     )
 
 
-def secret_key(*, data_dir: Path, about: str) -> str:
+def secret_key(*, data_dir: Path, about: str = "") -> str:
     given = _given("JIM_SECRET_KEY")
     _noted("JIM_SECRET_KEY", MASK, f"made once, kept in {data_dir / 'secret_key'}", about)
     if given:
@@ -150,16 +150,16 @@ def secret_key(*, data_dir: Path, about: str) -> str:
     return key
 
 
-def secrets_keys(name: str, *, data_dir: Path, about: str) -> list[str]:
+def secrets_keys(name: str, *, about: str = "") -> list[str]:
     keys = _words(name)
-    _noted(name, [MASK] * len(keys), f"made once, kept in {data_dir / 'secrets_keys'}", about)
+    _noted(name, [MASK] * len(keys), "made once, kept in the data folder", about)
     for number, key in enumerate(keys, 1):
         if not is_key(key):  # which the message does not repeat: it may be one with a typing error
             raise ImproperlyConfigured(f"{name}: key {number} of {len(keys)} is not {KEY_IN_WORDS}.")
     return keys
 
 
-def sql_connections(name: str, *, data_dir: Path, about: str) -> dict[str, SqlConnection]:
+def sql_connections(name: str, *, data_dir: Path, about: str = "") -> dict[str, SqlConnection]:
     given, source, path = _given(name), name, data_dir / "sql_connections.json"
     if not given and path.exists():
         source = str(path)

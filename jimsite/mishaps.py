@@ -43,7 +43,7 @@ def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
 def _answer(request: HttpRequest, code: int, title: str, text: str) -> HttpResponse:
     if _is_api(request):
         return _problem(code, title, text)
-    return render(request, "web/error.html", {"title": title, "text": text}, status=code)
+    return render(request, "web/error.html", {"title": title, "text": text, "code": code}, status=code)
 
 
 def _problem(code: int, title: str, text: str) -> HttpResponse:

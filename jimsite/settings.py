@@ -151,7 +151,6 @@ JIM_PORT = environment.whole(
 
 JIM_SECRETS_KEYS = environment.secrets_keys(
     "JIM_SECRETS_KEYS",
-    data_dir=JIM_DATA_DIR,
     about="The keys that secrets are encrypted with, the newest first (comma-separated). Hosts that have "
     "data folders of their own must share them here.",
 )
@@ -276,7 +275,7 @@ JIM_API_PER_MINUTE = environment.whole(
     about="How often a minute one user or token may call the API.",
 )
 JIM_METRICS_OPEN = environment.flag(
-    "JIM_METRICS_OPEN", about="Whether /metrics answers everybody; else it takes a token with the scope “view”."
+    "JIM_METRICS_OPEN", about="Whether /metrics answers everybody; else it takes a token that may view."
 )
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [

@@ -6,7 +6,7 @@ Who cannot see a chart, or cannot tell its colours apart, has its label, its sha
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, tzinfo
 from math import sqrt
@@ -22,7 +22,6 @@ BARS, BAR_WIDTH, BAR_STEP, BAR_HEIGHT, FOOT, LEAST_BAR = 60, 2, 3, 16, 4, 3
 HOURS, HOUR_WIDTH, HOUR_HEIGHT = 24, 20, 48
 CELL, CELL_STEP, DAYS_SHOWN, MONTHS_HEIGHT, WEEKDAYS_WIDTH = 11, 13, 365, 16, 28
 PLOT_WIDTH, PLOT_HEIGHT, PLOT_MARGIN = 600, 120, 8
-BOX_WIDTH, BOX_HEIGHT, BOX_GAP, LANE_GAP, LONGEST_LINE = 188, 44, 8, 28, 23
 LEVELS = (1, 3, 10)
 
 
@@ -123,7 +122,7 @@ def day(buckets: Iterable[Bucket], *, now: datetime) -> Day:
     """Failures stand at the bottom, where all of them start from the same line."""
     by_hour: dict[datetime, dict[str, int]] = defaultdict(dict)
     for each in buckets:
-        by_hour[each.at][each.status] = each.count
+        by_hour[each.at][each.status] = each.number
     first = first_hour(now)
     times = [first + timedelta(hours=number) for number in range(HOURS)]
     most = max((sum(by_hour[at].values()) for at in times), default=0)
@@ -177,11 +176,16 @@ class Year:
     height: int
     label: str
 
+    @property
+    def drawn(self) -> SafeString:
+        """As text at once, as there are hundreds: numbers, dates and fixed words only."""
+        return SafeString("".join(map(_drawn_cell, self.cells)))
+
 
 def year(buckets: Iterable[Bucket], *, zone: tzinfo, now: datetime) -> Year:
     days: dict[date, Counter[str]] = defaultdict(Counter)
     for each in buckets:
-        days[each.at.astimezone(zone).date()][each.status] += each.count
+        days[each.at.astimezone(zone).date()][each.status] += each.number
     today = now.astimezone(zone).date()
     start = today - timedelta(days=DAYS_SHOWN - 1)
     monday = start - timedelta(days=start.weekday())
@@ -198,6 +202,13 @@ def year(buckets: Iterable[Bucket], *, zone: tzinfo, now: datetime) -> Year:
         MONTHS_HEIGHT + 7 * CELL_STEP,
         f"Runs by day since {date_words(start)}: {outcome_words(total)}",
     )
+
+
+def _drawn_cell(cell: Cell) -> str:
+    place = f'x="{cell.x}" y="{cell.y}" width="{CELL}" height="{CELL}"'
+    box = f'<rect class="cell tone-{cell.tone} level-{cell.level}" {place} rx="2"/>'
+    mark = f'<path class="mark" d="M{cell.x + 3} {cell.y + 3}l5 5m0 -5l-5 5"/>' if cell.is_marked else ""
+    return f"<g><title>{cell.words}</title>{box}{mark}</g>"
 
 
 _WORST_FIRST = ("failed", "completed", "in_progress", "cancelled")
@@ -241,6 +252,10 @@ class Plot:
     width: int = PLOT_WIDTH
     height: int = PLOT_HEIGHT
 
+    def drawn(self, url: Callable[[int], str]) -> SafeString:
+        """Each leads to its execution."""
+        return SafeString("".join(_drawn_point(point, url(point.id)) for point in self.points))
+
 
 def durations(ran: Sequence[Ran], *, zone: tzinfo) -> Plot | None:
     """Given the newest first; None if nothing has ended yet."""
@@ -275,71 +290,10 @@ def durations(ran: Sequence[Ran], *, zone: tzinfo) -> Plot | None:
     )
 
 
-class Box(NamedTuple):
-    x: int
-    y: int
-    name: str
-    kind: str
-    words: str
-    condition: str
-
-
-class Arrow(NamedTuple):
-    x: int
-    y: int
-    to_x: int
-
-
-@dataclass(frozen=True)
-class Lanes:
-    """A plan: groups from left to right; the steps of each, which run side by side, from top to bottom."""
-
-    boxes: list[Box]
-    arrows: list[Arrow]
-    groups: list[list[str]]
-    width: int
-    height: int
-    label: str
-    box_width: int = BOX_WIDTH
-    box_height: int = BOX_HEIGHT
-
-
-class Planned(NamedTuple):
-    """A step, as far as it is drawn."""
-
-    name: str
-    index: int
-    kind: str
-    condition: str = "success"
-
-
-def lanes(steps: Iterable[Planned]) -> Lanes:
-    groups: Mapping[int, list[Planned]] = defaultdict(list)
-    for step in steps:
-        groups[step.index].append(step)
-    ordered = [groups[index] for index in sorted(groups)]
-    highest = max(map(len, ordered), default=0)
-    height = max(highest * (BOX_HEIGHT + BOX_GAP) - BOX_GAP, 0)
-    boxes: list[Box] = []
-    for number, group in enumerate(ordered):
-        x = number * (BOX_WIDTH + LANE_GAP)
-        top = (height - len(group) * (BOX_HEIGHT + BOX_GAP) + BOX_GAP) // 2
-        boxes += [_box(step, x, top + row * (BOX_HEIGHT + BOX_GAP)) for row, step in enumerate(group)]
-    arrows = [
-        Arrow(number * (BOX_WIDTH + LANE_GAP) - LANE_GAP, height // 2, number * (BOX_WIDTH + LANE_GAP))
-        for number in range(1, len(ordered))
-    ]
-    names = [[step.name for step in group] for group in ordered]
-    told = ", then ".join(" beside ".join(f"“{name}”" for name in group) for group in names)
-    width = max(len(ordered) * (BOX_WIDTH + LANE_GAP) - LANE_GAP, 0)
-    return Lanes(boxes, arrows, names, width, height, f"The plan: {told}")
-
-
-def _box(step: Planned, x: int, y: int) -> Box:
-    words = f"{step.name} ({step.kind})"
-    condition = {"failure": "if something failed", "always": "always"}.get(step.condition, "")
-    return Box(x, y, _cut(step.name), _cut(step.kind), words, condition)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST_LINE else f"{text[: LONGEST_LINE - 1]}…"
+def _drawn_point(point: Point, url: str) -> str:
+    if point.tone == "failed":
+        shape = f'<path class="tone-failed cross" d="M{point.x} {point.y}m-3.5 -3.5l7 7m0 -7l-7 7"/>'
+    else:
+        look = "solid" if point.tone == "complete" else "hollow"
+        shape = f'<circle class="tone-{point.tone} {look}" cx="{point.x}" cy="{point.y}" r="3"/>'
+    return f'<a href="{url}" tabindex="-1"><title>{point.words}</title>{shape}</a>'

@@ -34,9 +34,13 @@ class Attempt(Protocol):
     attempt: int
     step_index: int | None
     line: int | None
-    created_at: datetime
-    executed_at: datetime | None
-    finished_at: datetime | None
+
+    @property
+    def created_at(self) -> datetime: ...
+    @property
+    def executed_at(self) -> datetime | None: ...
+    @property
+    def finished_at(self) -> datetime | None: ...
 
 
 @dataclass(frozen=True)

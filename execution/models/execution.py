@@ -4,8 +4,7 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
-from statistics import median_low
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.db import connection, models, transaction
@@ -25,7 +24,6 @@ from .planned import add
 from .start import Start
 
 logger = logging.getLogger(__name__)
-USUAL_AMONG = 50
 
 
 # In the order of the model's fields, as `from_db` wants it.
@@ -503,15 +501,6 @@ class Execution(models.Model):
     def is_late(self, now: datetime) -> bool:
         """It outlives, or has outlived, its deadline."""
         return self.deadline_at is not None and self.deadline_at < (self.finished_at or now)
-
-    def usual_duration(self) -> timedelta | None:
-        """How long it takes when all goes well: the median of its schedule's last successes."""
-        if self.schedule_id is None:
-            return None
-        newest = Execution.objects.filter(schedule=self.schedule_id).order_by("-pk")
-        rows = newest.values_list("status", "started_at", "finished_at")[:USUAL_AMONG]
-        lengths = [end - start for status, start, end in rows if status == self.Status.COMPLETED and end]
-        return median_low(lengths) if lengths else None
 
     def neighbours(self) -> tuple[int | None, int | None]:
         """The executions of the same schedule before and after this one."""

@@ -353,6 +353,11 @@ class Schedule(StrictlyTyped):
         return ended.count("c") / len(ended) if ended else None
 
     @property
+    def next_left_out_by(self) -> str:
+        """Who asked to leave out the next run, if somebody did."""
+        return str(self.skips.get(named_time(self.next_run_at), "")) if self.next_run_at else ""
+
+    @property
     def failures_recently(self) -> int:
         """Among the last executions that count for a pause."""
         return self.recent_outcomes[: self.failures_among].count("f")

@@ -5,6 +5,12 @@ const editor = () => document.getElementById("editor");
 let isChanged = false;
 let open = [];
 
+for (const zone of ["UTC", ...(Intl.supportedValuesOf?.("timeZone") ?? [])]) {
+  const option = document.createElement("option");
+  option.value = zone;
+  document.getElementById("time-zones").append(option);
+}
+
 document.addEventListener("input", (event) => {
   if (!event.target.form || event.target.form !== editor()) return;
   isChanged = true;
@@ -14,7 +20,7 @@ document.addEventListener("input", (event) => {
 
 document.addEventListener("change", (event) => {
   if (event.target.form !== editor() || !event.target.name.endsWith("-runs")) return;
-  press(event.target, "show");
+  press("show");
 });
 
 function touch(name) {
@@ -25,7 +31,7 @@ function touch(name) {
 }
 
 // As if a button with this command had been pressed.
-function press(source, command) {
+function press(command) {
   const button = document.getElementById("editor-drop");
   button.value = command;
   button.click();
@@ -68,7 +74,7 @@ document.addEventListener("drop", (event) => {
   const place = dragged && placeAt(event);
   if (!place) return;
   event.preventDefault();
-  press(null, `put.${dragged}.${place.how}.${place.key}`);
+  press(`put.${dragged}.${place.how}.${place.key}`);
 });
 document.addEventListener("dragend", () => { dragged = null; mark(null); });
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from django.contrib import admin
+from django.contrib.admin.utils import quote
 from django.urls import URLPattern, reverse
 
 from jimsite import demo_installation
@@ -20,6 +22,8 @@ ARGUMENTS: dict[str, list[tuple[Any, ...]]] = {
     ],
 }
 QUERIES = {"operate": "?id={id}"}
+# What addresses are about that are not named after it.
+ABOUT = dict.fromkeys(("ledger", "why", "revisions", "backfills"), "schedule")
 ID_OF_KIND = {"sharedcalendar": "calendar", "tasktemplate": "template"}
 
 
@@ -36,6 +40,17 @@ def addresses() -> Iterator[Address]:
         yield from _addresses(str(pattern.name), list(pattern.pattern.converters), examples)
 
 
+def admin_addresses() -> Iterator[Address]:
+    """Of each kind of row the list, and the page of the newest one."""
+    yield Address("admin", reverse("admin:index"))
+    for model in admin.site._registry:
+        name = f"{model._meta.app_label}_{model._meta.model_name}"
+        yield Address(f"admin-{name}", reverse(f"admin:{name}_changelist"))
+        if (newest := model._default_manager.order_by("pk").last()) is not None:
+            url = reverse(f"admin:{name}_change", args=[quote(newest.pk)])
+            yield Address(f"admin-{name}-change", url)
+
+
 def _addresses(name: str, parameters: list[str], examples: Mapping[str, Any]) -> Iterator[Address]:
     if name in ARGUMENTS:
         for given in ARGUMENTS[name]:
@@ -49,7 +64,8 @@ def _addresses(name: str, parameters: list[str], examples: Mapping[str, Any]) ->
 
 def _example(name: str, parameter: str, examples: Mapping[str, Any]) -> Any:
     """By the name of the parameter, else by what the address is named after: `schedule-edit`, `schedule`."""
-    known = [kind for kind in examples if kind == parameter or name == kind or name.startswith(f"{kind}-")]
+    about = ABOUT.get(name, name)
+    known = [kind for kind in examples if kind == parameter or f"{about}-".startswith(f"{kind}-")]
     assert known, (
         f"Nobody knows an example of <{parameter}> for the address web:{name}: "
         "add it to jimsite.demo_installation.examples, or to ARGUMENTS here."

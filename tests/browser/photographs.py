@@ -16,12 +16,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from playwright.sync_api import FloatRect
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER, CHOSEN_FOLDER = ROOT / "screenshots", ROOT / "docs" / "images"
 SIZES = {"wide": (1280, 800), "phone": (390, 844)}
 THEMES = ("light", "dark")
-# The best ones, for the README: as much as fits on a screen.
-CHOSEN = ("home", "schedules", "schedule", "schedule-edit", "execution")
+# The best ones, for the README, each in the theme that shows it best: as much as fits on a screen.
+CHOSEN = {
+    "home": "light",
+    "schedules": "dark",
+    "schedule": "light",
+    "schedule-edit": "light",
+    "execution": "light",
+}
+SCREEN: FloatRect = {"x": 0, "y": 0, "width": 1265, "height": 720}
 NAME, PASSWORD = "ada", "correct horse"
 
 
@@ -76,12 +85,16 @@ def _photograph(base: str, only: set[str]) -> None:
 
     from tests.browser.chromium import find_browser
     from tests.browser.conftest import ARGUMENTS
-    from tests.browser.pages import addresses, is_page
+    from tests.browser.pages import addresses, admin_addresses, is_page
 
     browser = find_browser()
     FOLDER.mkdir(exist_ok=True)
     CHOSEN_FOLDER.mkdir(exist_ok=True)
-    wanted = [each for each in addresses() if each.name != "logout" and (not only or each.name in only)]
+    wanted = [
+        each
+        for each in (*addresses(), *admin_addresses())
+        if each.name != "logout" and (not only or each.name in only)
+    ]
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(
             executable_path=str(browser.program), args=ARGUMENTS, env={**os.environ, **browser.env}
@@ -98,8 +111,8 @@ def _photograph(base: str, only: set[str]) -> None:
                 for theme in THEMES:
                     page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
                     page.screenshot(path=FOLDER / f"{each.name}-{theme}-{size}.png", full_page=True)
-                    if each.name in CHOSEN and size == "wide":
-                        page.screenshot(path=CHOSEN_FOLDER / f"{each.name}-{theme}.png")
+                    if CHOSEN.get(each.name) == theme and size == "wide":
+                        page.screenshot(path=CHOSEN_FOLDER / f"{each.name}.png", clip=SCREEN)
                 _print(each.name, size)
         chromium.close()
 

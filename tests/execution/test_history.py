@@ -71,7 +71,7 @@ def test_what_started_is_counted_by_ten_minutes_and_no_further_back_than_asked()
     schedule = make_schedule(overlap="allow_all")
     for minutes in (0, 9, 10, 45):
         trigger(schedule, initiator=SOMEBODY, now=NOW + timedelta(minutes=minutes))
-    counted = [(each.at - NOW, each.count) for each in sorted(history.started_by_time(schedule.pk))]
+    counted = [(each.at - NOW, each.number) for each in sorted(history.started_by_time(schedule.pk))]
     assert counted == [(timedelta(0), 2), (timedelta(minutes=10), 1), (timedelta(minutes=40), 1)]
     assert len(history.started_by_time(schedule.pk, most=1)) == 1
 

@@ -161,6 +161,17 @@ class TestPage:
         assert (answer.status_code, answer.text.count('class="line ')) == (286, 3)
         assert client.get(f"{url}/output.txt").text == "line 0\nline 1\nline 2\n"
 
+    def test_one_that_waits_is_asked_about_cheaply(
+        self, client: Client, monkeypatch: pytest.MonkeyPatch, django_assert_max_num_queries: Any
+    ) -> None:
+        now = clock.now()
+        monkeypatch.setattr(clock, "now", lambda: now)
+        (task,) = enqueue(step("job"), now=now)
+        url = f"/activities/{task.activity_id}"
+        version = version_of(client.get(url))
+        with django_assert_max_num_queries(5):
+            assert poll(client, f"{url}/live", "live", version=version).status_code == 204
+
     def test_a_retry_that_waits_says_until_when(self, client: Client) -> None:
         now = clock.now()
         (task,) = enqueue(step("job", max_retries=3), now=now)

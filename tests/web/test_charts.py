@@ -10,7 +10,7 @@ import pytest
 from execution.history import Bucket, Progress, Ran, usual_duration
 from tests.base import NOW, seconds
 from web import charts
-from web.charts import Planned
+from web.lanes import LONGEST_LINE, Planned, lanes
 
 
 def ran(pk: int, state: str = "completed", took: float | None = 10) -> Ran:
@@ -134,6 +134,10 @@ class TestYear:
         cell = charts.year(buckets, zone=UTC, now=NOW).cells[-1]
         assert (cell.tone, cell.level, cell.is_marked) == (tone, level, is_marked)
 
+    def test_days_with_failures_have_a_mark_as_well_as_a_colour(self) -> None:
+        drawn = charts.year([Bucket(NOW, "failed", 1)], zone=UTC, now=NOW).drawn
+        assert drawn.count('class="mark"') == drawn.count("tone-failed") == 1
+
 
 class TestDurations:
     def test_the_newest_is_at_the_right_and_the_longest_on_top(self) -> None:
@@ -143,6 +147,13 @@ class TestDurations:
         assert plot.points[-1].x == charts.PLOT_WIDTH - charts.PLOT_MARGIN
         assert min(plot.points, key=lambda point: point.y).id == 2
         assert plot.label == "How long the last 3 runs took: 40 s at most, usually 15 s"
+
+    def test_failures_are_crosses_and_each_leads_to_its_execution(self) -> None:
+        plot = charts.durations([ran(2, "failed"), ran(1)], zone=UTC)
+        assert plot is not None
+        drawn = plot.drawn(url)
+        assert drawn.count("<circle") == drawn.count('class="tone-failed cross"') == 1
+        assert re.findall(r'href="([^"]+)"', drawn) == ["/executions/1", "/executions/2"]
 
     def test_what_runs_has_no_duration_yet(self) -> None:
         assert charts.durations([ran(1, "in_progress", None)], zone=UTC) is None
@@ -156,23 +167,23 @@ class TestDurations:
 class TestLanes:
     def test_groups_stand_side_by_side_and_their_steps_one_below_the_other(self) -> None:
         steps = [Planned("a", 0, "Python"), Planned("b", 5, "SQL"), Planned("c", 5, "SQL")]
-        lanes = charts.lanes(steps)
-        places = {box.name: (box.x, box.y) for box in lanes.boxes}
+        plan = lanes(steps)
+        places = {box.name: (box.x, box.y) for box in plan.boxes}
         assert places["b"][0] == places["c"][0] > places["a"][0]
         assert places["b"][1] < places["a"][1] < places["c"][1]
-        assert lanes.groups == [["a"], ["b", "c"]]
-        assert lanes.label == "The plan: “a”, then “b” beside “c”"
-        assert len(lanes.arrows) == 1
-        assert max(box.x for box in lanes.boxes) + lanes.box_width == lanes.width
+        assert plan.groups == [["a"], ["b", "c"]]
+        assert plan.label == "The plan: “a”, then “b” beside “c”"
+        assert len(plan.arrows) == 1
+        assert max(box.x for box in plan.boxes) + plan.box_width == plan.width
 
     def test_long_names_are_cut_but_said_in_full(self) -> None:
-        box = charts.lanes([Planned("x" * 60, 0, "Python", "failure")]).boxes[0]
-        assert len(box.name) == charts.LONGEST_LINE
+        box = lanes([Planned("x" * 60, 0, "Python", "failure")]).boxes[0]
+        assert len(box.name) == LONGEST_LINE
         assert box.words.startswith("x" * 60)
         assert box.condition == "if something failed"
 
     def test_an_empty_plan_is_drawn_as_nothing(self) -> None:
-        assert charts.lanes([]).boxes == []
+        assert lanes([]).boxes == []
 
 
 def test_what_is_usual_is_the_median_of_successes() -> None:

@@ -1,14 +1,48 @@
 from __future__ import annotations
 
+import random
+from html import unescape
+from typing import Any
+
 import pytest
 from django.test import Client
 
-from schedules.models import Schedule
+from activities.models import Activity
+from schedules.models import Occurrence, Schedule, SharedCalendar
 from tests.admin_pages import sign_in
+from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, make_template, step
 from tests.web.editor_form import Form
 
 pytestmark = pytest.mark.django_db
 NEW = "/schedules/new"
+HTTP = {
+    "name": "fetch",
+    "index": 0,
+    "step_type": "http",
+    "config": {"url": "https://shop.example/orders", "headers": {"Accept": "text/plain"}},
+}
+ALL_SORTS: dict[str, Any] = {
+    "patterns": [
+        {"times": ["09:00", "12:30"], "weekdays": "1-5"},
+        {"every": "25m", "from": "09:00", "until": "17:00"},
+    ],
+    "cron": ["0 3 * * mon-fri"],
+    "every": ["90m", {"every": "1h", "offset": "5m"}],
+    "calendars": [{"hour": "9", "day_of_month": "1-7", "day_of_week": "mon", "comment": "first Monday"}],
+    "at": ["2999-01-01T09:00:00Z"],
+    "exclude": [
+        {"calendar": "Days off"},
+        {"dates": "2998-12-24/2998-12-26"},
+        {"holidays": "GB"},
+        {"from": "2998-01-01T22:00:00", "until": "2998-01-02T04:00:00", "comment": "works"},
+        {"day_of_week": "sun"},
+    ],
+    "start_at": "2026-01-01T00:00:00Z",
+    "end_at": "2999-12-01T23:59:59Z",
+    "jitter": "5m",
+    "time_zone": "Europe/London",
+    "dst": "literal",
+}
 
 
 def test_a_schedule_is_made_with_the_buttons_of_the_form_alone() -> None:
@@ -20,10 +54,8 @@ def test_a_schedule_is_made_with_the_buttons_of_the_form_alone() -> None:
     form = pressed(client, form, "add-step", step__1__config__url="https://shop.example/orders")
     form = pressed(client, form, "show", step__2__name="load", step__2__runs="type:wait")
     form = pressed(client, form, "join.2", step__2__config__duration="5m")
-    answer = client.post(NEW, form.sent("save"))
-    assert answer.status_code == 302, answer.context["reading"].errors
+    saved(client.post(NEW, form.sent("save")))
     schedule = Schedule.objects.get()
-    assert answer["Location"] == schedule.get_absolute_url()
     assert schedule.spec == {"patterns": [{"times": ["09:00"], "weekdays": "mon-fri"}]}
     assert [(each.index, each.name, each.step_type) for each in schedule.steps.all()] == [
         (0, "fetch", "http"),
@@ -32,12 +64,303 @@ def test_a_schedule_is_made_with_the_buttons_of_the_form_alone() -> None:
     assert schedule.steps.all()[0].config["url"] == "https://shop.example/orders"
 
 
+def test_no_button_but_save_stores_anything() -> None:
+    client, schedule = sign_in(), make_schedule(step("a"), step("b", 1))
+    form, before = opened(client, edit(schedule)), everything()
+    for do in [*form.buttons, "preview", "chip.1.0 1 * * *", "put.2.before.1", "take.steps", "nonsense", ""]:
+        if do != "save":
+            assert client.post(edit(schedule), form.sent(do, name="Other")).status_code == 200
+    assert everything() == before
+
+
+def test_whoever_saves_what_is_there_has_not_edited_it() -> None:
+    client = sign_in()
+    SharedCalendar.objects.define("Days off", [{"dates": "2998-01-01"}], initiator=SOMEBODY, now=NOW)
+    make_template("Export")
+    schedule = make_schedule(
+        step("a", 5, retry_on=["Timeout"], resources=["db"], timeout_seconds=90, continue_on_failure=True),
+        {"name": "b", "index": 7, "template": "Export", "config": {"kwargs": {"value": 2}}, "max_retries": 3},
+        HTTP | {"index": 7},
+        spec=ALL_SORTS,
+        memo={"owner": "Ada"},
+        tags=["x", "y"],
+        remaining=5,
+        description="two\nlines",
+        catch_up_seconds=None,
+        overlap="buffer_all",
+        on_failure="skip",
+        pause_on_failure=True,
+        failures_to_pause=2,
+        failures_among=3,
+    )
+    saved(client.post(edit(schedule), opened(client, edit(schedule)).sent("save")))
+    assert fresh(schedule).token == schedule.token
+    assert not Activity.objects.filter(operation="edit").exists()
+
+
+def test_only_what_was_changed_is_changed() -> None:
+    client, schedule = sign_in(), make_schedule(step("a"), step("b", 1), spec={"cron": ["0 3 * * *"]})
+    form = opened(client, edit(schedule))
+    saved(
+        client.post(edit(schedule), form.sent("save", rule__1__expression="0 4 * * *", overlap="allow_all"))
+    )
+    after = fresh(schedule)
+    assert (after.spec, after.overlap) == ({"cron": ["0 4 * * *"]}, "allow_all")
+    [activity] = Activity.objects.filter(operation="edit")
+    assert activity.initiator_name == "superuser"
+    assert activity.details
+    before, now = activity.details["before"], activity.details["after"]
+    assert {name for name in now if now[name] != before[name]} == {"spec", "overlap"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "place", "words"),
+    [
+        ({"name": ""}, "name", "This field is required."),
+        ({"name": "Taken"}, "name", "There is a schedule with this name already"),
+        ({"time_zone": "London"}, "time_zone", "did you mean Europe/London?"),
+        ({"rule__1__expression": "61 * * * *"}, "rule-1", "Minute 61 is out of range"),
+        ({"rule__1__expression": "0 0 31 2 *"}, "rule-1", "never matches"),
+        ({"end_at": "2020-01-01"}, "end_at", "Leaves no time"),
+        ({"start_at": "soon"}, "start_at", "'soon' is not a time"),
+        ({"jitter": "much"}, "jitter", "is not a duration"),
+        ({"catch_up_seconds": "x"}, "catch_up_seconds", "Enter a duration"),
+        ({"failures_to_pause": "5"}, "failures_to_pause", "cannot be among the last 1"),
+        ({"memo": "no colon"}, "memo", "has no colon"),
+        ({"step__1__name": ""}, "step-1-name", "This field cannot be blank."),
+        ({"step__1__runs": ""}, "step-1-runs", "Choose what it runs."),
+        ({"step__1__config__url": ""}, "step-1-config-url", "Is required"),
+        ({"step__1__config__url": "{{ secrets.no }}"}, "step-1-config-url", "there is no secret “no”"),
+        ({"step__1__config__headers": "no colon"}, "step-1-config-headers", "Must be an object"),
+        ({"step__1__max_retries": "many"}, "step-1-max_retries", "Enter a whole number."),
+        ({"step__1__timeout_seconds": "0"}, "step-1-timeout_seconds", "greater than or equal to 1"),
+        ({"step__1__run_if": "failure"}, "step-1-run_if", "Nothing comes before it"),
+        ({"step__1__pool": ""}, "step-1-pool", "This field is required."),
+    ],
+)
+def test_a_mistake_is_told_at_its_field_and_nothing_is_saved(
+    changes: dict[str, str], place: str, words: str
+) -> None:
+    client = sign_in()
+    make_schedule(name="Taken")
+    schedule = make_schedule(HTTP, spec={"cron": ["0 3 * * *"]})
+    answer = client.post(edit(schedule), opened(client, edit(schedule)).sent("save", **changes))
+    assert answer.status_code == 200
+    assert words in " ".join(answer.context["reading"].errors[place])
+    assert f'id="error-{place}"' in answer.text
+    assert words in unescape(answer.text)
+    assert fresh(schedule).token == schedule.token
+    for name, value in changes.items():
+        assert Form(answer.text).value(name.replace("__", "-")) == value
+
+
 def test_nothing_is_complained_about_before_somebody_has_typed_it() -> None:
     client = sign_in()
     page = client.get(NEW)
     assert "<p>This field is required.</p>" not in page.text
-    sent = Form(page.text).sent("preview", touched="name")
-    assert "This field is required." in client.post(NEW, sent).text
+    form = Form(page.text)
+    assert "This field is required." not in client.post(NEW, form.sent("preview", touched="tags")).text
+    assert "This field is required." in client.post(NEW, form.sent("preview", touched="name")).text
+    assert "This field is required." in client.post(NEW, form.sent("check")).text
+
+
+def test_the_preview_says_it_in_words_with_the_next_times() -> None:
+    client = sign_in()
+    form = pressed(client, opened(client, NEW), "add-rule.cron")
+    text = unescape(client.post(NEW, form.sent("preview", time_zone="Europe/London")).text)
+    assert "At 02:00 every day, Europe/London" in text
+    assert text.count("02:00</span>") == 10
+
+
+def test_the_preview_tells_of_changing_clocks() -> None:
+    client = sign_in()
+    form = pressed(client, opened(client, NEW), "add-rule.cron")
+    typed = {"rule__1__expression": "30 1 * 3,10 sun", "time_zone": "Europe/London"}
+    assert "does not exist on" in client.post(NEW, form.sent("preview", **typed)).text
+
+
+def test_an_edit_says_which_runs_it_changes() -> None:
+    client, schedule = sign_in(), make_schedule(spec={"cron": ["0 3 * * *"]})
+    form = opened(client, edit(schedule))
+    assert "This edit changes" not in client.post(edit(schedule), form.sent("preview")).text
+    text = client.post(edit(schedule), form.sent("preview", rule__1__expression="0 3,15 * * *")).text
+    assert "This edit changes these runs" in text
+    assert ("goes away" in text, "15:00</span>" in text) == (False, True)
+    text = client.post(edit(schedule), form.sent("preview", rule__1__expression="0 3 * * sun")).text
+    assert "goes away" in text
+
+
+def test_what_cannot_be_read_yet_does_not_hide_the_rest() -> None:
+    client = sign_in()
+    form = pressed(client, opened(client, NEW), "add-rule.week")
+    form = pressed(client, form, "add-rule.once")
+    text = client.post(NEW, form.sent("preview")).text
+    assert "At 09:00 on weekdays" in text
+    assert "What cannot be read yet is left out here." in text
+
+
+def test_steps_that_run_code_need_a_permission_and_are_named() -> None:
+    client, schedule = sign_in("author"), make_schedule(step("old"), name="Coded")
+    form = opened(client, edit(schedule))
+    saved(client.post(edit(schedule), form.sent("save", description="Other words")))
+    form = pressed(client, opened(client, edit(schedule)), "add-step", edit(schedule))
+    form = pressed(client, form, "show", edit(schedule), step__2__name="new", step__2__runs="type:python")
+    answer = client.post(edit(schedule), form.sent("save", step__2__config__function="os.getcwd"))
+    assert "You may not write steps that run code: “new”." in answer.text
+    assert [each.name for each in schedule.steps.all()] == ["old"]
+
+
+@pytest.mark.parametrize(
+    ("role", "new", "change", "duplicate"),
+    [
+        ("nobody", 403, 403, 403),
+        ("viewer", 403, 403, 403),
+        ("operator", 403, 403, 403),
+        ("author", 200, 200, 200),
+    ],
+)
+def test_who_may_open_the_editor(role: str, new: int, change: int, duplicate: int) -> None:
+    client, schedule = sign_in(role), make_schedule()
+    assert client.get(NEW).status_code == client.post(NEW, {"do": "check"}).status_code == new
+    assert client.get(edit(schedule)).status_code == client.post(edit(schedule)).status_code == change
+    assert client.get(f"/schedules/{schedule.pk}/duplicate").status_code == duplicate
+
+
+def test_a_step_of_a_template_says_only_what_differs() -> None:
+    client = sign_in()
+    make_template("Export", max_retries=7)
+    schedule = make_schedule({"name": "a", "template": "Export"})
+    form = opened(client, edit(schedule))
+    assert (form.value("step-1-runs"), form.value("step-1-max_retries")) == ("template:Export", "7")
+    saved(
+        client.post(
+            edit(schedule), form.sent("save", step__1__config__kwargs="value: 2", step__1__priority="5")
+        )
+    )
+    written = {
+        "index": 0,
+        "name": "a",
+        "template": "Export",
+        "config": {"kwargs": {"value": 2}},
+        "priority": 5,
+    }
+    assert fresh(schedule).steps.get().written() == written
+    form = pressed(client, opened(client, edit(schedule)), "follow.1", edit(schedule))
+    saved(client.post(edit(schedule), form.sent("save")))
+    assert fresh(schedule).steps.get().written() == {"index": 0, "name": "a", "template": "Export"}
+
+
+def test_settings_can_be_written_as_json_and_back() -> None:
+    client, schedule = sign_in(), make_schedule(HTTP)
+    form = pressed(client, opened(client, edit(schedule)), "json.1", edit(schedule))
+    assert '"url": "https://shop.example/orders"' in form.value("step-1-config")
+    form = pressed(client, form, "json.1", edit(schedule), step__1__config='{"url": "https://other.example"}')
+    assert form.value("step-1-config-url") == "https://other.example"
+    answer = client.post(edit(schedule), form.sent("json.1"))
+    answer = client.post(edit(schedule), Form(answer.text).sent("save", step__1__config="{"))
+    assert "Not JSON" in " ".join(answer.context["reading"].errors["step-1-config"])
+
+
+def test_a_type_that_was_tried_and_left_loses_nothing() -> None:
+    client, schedule = sign_in(), make_schedule(HTTP)
+    form = pressed(client, opened(client, edit(schedule)), "show", edit(schedule), step__1__runs="type:wait")
+    form = pressed(client, form, "show", edit(schedule), step__1__runs="type:http")
+    assert form.value("step-1-config-url") == "https://shop.example/orders"
+
+
+def test_a_copy_is_a_new_schedule() -> None:
+    client = sign_in()
+    original = make_schedule(HTTP, name="First", spec={"cron": ["0 3 * * *"]}, remaining=4)
+    form = opened(client, f"/schedules/{original.pk}/duplicate")
+    assert form.value("name") == "Copy of First"
+    saved(client.post(NEW, form.sent("save")))
+    copy = Schedule.objects.get(name="Copy of First")
+    assert (copy.spec, copy.remaining, copy.token) == (original.spec, 4, 1)
+    assert [each.as_json() for each in copy.steps.all()] == [each.as_json() for each in original.steps.all()]
+
+
+def test_a_new_one_starts_paused_or_at_once_if_asked() -> None:
+    client = sign_in()
+    original = make_schedule(HTTP, name="First")
+    form = opened(client, f"/schedules/{original.pk}/duplicate")
+    saved(client.post(NEW, form.sent("save", paused="on", note="not yet", run_at_once="on")))
+    copy = Schedule.objects.get(name="Copy of First")
+    assert (copy.status, copy.pause_note) == ("paused", "not yet")
+    assert Occurrence.objects.get(schedule=copy).source == "manual"
+
+
+def test_what_is_closed_is_not_edited() -> None:
+    client, schedule = sign_in(), make_schedule()
+    schedule.close(initiator=SOMEBODY, now=NOW)
+    assert client.get(edit(schedule))["Location"] == schedule.get_absolute_url()
+    assert client.post(edit(schedule), {"do": "save"})["Location"] == schedule.get_absolute_url()
+
+
+def test_a_broken_spec_is_shown_so_that_it_can_be_mended() -> None:
+    client, schedule = sign_in(), make_schedule(HTTP, spec={"cron": ["0 3 * * *"]})
+    Schedule.objects.filter(pk=schedule.pk).update(spec={"cron": ["99 * * * *"], "patterns": [7]})
+    answer = client.get(edit(schedule))
+    assert {"rule-1", "rule-2"} <= answer.context["reading"].errors.keys()
+    form = pressed(client, Form(answer.text), "remove-rule.1", edit(schedule))
+    saved(client.post(edit(schedule), form.sent("save", rule__2__expression="9 * * * *")))
+    assert fresh(schedule).spec == {"cron": ["9 * * * *"]}
+
+
+def test_what_people_write_is_shown_as_text() -> None:
+    client, evil = sign_in(), '"><script>alert(1)</script>'
+    schedule = make_schedule(HTTP | {"name": evil}, name=evil, description=evil, memo={"a": evil})
+    text = (
+        client.get(edit(schedule)).text
+        + client.post(edit(schedule), opened(client, edit(schedule)).sent("check")).text
+    )
+    assert "<script>alert" not in text
+
+
+def test_the_steps_of_a_long_plan_are_opened_one_by_one() -> None:
+    client = sign_in()
+    schedule = make_schedule(*(HTTP | {"name": f"s{number}", "index": number} for number in range(300)))
+    form = opened(client, edit(schedule))
+    assert len(form.pairs) < 1_000
+    form = pressed(client, form, "open.7", edit(schedule))
+    saved(client.post(edit(schedule), form.sent("save", step__7__name="seventh")))
+    assert [each.name for each in fresh(schedule).steps.all()[5:8]] == ["s5", "seventh", "s7"]
+
+
+def test_a_page_takes_few_questions(django_assert_max_num_queries: Any) -> None:
+    client = sign_in()
+    make_template("Export")
+    SharedCalendar.objects.define("Days off", [], initiator=SOMEBODY, now=NOW)
+    steps = [{"name": f"s{number}", "template": "Export", "index": number} for number in range(20)]
+    schedule = make_schedule(*steps, spec={"cron": ["0 3 * * *"], "exclude": [{"calendar": "Days off"}]})
+    form = opened(client, edit(schedule))
+    with django_assert_max_num_queries(14):
+        client.get(edit(schedule))
+    with django_assert_max_num_queries(14):
+        client.post(edit(schedule), form.sent("preview", rule__1__expression="0 4 * * *"))
+
+
+def test_whatever_is_sent_is_answered_in_words() -> None:
+    client, chance = sign_in(), random.Random(7)
+    schedule = make_schedule(HTTP, step("b", 1), spec=ALL_SORTS | {"exclude": [{"holidays": "GB"}]})
+    form = opened(client, edit(schedule))
+    names = [name for name, _ in form.pairs] + ["step-1-as_json", "step-2-packed", "rule-9-kind"]
+    commands = [*form.buttons, "save", "preview", "take.spec", "json.1", "put.1", "add-step.9", "open.1"]
+    for _ in range(20):
+        sent = form.sent(chance.choice(commands))
+        for name in chance.sample(names, chance.randint(1, 12)):
+            sent[name] = [chance.choice(NASTY) for _ in range(chance.randint(1, 2))]
+        for name in chance.sample(sorted(sent), chance.randint(0, 5)):
+            del sent[name]
+        assert client.post(edit(schedule), sent).status_code in (200, 302)
+        assert client.post(NEW, sent).status_code in (200, 302)
+
+
+NASTY = [
+    *("", " ", "0", "-1", "on", "json", "1", "999999999999999999999999", "1e999", "NaN", "null", "\x00"),
+    *("[[[[[[", "{" * 1000, '{"a": 1', "[1]", '"', "{{", "{{ x }}", "{{ steps.a.result }}", "\r\n", "😀"),
+    *("template:", "template:x\x00", "type:", "type:http", "type:python", "ä" * 5000, "١٢", "1h", "*/0"),
+    *("2026-13-45", "0001-01-01", "9999-12-31T23:59:59Z", "TZ=Mars/Phobos 0 0 * * *", "a\nb\nc", "week"),
+]
 
 
 def opened(client: Client, url: str) -> Form:
@@ -50,3 +373,11 @@ def pressed(client: Client, form: Form, do: str, url: str = NEW, **changes: str 
     answer = client.post(url, form.sent(do, **changes))
     assert answer.status_code == 200
     return Form(answer.text)
+
+
+def saved(answer: Any) -> None:
+    assert answer.status_code == 302, answer.context["reading"].errors
+
+
+def edit(schedule: Schedule) -> str:
+    return f"/schedules/{schedule.pk}/edit"

@@ -340,6 +340,7 @@ class TestTokens:
         assert text is not None
         token = ApiToken.objects.named_by(text[0], now=clock.now())
         assert token is not None
+        assert token.expires_at is not None
         assert (token.scopes, token.expires_at - token.created_at) == (["view", "run"], timedelta(days=30))
         assert text[0] not in client.get(url("tokens")).text
 

@@ -69,7 +69,7 @@ ADDING: dict[str, Callable[[Draft, str], Change]] = {
     "copy-step": _copy_step,
 }
 MOVING = ("earlier", "later", "join", "put")
-CHANGING = ("follow", "json")
+CHANGING = ("follow", "json", "open")
 
 
 def _moved(draft: Draft, verb: str, key: str, argument: str) -> Change:
@@ -105,7 +105,9 @@ def _changed(draft: Draft, verb: str, key: str, templates: Mapping[str, TaskTemp
     step = _part(draft.steps, key)
     if step is None:
         return draft, ""
-    if verb == "json":
+    if verb == "open":
+        texts, said = step.texts | {"open": "yes", "new": "yes"}, f"{_named(step)} is open."
+    elif verb == "json":
         texts, said = steps.turned(step.texts, templates), "The settings are shown in the other way."
     else:
         place = {name: step.texts.get(name, "") for name in ("index", "name")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,8 @@ from typing import NamedTuple
 
 from django.http import QueryDict
 
-from activities.text import clean_lines
+from activities import strict_json
+from activities.text import clean_lines, clean_text
 
 Texts = dict[str, str]
 
@@ -50,7 +52,7 @@ class Draft:
                     parts[what][key][inner] = _text(post, name)
             elif name not in LISTS:
                 own[name] = _text(post, name)
-        rules, exclusions, steps = ([Part(*each) for each in parts[what].items()] for what in LISTS)
+        rules, exclusions, steps = ([_part(*each) for each in parts[what].items()] for what in LISTS)
         return cls(own, rules, exclusions, steps)
 
     def flat(self) -> Texts:
@@ -66,6 +68,21 @@ class Draft:
 
     def with_own(self, **texts: str) -> Draft:
         return replace(self, own=self.own | texts)
+
+
+def packed(texts: Texts) -> str:
+    """All in one field: a long plan has more texts than a form may have fields."""
+    return json.dumps({name: text for name, text in texts.items() if text}, ensure_ascii=False)
+
+
+def _part(key: str, texts: Texts) -> Part:
+    try:
+        inner = strict_json.loads(texts.pop("packed", "{}"))
+    except ValueError:
+        inner = {}
+    known = inner if isinstance(inner, dict) else {}
+    clean = {name: clean_text(text) for name, text in known.items() if isinstance(text, str)}
+    return Part(key, clean | texts)
 
 
 def numbered(texts: Iterable[Texts]) -> list[Part]:

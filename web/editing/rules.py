@@ -59,6 +59,11 @@ class Piece(forms.Form):
         """Boxes for the days of the week, if it has them."""
         return []
 
+    @property
+    def lines(self) -> list[Any]:
+        """What is typed."""
+        return [bound for bound in self.visible_fields() if not isinstance(bound.field, forms.BooleanField)]
+
     def items(self) -> list[object]:
         """What it adds to its list of the spec; SpecError says what is wrong with it."""
         raise NotImplementedError

@@ -22,7 +22,7 @@ def save(reading: Reading, *, user: Any, initiator: Initiator, now: datetime) ->
     """None if the model refused: the reading says why. Conflict if somebody else was first."""
     schedule = reading.schedule
     try:
-        _check_code(schedule or Schedule(), reading.steps, user)
+        _check_code(schedule or Schedule(), as_written(reading), user)
         if schedule is None:
             return _define(reading, user=user, initiator=initiator, now=now)
         _edit(schedule, reading, initiator=initiator, now=now)

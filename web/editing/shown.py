@@ -22,6 +22,7 @@ from .rivalry import Rivalry, rivalry
 TIMES = 10
 COMPARED = 50
 MOST_NAMED = 10
+MOST_OPEN = 4
 SECTIONS = ("", "rules", "exclude", "steps")
 _NAME = re.compile(r"[\w-]{1,100}", re.ASCII)
 
@@ -76,10 +77,11 @@ class Shown:
     def preview(self) -> Preview | None:
         """None while the times cannot be told."""
         spec, schedule = self.reading.times.readable, self.reading.schedule
-        if spec is None:
+        if spec is None or (self.is_partial and spec.is_manual):
             return None
         name = self.reading.draft.own.get("name", "").strip()
-        instead_of = schedule if schedule and spec.as_json() != schedule.spec else None
+        is_other = not self.is_partial and schedule and spec.as_json() != schedule.spec
+        instead_of = schedule if is_other else None
         try:
             return preview(
                 spec.as_json(), count=COMPARED, now=self.reading.now, name=name, instead_of=instead_of
@@ -122,14 +124,18 @@ class Shown:
         difference = self.preview.difference if self.preview else None
         return [Time(at, self._clock(at), "") for at in (difference.added if difference else ())]
 
-    @property
-    def most_named(self) -> int:
-        return MOST_NAMED
+    compared = COMPARED
+    most_named = MOST_NAMED
 
     @property
     def lanes(self) -> list[list[str]]:
         """The plan: groups one after the other."""
         return [[card.texts.get("name", "").strip() or "?" for card in group] for group in self.cards]
+
+    @property
+    def is_long(self) -> bool:
+        """A plan whose steps are opened one by one."""
+        return len(self.reading.draft.steps) > MOST_OPEN
 
     @cached_property
     def cards(self) -> Any:

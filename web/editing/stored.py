@@ -16,7 +16,7 @@ from .steps import shown
 
 def draft_of(schedule: Schedule) -> Draft:
     """As it is stored; `token` and `seen` tell later what somebody else has changed meanwhile."""
-    marks = {"token": str(schedule.token), "seen": str(_newest(schedule))}
+    marks = {"token": str(schedule.token), "seen": str(newest_record(schedule))}
     return Draft(
         own_texts(schedule) | marks,
         rules_of(schedule.spec, schedule.calendars),
@@ -39,6 +39,8 @@ def new_draft() -> Draft:
 
 def with_theirs(draft: Draft, part: str, schedule: Schedule) -> Draft:
     """One part as it is stored; the rest as it was typed."""
+    if part not in (*Schedule.EDITABLE, "steps"):
+        return draft
     theirs = draft_of(schedule)
     if part == "steps":
         return replace(draft, steps=theirs.steps)
@@ -51,5 +53,5 @@ def with_theirs(draft: Draft, part: str, schedule: Schedule) -> Draft:
     return replace(draft, own=kept | {name: theirs.own[name] for name in names if name in theirs.own})
 
 
-def _newest(schedule: Schedule) -> int:
+def newest_record(schedule: Schedule) -> int:
     return records_of(schedule).order_by("-pk").values_list("pk", flat=True).first() or 0

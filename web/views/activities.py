@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-import hashlib
 import json
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django import forms
@@ -22,13 +23,14 @@ from web.keyset import Pages, newest_first
 from web.look_back import TimesForm, look_back
 from web.operating import register
 from web.output import download, follow, output_page
-from web.page import fragment, page
+from web.page import fragment, page, version_of
 from web.targets import target_url
 
 VIEW = "activities.view_activity"
 CHANGES = "changes"
 REACH = 50_000
 MOST_PARTS = 200
+REASONS_SECONDS = 15
 # As the index of what is open has it: SQLite takes that only for a condition in the same words.
 OPEN = "('pending', 'in_progress')"
 UNREAD = ("traceback", "result", "details")
@@ -140,7 +142,7 @@ def activity(request: HttpRequest, pk: int) -> HttpResponse:
     parts = row.children.defer(*UNREAD).order_by("step_index", "line", "attempt")[: MOST_PARTS + 1]
     context = {
         "title": row.target_name,
-        **_live(row),
+        **Look.at(row).shown(),
         **output_page(request, [row], is_final=row.is_final),
         **items_page(request, ActivityItem.objects.filter(activity=row)),
         "parts": list(parts),
@@ -154,9 +156,11 @@ def activity(request: HttpRequest, pk: int) -> HttpResponse:
 @page(VIEW)
 def activity_live(request: HttpRequest, pk: int) -> HttpResponse:
     [row] = _one(pk)
-    context = _live(row)
+    look = Look.at(row)
+    if not row.is_final and request.GET.get("version") == look.version:
+        return HttpResponse(status=204)
     return fragment(
-        request, "web/activities/_live.html", context, version=context["version"], is_final=row.is_final
+        request, "web/activities/_live.html", look.shown(), version=look.version, is_final=row.is_final
     )
 
 
@@ -180,34 +184,39 @@ def _one(pk: int, *, whole: bool = False) -> list[Any]:
     return found
 
 
-def _live(row: Any) -> dict[str, Any]:
-    """What changes while it runs."""
-    now = clock.now()
-    chain = [row] if row.task_key is None else row.chain()
-    task = _task(row)
-    why = reasons([task], now=now)[task.pk] if task else ""
-    told = [(each.pk, each.status) for each in chain]
-    text = repr(
-        (
-            row.status,
-            row.progress_done,
-            row.message,
-            why if task and task.status != "processing" else "",
-            told,
-        )
-    )
-    return {
-        "activity": row,
-        "task": task,
-        "why": why,
-        "chain": chain,
-        "is_last": chain[-1].pk == row.pk,
-        "execution": _execution(row),
-        "target_url": target_url(row),
-        "elapsed": (row.finished_at or now) - row.executed_at if row.executed_at else None,
-        "is_final": row.is_final,
-        "version": hashlib.sha256(text.encode()).hexdigest()[:16],
-    }
+@dataclass(frozen=True)
+class Look:
+    row: Any
+    chain: list[Activity]
+    task: WorkerTask | None
+    now: datetime
+
+    @classmethod
+    def at(cls, row: Any) -> Look:
+        return cls(row, [row] if row.task_key is None else row.chain(), _task(row), clock.now())
+
+    @property
+    def version(self) -> str:
+        """Why it waits may change as well: that is found out now and then."""
+        row, told = self.row, [(each.pk, each.status) for each in self.chain]
+        age = int(self.now.timestamp() / REASONS_SECONDS) if row.status == Activity.Status.PENDING else 0
+        task = self.task and (self.task.status, self.task.cancel_requested_at, self.task.priority)
+        return version_of(row.status, row.progress_done, row.message, task, age, told)
+
+    def shown(self) -> dict[str, Any]:
+        """What changes while it runs."""
+        row, task = self.row, self.task
+        return {
+            "activity": row,
+            "task": task,
+            "why": reasons([task], now=self.now)[task.pk] if task else "",
+            "chain": self.chain,
+            "execution": _execution(row),
+            "target_url": target_url(row),
+            "elapsed": (row.finished_at or self.now) - row.executed_at if row.executed_at else None,
+            "is_final": row.is_final,
+            "version": self.version,
+        }
 
 
 def _task(row: Activity) -> WorkerTask | None:

@@ -14,10 +14,10 @@ from activities import clock
 from activities.models import Initiator
 from schedules import permissions
 from schedules.models import Conflict, Schedule
-from schedules.spec.zones import time_zones
 from web.editing.commands import apply
 from web.editing.draft import Draft
 from web.editing.reading import Reading
+from web.editing.rivalry import reconciled
 from web.editing.saving import save
 from web.editing.shown import Shown
 from web.editing.stored import copy_of, draft_of, new_draft, with_theirs
@@ -57,7 +57,8 @@ def _answer(request: HttpRequest, schedule: Schedule | None) -> HttpResponse:
         return _save(request, draft, schedule)
     reading = _read(draft, schedule)
     if command == "preview":
-        return render(request, "web/editor/_preview.html", {"shown": Shown(reading, is_checked=is_checked)})
+        shown = Shown(reading, is_checked=is_checked)
+        return render(request, "web/editor/_preview.html", _context(request, shown))
     verb, _, part = command.partition(".")
     if verb == "take" and schedule is not None:
         changed, said = with_theirs(draft, part, schedule), "Taken over as somebody else saved it."
@@ -80,7 +81,7 @@ def _save(request: HttpRequest, draft: Draft, schedule: Schedule | None) -> Http
             assert schedule is not None
             schedule.refresh_from_db()
             # Whoever saves again has seen what the others did.
-            reading = _read(draft.with_own(token=str(conflict.token), conflict="yes"), schedule)
+            reading = _read(reconciled(reading, token=conflict.token), schedule)
     if saved is None:
         return _show(request, Shown(reading, is_checked=True))
     messages.success(request, f"“{saved}” is saved.")
@@ -92,8 +93,13 @@ def _read(draft: Draft, schedule: Schedule | None) -> Reading:
 
 
 def _show(request: HttpRequest, shown: Shown) -> HttpResponse:
+    template = "web/editor/_form.html" if is_htmx(request) else "web/editor/page.html"
+    return render(request, template, _context(request, shown))
+
+
+def _context(request: HttpRequest, shown: Shown) -> dict[str, Any]:
     schedule = shown.reading.schedule
-    context: dict[str, Any] = {
+    return {
         "shown": shown,
         "reading": shown.reading,
         "schedule": schedule,
@@ -103,6 +109,3 @@ def _show(request: HttpRequest, shown: Shown) -> HttpResponse:
         else reverse("web:schedule-new"),
         "may_run": request.user.has_perm(permissions.RUN),
     }
-    if is_htmx(request):
-        return render(request, "web/editor/_form.html", context)
-    return render(request, "web/editor/page.html", context | {"time_zones": time_zones()})

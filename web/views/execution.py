@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections import defaultdict
@@ -15,11 +14,12 @@ from activities import clock
 from activities.models import Activity, ActivityItem
 from activities.transcript import attempts_of, with_last_lines
 from execution import failure
+from execution.history import recent, usual_duration
 from execution.models import Execution
 from web import gantt
 from web.items import items_page
 from web.output import download, follow, output_page
-from web.page import fragment, page
+from web.page import fragment, page, version_of
 
 from .executions import VIEW, states, who
 
@@ -34,6 +34,7 @@ TABS = {
 FOR_READERS = ("output", "items", "data", "audit")
 MOST_ATTEMPTS = 1_000
 MOST_AUDITED = 100
+USUAL_AMONG = 50
 # A running bar is drawn anew once it has grown by this share.
 GROWTH = 1.03
 
@@ -44,7 +45,7 @@ def execution(request: HttpRequest, pk: int) -> HttpResponse:
     tabs = {name: label for name, label in TABS.items() if _may_read(request) or name not in FOR_READERS}
     tab = request.GET.get("tab", "")
     tab = tab if tab in tabs else "steps"
-    usual = row.usual_duration()
+    usual = _usual(row)
     before, after = row.neighbours()
     context = {
         "title": str(row),
@@ -189,8 +190,13 @@ def _version(row: Execution, attempts: Sequence[Activity], elapsed: timedelta) -
         (each.pk, each.status, each.progress_done, each.progress_total, each.message) for each in attempts
     ]
     age = int(math.log(max(elapsed.total_seconds(), 3)) / math.log(GROWTH))
-    text = repr((row.status, row.cancel_requested_at, row.current_index, age, told))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return version_of(row.status, row.cancel_requested_at, row.current_index, age, told)
+
+
+def _usual(row: Execution) -> timedelta | None:
+    if row.schedule_id is None:
+        return None
+    return usual_duration(recent([row.schedule_id], count=USUAL_AMONG).get(row.schedule_id, []))
 
 
 def _told_usual(request: HttpRequest) -> timedelta | None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from schedules.models import Occurrence, Schedule
 from web.keyset import OLDER, Pages, address, newest_first
 from web.look_back import TimesForm, look_back
 from web.operating import register
-from web.page import fragment, is_asked_by, page
+from web.page import fragment, is_asked_by, page, version_of
 
 VIEW = "execution.view_execution"
 REACH = 20_000
@@ -131,5 +130,4 @@ def who(execution: Execution) -> str:
 
 
 def _version(rows: Sequence[Any]) -> str:
-    told = [(row.pk, row.state, row.groups_reached) for row in rows]
-    return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+    return version_of([(row.pk, row.state, row.groups_reached) for row in rows])

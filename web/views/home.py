@@ -15,7 +15,6 @@ from execution.models import Execution
 from execution.pulse import MOST_COUNTED, pulse
 from schedules import permissions
 from schedules.models import Schedule
-from schedules.models.occurrence import named_time
 from web import charts
 from web.attention import concerns
 from web.live import version_of
@@ -89,11 +88,8 @@ def _running(request: HttpRequest, now: datetime) -> dict[str, Any]:
 def _upcoming(request: HttpRequest, now: datetime) -> dict[str, Any]:
     is_coming = Q(status=Schedule.Status.RUNNING, next_run_at__gt=now)
     rows = Schedule.objects.filter(is_coming).order_by("next_run_at")
-    coming = [
-        (each, each.skips.get(named_time(each.next_run_at), "") if each.next_run_at else "")
-        for each in rows.defer("last_result", "calendars", "memo", "description")[:MOST_UPCOMING]
-    ]
-    version = version_of([(each.pk, each.name, each.next_run_at, by) for each, by in coming])
+    coming = list(rows.defer("last_result", "calendars", "memo", "description")[:MOST_UPCOMING])
+    version = version_of([(each.pk, each.name, each.next_run_at, each.next_left_out_by) for each in coming])
     return {"rows": coming, "version": version}
 
 

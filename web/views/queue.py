@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,11 +11,11 @@ from django.shortcuts import render
 from activities import clock
 from execution.admin import QueueAdmin
 from execution.models import Limit, Worker, WorkerTask
-from execution.models.task import MOST_COUNTED, STATES
+from execution.turns import MOST_COUNTED, STATES, depths, in_turn
 from execution.waits import reasons
 from web.keyset import address
 from web.operating import register
-from web.page import fragment, is_asked_by, page
+from web.page import fragment, is_asked_by, page, version_of
 
 VIEW = "execution.view_workertask"
 MOST_SHOWN = 50
@@ -33,7 +32,6 @@ class QueueFilters(forms.Form):
     pool = forms.CharField(
         required=False, max_length=40, widget=forms.TextInput(attrs={"list": "pools", "size": 16})
     )
-    name = forms.CharField(label="Step or job", required=False, max_length=200)
 
 
 @page(VIEW)
@@ -61,11 +59,12 @@ class Look:
         form = QueueFilters(request.GET)
         form.is_valid()
         wanted = {name: value for name, value in form.cleaned_data.items() if value}
-        rows = WorkerTask.objects.select_related("execution", "worker").defer("execution__plan")
-        rows = rows.filter(**{name: wanted[name] for name in ("pool", "name") if name in wanted})
         skipped = _skipped(request)
-        found = rows.in_turn(wanted.get("state", ""))[skipped : skipped + MOST_SHOWN + 1]
-        return cls(form, wanted, skipped, list(found), clock.now())
+        ids = in_turn(wanted.get("state", ""), pool=wanted.get("pool", ""), count=skipped + MOST_SHOWN + 1)
+        rows = WorkerTask.objects.select_related("execution", "worker").defer("execution__plan")
+        found = rows.in_bulk(ids[skipped:])
+        tasks = [found[pk] for pk in ids[skipped:] if pk in found]
+        return cls(form, wanted, skipped, tasks, clock.now())
 
     def shown(self, request: HttpRequest) -> dict[str, Any]:
         rows = self.tasks[:MOST_SHOWN]
@@ -86,7 +85,7 @@ class Look:
     def version(self) -> str:
         told = [(task.pk, _state(task), task.priority, task.attempt) for task in self.tasks]
         age = int(self.now.timestamp() / REASONS_SECONDS)
-        return hashlib.sha256(repr((age, told)).encode()).hexdigest()[:16]
+        return version_of(age, told)
 
 
 def _skipped(request: HttpRequest) -> int:
@@ -100,7 +99,7 @@ def _state(task: WorkerTask) -> str:
 
 
 def _states(request: HttpRequest, chosen: str) -> list[tuple[str, str, str, bool]]:
-    counts = WorkerTask.objects.depths()
+    counts = depths()
     links = [
         (name, _said(counts[name]), address(request, state=name, skip=""), name == chosen) for name in STATES
     ]

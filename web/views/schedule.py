@@ -20,13 +20,14 @@ from schedules.models import Backfill, Refused, Schedule
 from schedules.spec import SpecError
 from schedules.spec.wording import duration
 from web import charts, operating
+from web.lanes import Planned, lanes
 from web.live import version_of
 from web.page import fragment, page
 from web.running import running_of
 from web.urls_of import execution_url
 
 VIEW = "schedules.view_schedule"
-RESULTS_SHOWN = 10
+RESULTS_SHOWN = 6
 RUNS_JUDGED = 100
 TIMES_SHOWN = 10
 MOST_BACKFILLS = 20
@@ -37,6 +38,7 @@ MOST_BACKFILLS = 20
 def schedule(request: HttpRequest, pk: int) -> HttpResponse:
     found, now = find(pk), clock.now()
     ran = _ran(found)
+    durations = charts.durations(ran, zone=found.zone)
     context = {
         **about(request, found, "overview"),
         **_now(found, ran, now),
@@ -44,8 +46,8 @@ def schedule(request: HttpRequest, pk: int) -> HttpResponse:
         "notes": _notes(found),
         "plan": _plan(found),
         "year": charts.year(history.started_by_time(found.pk), zone=found.zone, now=now),
-        "durations": charts.durations(ran, zone=found.zone),
-        "execution_url": execution_url()(0)[:-1],
+        "durations": durations,
+        "duration_points": durations.drawn(execution_url()) if durations else "",
         "policies": policies(found),
         "waiting": found.occurrences.pending().count(),
         "backfills": list(_open_backfills(found)),
@@ -160,7 +162,7 @@ def _plan(schedule: Schedule) -> dict[str, Any]:
     steps = list(schedule.steps.select_related("template"))
     kinds = registry.step_types
     drawn = [
-        charts.Planned(
+        Planned(
             each.name,
             each.index,
             kinds[each.step_type].title if each.step_type in kinds else each.step_type,
@@ -168,7 +170,7 @@ def _plan(schedule: Schedule) -> dict[str, Any]:
         )
         for each in steps
     ]
-    return {"steps": list(zip(steps, drawn, strict=True)), "lanes": charts.lanes(drawn)}
+    return {"steps": list(zip(steps, drawn, strict=True)), "lanes": lanes(drawn)}
 
 
 def _open_backfills(schedule: Schedule) -> Any:

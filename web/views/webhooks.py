@@ -138,18 +138,20 @@ def _define(request: HttpRequest, form: Any, given: dict[str, Any]) -> tuple[End
     try:
         return Endpoint.objects.define(**fields, secret=given["secret"], initiator=by, now=now)
     except IntegrityError:
-        return _taken(form)
+        _complain_of_name(form)
+        return None
 
 
 def _edit(request: HttpRequest, form: Any, found: Endpoint, given: dict[str, Any]) -> Endpoint | None:
     try:
         found.edit(changes=given, initiator=initiator_of(request), now=clock.now())
     except IntegrityError:
-        return _taken(form)
+        _complain_of_name(form)
+        return None
     return found
 
 
-def _taken(form: Any) -> None:
+def _complain_of_name(form: Any) -> None:
     form.add_error("name", "Somebody else took this name just now: choose another one.")
 
 

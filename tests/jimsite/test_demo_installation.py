@@ -1,0 +1,84 @@
+"""What is made up for photographs and measurements is what JIM itself might have written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.test import Client
+
+from activities.models import Activity
+from execution.models import Execution
+from jimsite import demo_installation
+from jimsite.demo_history import Habits, write_history
+from schedules.models import Occurrence
+from tests.base import NOW, fresh, make_schedule, step
+from tests.browser.pages import addresses, admin_addresses
+from tests.invariants import violations
+
+pytestmark = pytest.mark.django_db
+SINCE = NOW - timedelta(days=15)
+# A list costs the same whatever its length; the page of a row may have a few parts of its own.
+MOST_QUERIES = 25
+
+
+def test_a_history_that_never_was_keeps_every_promise() -> None:
+    plan = [
+        step("a", 0),
+        step("b", 1),
+        step("c", 1),
+        step("d", 2, run_if="failure"),
+        step("e", 3, run_if="always"),
+    ]
+    steps = [each | {"max_retries": 2} for each in plan]
+    schedule = make_schedule(*steps, name="Report", spec={"cron": ["0 */3 * * *"]}, now=SINCE)
+    habits = Habits(fails=0.2, skips=0, misses=0, cancels=0)
+    assert write_history({schedule: habits}, since=SINCE, until=NOW, most=1_000) > 100
+    assert violations() == []
+    assert set(Counter(Execution.objects.values_list("status", flat=True))) == {"completed", "failed"}
+
+
+def test_its_times_follow_each_other_and_the_cursor_follows_them() -> None:
+    one, other = (make_schedule(spec={"cron": [cron]}, now=SINCE) for cron in ("0 * * * *", "30 5 * * *"))
+    write_history({one: Habits(skips=0.3), other: Habits()}, since=SINCE, until=NOW, most=50)
+    started = list(Execution.objects.order_by("pk").values_list("started_at", flat=True))
+    assert started == sorted(started)
+    assert (fresh(one).processed_until, fresh(one).is_overdue(NOW)) == (NOW, False)
+    assert fresh(one).skipped_count == Occurrence.objects.filter(schedule=one, status="skipped").count() > 0
+
+
+def test_it_is_the_same_each_time() -> None:
+    outcomes = []
+    for name in ("One", "Other"):
+        schedule = make_schedule(name=name, spec={"cron": ["0 * * * *"]}, now=SINCE)
+        write_history({schedule: Habits(fails=0.3)}, since=SINCE, until=NOW, most=60)
+        outcomes.append(fresh(schedule).recent_outcomes)
+    assert outcomes[0] == outcomes[1]
+
+
+@pytest.fixture
+def installation(client: Client) -> Client:
+    owner = User.objects.create_superuser("ada")
+    demo_installation.create(now=NOW, days=2, owner=owner)
+    client.force_login(owner)
+    return client
+
+
+def test_there_is_one_of_everything(installation: Client) -> None:
+    assert Activity.objects.filter(status="in_progress").exists()
+    assert None not in demo_installation.examples().values()
+    assert len({each.name for each in addresses()}) > 20
+
+
+def test_no_list_and_no_row_of_the_admin_asks_too_often(
+    installation: Client, django_assert_max_num_queries: Any
+) -> None:
+    found = {each.name: each.url for each in admin_addresses()}
+    assert len([name for name in found if name.endswith("-change")]) >= len(admin.site._registry) - 3
+    for url in found.values():
+        with django_assert_max_num_queries(MOST_QUERIES):
+            assert installation.get(url).status_code == 200

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from html import unescape
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from activities.models import Initiator
+from schedules.models import Schedule
+from tests.admin_pages import sign_in
+from tests.base import NOW, fresh, make_schedule, step
+from tests.web.editor_form import Form
+
+pytestmark = pytest.mark.django_db
+BOB = Initiator("user", "8", "bob")
+
+
+def test_who_was_second_is_shown_who_changed_what_and_loses_nothing() -> None:
+    client, schedule = sign_in(), make_schedule(spec={"cron": ["0 3 * * *"]})
+    form = opened(client, schedule)
+    edit(schedule, spec={"cron": ["0 5 * * *"]}, description="By Bob")
+    answer = send(client, schedule, form, "save", name="Mine", rule__1__expression="0 4 * * *")
+    text = unescape(answer.text)
+    assert "Somebody else changed this schedule while you were typing" in text
+    assert "<b>bob</b> edited it" in text
+    assert "spec.cron[0]: 0 3 * * * → 0 5 * * *" in text
+    assert "spec.cron[0]: 0 5 * * * → 0 4 * * *" in text
+    assert fresh(schedule).name == schedule.name
+    form = Form(answer.text)
+    assert (form.value("name"), form.value("rule-1-expression")) == ("Mine", "0 4 * * *")
+
+
+def test_what_nobody_else_typed_is_theirs_and_saving_again_goes_on_top() -> None:
+    client, schedule = sign_in(), make_schedule(spec={"cron": ["0 3 * * *"]})
+    form = opened(client, schedule)
+    edit(schedule, name="By Bob", description="By Bob", steps=[step("his")])
+    answer = send(client, schedule, form, "save", name="Mine", rule__1__expression="0 4 * * *")
+    assert "What you had left as it was is now theirs: description, steps." in answer.text
+    assert send(client, schedule, Form(answer.text), "save").status_code == 302
+    after = fresh(schedule)
+    assert (after.name, after.description, after.spec) == ("Mine", "By Bob", {"cron": ["0 4 * * *"]})
+    assert [each.name for each in after.steps.all()] == ["his"]
+
+
+def test_a_third_change_is_not_overwritten_unseen() -> None:
+    client, schedule = sign_in(), make_schedule()
+    form = opened(client, schedule)
+    edit(schedule, name="By Bob", description="By Bob")
+    form = Form(send(client, schedule, form, "save", name="Mine").text)
+    edit(schedule, name="By Bob again", description="By Bob again")
+    answer = send(client, schedule, form, "save")
+    assert answer.status_code == 200
+    assert "name: By Bob again → Mine" in unescape(answer.text)
+    form = Form(answer.text)
+    assert (form.value("name"), form.value("description")) == ("Mine", "By Bob again")
+    assert fresh(schedule).name == "By Bob again"
+
+
+@pytest.mark.parametrize("part", ["description", "spec", "steps"])
+def test_theirs_is_taken_over_part_by_part(part: str) -> None:
+    client, schedule = sign_in(), make_schedule(step("a"), spec={"cron": ["0 3 * * *"]})
+    form = opened(client, schedule)
+    edit(schedule, steps=[step("b")], spec={"cron": ["0 5 * * *"]}, description="By Bob")
+    typed = {"step__1__name": "c", "rule__1__expression": "0 4 * * *", "description": "Mine", "name": "Mine"}
+    form = Form(send(client, schedule, form, "save", **typed).text)
+    assert {f"take.{name}" for name in ("description", "spec", "steps", "name")} <= set(form.buttons)
+    form = Form(send(client, schedule, form, f"take.{part}").text)
+    assert f"take.{part}" not in form.buttons
+    assert send(client, schedule, form, "save").status_code == 302
+    after = fresh(schedule)
+    theirs = {
+        "description": after.description == "By Bob",
+        "spec": after.spec == {"cron": ["0 5 * * *"]},
+        "steps": [each.name for each in after.steps.all()] == ["b"],
+    }
+    assert {name for name, is_theirs in theirs.items() if is_theirs} == {part}
+    assert after.name == "Mine"
+
+
+def test_a_pause_meanwhile_is_told_and_stays() -> None:
+    client, schedule = sign_in(), make_schedule()
+    form = opened(client, schedule)
+    fresh(schedule).pause(initiator=BOB, now=NOW, note="the disk is full")
+    answer = send(client, schedule, form, "save", name="Mine")
+    assert "<b>bob</b> paused it" in answer.text
+    assert "“the disk is full”" in answer.text
+    assert send(client, schedule, Form(answer.text), "save").status_code == 302
+    after = fresh(schedule)
+    assert (after.name, after.status) == ("Mine", "paused")
+
+
+def test_whoever_types_is_told_before_saving() -> None:
+    client, schedule = sign_in(), make_schedule()
+    form = opened(client, schedule)
+    assert "Somebody else" not in send(client, schedule, form, "preview").text
+    edit(schedule, description="By Bob")
+    assert "Somebody else changed this schedule" in send(client, schedule, form, "preview").text
+
+
+def opened(client: Client, schedule: Schedule) -> Form:
+    return Form(client.get(f"/schedules/{schedule.pk}/edit").text)
+
+
+def send(client: Client, schedule: Schedule, form: Form, do: str, **changes: str) -> Any:
+    return client.post(f"/schedules/{schedule.pk}/edit", form.sent(do, **changes))
+
+
+def edit(schedule: Schedule, steps: Any = None, **changes: Any) -> None:
+    current = fresh(schedule)
+    current.edit(token=current.token, changes=changes, steps=steps, initiator=BOB, now=NOW)

@@ -1,0 +1,48 @@
+"""What people see when something is wrong: in the look of all pages, with a way on, and no traceback."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client, RequestFactory
+
+from jimsite import mishaps
+from tests.admin_pages import sign_in
+
+pytestmark = pytest.mark.django_db
+
+
+def test_an_address_that_does_not_exist() -> None:
+    answer = sign_in().get("/nowhere")
+    assert (answer.status_code, "There is no such page" in answer.text, "jim.css" in answer.text) == (
+        404,
+        True,
+        True,
+    )
+
+
+def test_strangers_are_offered_to_sign_in() -> None:
+    assert "/login?next=/nowhere" in Client().get("/nowhere").text
+
+
+def test_a_form_that_was_open_for_too_long() -> None:
+    client = sign_in(client=Client(enforce_csrf_checks=True))
+    answer = client.post("/tokens/new", {"name": "x"})
+    assert (answer.status_code, "Load the page again" in answer.text) == (403, True)
+
+
+def test_a_page_that_one_may_not_see_names_what_is_missing() -> None:
+    answer = sign_in("nobody").get("/settings")
+    assert (answer.status_code, "web.view_settings" in answer.text) == (403, True)
+
+
+def test_when_all_is_broken_not_even_the_database_is_asked(django_assert_num_queries: Any) -> None:
+    with django_assert_num_queries(0):
+        answer = mishaps.broken(RequestFactory().get("/"))
+    assert (answer.status_code, "Something is broken" in answer.text) == (500, True)
+
+
+def test_the_text_of_a_mishap_is_text() -> None:
+    answer = sign_in().get("/do/%3Cscript%3E/x")
+    assert "<script>" not in answer.text.replace("<script src", "")
