@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
 
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -32,6 +33,7 @@ NOTHING = "\N{EN DASH}"
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
+@lru_cache(maxsize=256)
 def badge(state: str) -> SafeString:
     return format_html(
         '<span class="badge tone-{}"><span aria-hidden="true">{}</span> {}</span>',
@@ -41,6 +43,7 @@ def badge(state: str) -> SafeString:
     )
 
 
+@lru_cache(maxsize=256)
 def glyph(state: str) -> SafeString:
     """The badge without its word, which is read out all the same."""
     return format_html(

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from django import forms
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
-from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -27,8 +27,9 @@ from schedules.admin import ScheduleAdmin, ScheduleOperation, TaskTemplateAdmin,
 from schedules.admin.filters import ScheduleFilter
 from schedules.form_fields import WallTime
 from schedules.models import Overlap, Schedule
+from schedules.spec.wording import counted
 
-from . import failure, invoker, limit_admin  # noqa: F401 the latter registers itself
+from . import invoker, limit_admin  # noqa: F401 the latter registers itself
 from .concurrency import SEPARATOR
 from .models import Execution, Reservation, Worker, WorkerTask
 from .models.execution import ExecutionQuerySet
@@ -42,6 +43,7 @@ from .operations import (
     RetryJob,
     RunAgain,
     RunTemplate,
+    ending_tasks,
     execution_link,
     execution_url,
 )
@@ -97,9 +99,8 @@ class RunNow(ScheduleOperation):
             ) from overlapping
         started = Execution.objects.filter(occurrence=occurrence).only("pk").first()
         if started is None:
-            url = reverse("admin:schedules_occurrence_change", args=[occurrence.pk])
-            return Done(f"“{schedule}” waits for its turn.", url)
-        return Done(f"“{schedule}” is started.", execution_url(started.pk))
+            return Done(f"“{schedule}” waits for its turn.", schedule.get_absolute_url())
+        return Done(f"“{schedule}” is started.", started.get_absolute_url())
 
     def about(self, schedule: Schedule) -> str:
         return schedule.get_overlap_display()
@@ -108,6 +109,10 @@ class RunNow(ScheduleOperation):
 class CancelRunning(ScheduleOperation):
     name, label, form = "cancel", "Cancel running", ReasonForm
     question = "Nothing more of what is running starts, and running steps are asked to stop. Cancel it?"
+
+    def about(self, schedule: Schedule) -> str:
+        tasks = WorkerTask.objects.filter(execution__in=schedule.executions.in_progress())
+        return f"{counted(tasks.count(), 'task')} will be cancelled"
 
     def applies(self, schedule: Schedule) -> bool:
         return schedule.executions.in_progress().exists()
@@ -135,6 +140,9 @@ class Cancel(Operation[Execution]):
     def applies(self, execution: Execution) -> bool:
         return execution.status == Execution.Status.IN_PROGRESS and not execution.is_cancelling
 
+    def about(self, execution: Execution) -> str:
+        return ending_tasks(execution)
+
     def perform(
         self, execution: Execution, *, answers: dict[str, Any], initiator: Initiator, now: datetime
     ) -> Done:
@@ -152,6 +160,9 @@ class Terminate(Operation[Execution]):
 
     def applies(self, execution: Execution) -> bool:
         return execution.status == Execution.Status.IN_PROGRESS
+
+    def about(self, execution: Execution) -> str:
+        return ending_tasks(execution)
 
     def perform(
         self, execution: Execution, *, answers: dict[str, Any], initiator: Initiator, now: datetime
@@ -214,20 +225,8 @@ class ExecutionAdmin(RecordAdmin[Execution], OperationsAdmin[Execution]):
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Execution]:
-        """Progress is counted on an index: plans may be large, and a list needs none of them."""
-        parts = Activity.objects.filter(parent=OuterRef("activity")).order_by().values("parent")
-        reached = parts.filter(step_index__lte=OuterRef("current_index"))
-        counted = Count("step_index", distinct=True)
-        return (
-            super()
-            .get_queryset(request)
-            .defer("plan", "last_result", "schedule__last_result")
-            .annotate(
-                groups=Subquery(parts.annotate(count=counted).values("count")),
-                has_successes=Exists(parts.filter(status__in=failure.SUCCEEDED)),
-                groups_reached=Subquery(reached.annotate(count=counted).values("count")),
-            )
-        )
+        rows: ExecutionQuerySet = super().get_queryset(request)  # type: ignore[assignment]
+        return rows.with_progress()
 
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any

@@ -104,6 +104,8 @@ def prepare_connections() -> None:
                 cursor.execute(f"SET idle_in_transaction_session_timeout = {milliseconds}")
                 cursor.execute("SET enable_seqscan = off")
                 cursor.execute("SET enable_bitmapscan = off")
+                # Up to PostgreSQL 17, what has no index to go by looks so expensive that it is compiled.
+                cursor.execute("SET jit = off")
             connection.connection.prepare_threshold = PREPARED_AFTER
         else:
             with connection.cursor() as cursor:

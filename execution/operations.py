@@ -83,16 +83,31 @@ class CancelTask(Operation[WorkerTask]):
     question = "What waits is not started, what runs is asked to stop. Cancel this?"
 
     def about(self, task: WorkerTask) -> str:
-        return f"all of execution {task.execution_id}" if task.execution_id else "a single job"
+        if task.execution is None:
+            return "a single job"
+        return f"all of execution {task.execution_id}: {ending_tasks(task.execution)}"
 
     def perform(
         self, task: WorkerTask, *, answers: dict[str, Any], initiator: Initiator, now: datetime
     ) -> Done:
         job = Job.find(task.key) if task.execution is None else None
         target = task.execution or job
-        if target is None or not target.cancel(initiator=initiator, now=now):
-            raise Declined(f"“{task}” has ended already.")
-        return Done(f"“{task.execution or task}” is being cancelled.", _queue_url())
+        if target is not None and target.cancel(initiator=initiator, now=now):
+            return Done(f"“{task.execution or task}” is being cancelled.", queue_url())
+        # The tasks of one execution may have been chosen together: the first took the others with it.
+        if Execution.objects.filter(pk=task.execution_id, cancel_requested_at=now).exists():
+            return Done(f"“{task}” is cancelled with “{task.execution}”.", queue_url())
+        raise Declined(f"“{task}” has ended already.")
+
+
+def ending_tasks(execution: Execution) -> str:
+    """What its end means for the tasks that it still has."""
+    statuses = list(execution.tasks.values_list("status", flat=True))
+    running = statuses.count(WorkerTask.Status.PROCESSING)
+    waiting = len(statuses) - running
+    told = [f"{running} {'task is' if running == 1 else 'tasks are'} running"] if running else []
+    told += [f"{waiting} {'task' if waiting == 1 else 'tasks'} will not start"] if waiting else []
+    return ", ".join(told) or "nothing of it is left"
 
 
 class OfWaiting(Operation[WorkerTask]):
@@ -180,8 +195,7 @@ class RetryJob(Operation[Activity]):
             task = job.retry(initiator=initiator, now=now)
         except Refused as refused:
             raise Declined(str(refused)) from refused
-        url = reverse("admin:activities_activity_change", args=[task.activity_id])
-        return Done(f"“{activity.target_name}” is queued again.", url)
+        return Done(f"“{activity.target_name}” is queued again.", task.get_absolute_url())
 
 
 class RunTemplate(Operation[TaskTemplate]):
@@ -201,17 +215,16 @@ class RunTemplate(Operation[TaskTemplate]):
             raise Declined(" ".join(error.messages)) from error
         job = Job.find(key)
         assert job is not None
-        url = reverse("admin:activities_activity_change", args=[job.activity.pk])
-        return Done(f"A job of “{template}” is queued.", url)
+        return Done(f"A job of “{template}” is queued.", job.activity.get_absolute_url())
 
 
 def execution_url(pk: int | None) -> str:
-    return reverse("admin:execution_execution_change", args=[pk])
+    return reverse("web:execution", args=[pk])
 
 
 def execution_link(pk: int | None) -> Any:
     return format_html('<a href="{}">execution {}</a>', execution_url(pk), pk)
 
 
-def _queue_url() -> str:
-    return reverse("admin:execution_workertask_changelist")
+def queue_url() -> str:
+    return reverse("web:queue")

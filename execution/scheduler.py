@@ -24,7 +24,7 @@ from . import lifeline, recovery
 from .companions import Company
 from .invoker import invoke
 from .loops import RETRY_SECONDS, wait_for_database
-from .models import Execution
+from .models import Chore, Execution
 
 logger = logging.getLogger(__name__)
 
@@ -188,12 +188,13 @@ class SchedulerLoop:
     def _tick(self) -> None:
         """Recovery looks at all that is running, so it is not repeated for every time that becomes due."""
         recovering = time.monotonic() - self.recovered > settings.JIM_LEASE_SECONDS / 12
-        self.ticked_at = clock.now()
+        self.ticked_at, began = clock.now(), time.monotonic()
         if tick(self.ticked_at, recovering=recovering):
             self.ticked = time.monotonic()
             self.company.wake()
         if recovering:
             self.recovered = time.monotonic()
+            Chore.objects.note_tick_took(self.recovered - began)
 
     def _is_well(self) -> bool:
         """A tick comes every half lease at the latest."""

@@ -9,7 +9,8 @@ import re
 import secrets
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
@@ -18,60 +19,83 @@ from activities.private_files import create_once
 from execution.sql_connections import SqlConnection
 from schedules.vault import KEY_IN_WORDS, is_key
 
+T = TypeVar("T")
+MASK = "••••••••"
 
-def text(name: str, default: str) -> str:
-    return os.environ.get(name) or default
+
+class Setting(NamedTuple):
+    """One of them as people may see it: what is secret is masked already."""
+
+    name: str
+    value: str
+    default: str
+    source: str
+    about: str
 
 
-def flag(name: str) -> bool:
-    value = text(name, "0").lower()
+# By name, in the order in which they are read.
+known: dict[str, Setting] = {}
+
+
+def text(name: str, default: str, *, about: str) -> str:
+    return _noted(name, _given(name) or default, default, about)
+
+
+def address(name: str, *, about: str) -> str:
+    """A URL, which may hold a password or a key: only its host is shown."""
+    url = _given(name)
+    _noted(name, _discreet(url) if url else "", "", about)
+    return url
+
+
+def flag(name: str, *, about: str) -> bool:
+    value = (_given(name) or "0").lower()
     if value not in ("0", "1", "false", "true", "no", "yes"):
         raise ImproperlyConfigured(f"{name}={value} is neither 1 nor 0.")
-    return value in ("1", "true", "yes")
+    return _noted(name, value in ("1", "true", "yes"), False, about)
 
 
-def words(name: str, default: list[str]) -> list[str]:
-    listed = [word.strip() for word in text(name, "").split(",") if word.strip()]
-    return listed or default
+def words(name: str, default: list[str], *, about: str) -> list[str]:
+    return _noted(name, _words(name) or default, default, about)
 
 
-def whole(name: str, default: int, *, least: int, most: int) -> int:
-    value = text(name, str(default))
+def whole(name: str, default: int, *, least: int, most: int, about: str) -> int:
+    value = _given(name) or str(default)
     try:
         number = int(value)
     except ValueError:
         raise ImproperlyConfigured(f"{name}={value} is not a whole number.") from None
-    return int(_within(name, number, least=least, most=most))
+    return _noted(name, int(_within(name, number, least=least, most=most)), default, about)
 
 
-def seconds(name: str, default: float, *, least: float, most: float = 86_400) -> float:
-    value = text(name, str(default))
+def seconds(name: str, default: float, *, least: float, most: float = 86_400, about: str) -> float:
+    value = _given(name) or str(default)
     try:
         number = float(value)
     except ValueError:
         raise ImproperlyConfigured(f"{name}={value} is not a number of seconds.") from None
-    return _within(name, number, least=least, most=most)
+    return _noted(name, _within(name, number, least=least, most=most), default, about)
 
 
-def folder(name: str, default: Path) -> Path:
-    return Path(text(name, str(default))).expanduser().resolve()
+def folder(name: str, default: Path, *, about: str) -> Path:
+    return _noted(name, Path(_given(name) or default).expanduser().resolve(), default, about)
 
 
-def folders(name: str, default: list[Path]) -> list[Path]:
-    listed = [Path(part).expanduser().resolve() for part in text(name, "").split(os.pathsep) if part]
-    return listed or default
+def folders(name: str, default: list[Path], *, about: str) -> list[Path]:
+    listed = [Path(part).expanduser().resolve() for part in _given(name).split(os.pathsep) if part]
+    return _noted(name, listed or default, default, about)
 
 
-def choice(name: str, default: str, *, among: list[str]) -> str:
-    value = text(name, default).upper()
+def choice(name: str, default: str, *, among: list[str], about: str) -> str:
+    value = (_given(name) or default).upper()
     if value not in among:
         raise ImproperlyConfigured(f"{name}={value} must be one of {', '.join(among)}.")
-    return value
+    return _noted(name, value, default, about)
 
 
-def places(name: str) -> list[str]:
+def places(name: str, *, about: str) -> list[str]:
     """Names of hosts, addresses and networks."""
-    listed = words(name, [])
+    listed = words(name, [], about=about)
     for place in listed:
         try:
             ip_network(place)
@@ -81,16 +105,17 @@ def places(name: str) -> list[str]:
     return listed
 
 
-def ports(name: str) -> list[int]:
-    listed = words(name, [])
+def ports(name: str, *, about: str) -> list[int]:
+    listed = words(name, [], about=about)
     for port in listed:
         if not re.fullmatch("[0-9]{1,5}", port) or not 1 <= int(port) <= 65_535:
             raise ImproperlyConfigured(f"{name}: {port} is not a port from 1 to 65535.")
     return [int(port) for port in listed]
 
 
-def database(*, data_dir: Path, pooled: bool) -> dict[str, Any]:
-    url = text("DATABASE_URL", "")
+def database(*, data_dir: Path, pooled: bool, about: str) -> dict[str, Any]:
+    url = _given("DATABASE_URL")
+    _noted("DATABASE_URL", _discreet(url) if url else "", f"SQLite, {data_dir / 'jim.sqlite3'}", about)
     if not url:
         return _sqlite(data_dir / "jim.sqlite3")
     try:
@@ -108,8 +133,9 @@ def database(*, data_dir: Path, pooled: bool) -> dict[str, Any]:
     )
 
 
-def secret_key(*, data_dir: Path) -> str:
-    given = text("JIM_SECRET_KEY", "")
+def secret_key(*, data_dir: Path, about: str) -> str:
+    given = _given("JIM_SECRET_KEY")
+    _noted("JIM_SECRET_KEY", MASK, f"made once, kept in {data_dir / 'secret_key'}", about)
     if given:
         return given
     path = data_dir / "secret_key"
@@ -124,24 +150,28 @@ def secret_key(*, data_dir: Path) -> str:
     return key
 
 
-def secrets_keys(name: str) -> list[str]:
-    keys = words(name, [])
+def secrets_keys(name: str, *, data_dir: Path, about: str) -> list[str]:
+    keys = _words(name)
+    _noted(name, [MASK] * len(keys), f"made once, kept in {data_dir / 'secrets_keys'}", about)
     for number, key in enumerate(keys, 1):
         if not is_key(key):  # which the message does not repeat: it may be one with a typing error
             raise ImproperlyConfigured(f"{name}: key {number} of {len(keys)} is not {KEY_IN_WORDS}.")
     return keys
 
 
-def sql_connections(name: str, *, data_dir: Path) -> dict[str, SqlConnection]:
-    given, source = text(name, ""), name
-    if not given and (path := data_dir / "sql_connections.json").exists():
+def sql_connections(name: str, *, data_dir: Path, about: str) -> dict[str, SqlConnection]:
+    given, source, path = _given(name), name, data_dir / "sql_connections.json"
+    if not given and path.exists():
         source = str(path)
         try:
             given = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
             raise ImproperlyConfigured(f"{source} cannot be read: {why}.") from None
-    return _sql_connections(given, source) if given else {}
+    connections = _sql_connections(given, source) if given else {}
+    # Their names alone: the rest may hold a password.
+    _noted(name, sorted(connections), f"none, or those of {path}", about)
+    return connections
 
 
 def make_folder(path: Path) -> None:
@@ -149,6 +179,43 @@ def make_folder(path: Path) -> None:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ImproperlyConfigured(f"The folder {path} cannot be made: {error.strerror}.") from None
+
+
+def _given(name: str) -> str:
+    return os.environ.get(name) or ""
+
+
+def _words(name: str) -> list[str]:
+    return [word.strip() for word in _given(name).split(",") if word.strip()]
+
+
+def _noted(name: str, value: T, default: object, about: str) -> T:
+    source = "environment" if _given(name) else "default"
+    known[name] = Setting(name, _shown(value), _shown(default), source, about)
+    return value
+
+
+def _shown(value: object) -> str:
+    match value:
+        case bool():
+            return "on" if value else "off"
+        case int() | float():
+            return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+        case list():
+            return ", ".join(map(str, value))
+    return str(value)
+
+
+def _discreet(url: str) -> str:
+    """As much of an address as may be shown: whose it is, not what opens it."""
+    try:
+        parts = urlsplit(url)
+        place = f"{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}"
+    except ValueError:
+        return MASK
+    if parts.scheme.startswith("postgres"):
+        return f"{parts.scheme}://{place}{parts.path}"
+    return url if parts.scheme.startswith("sqlite") else f"{parts.scheme}://{place}/…"
 
 
 def _sql_connections(given: str, source: str) -> dict[str, SqlConnection]:

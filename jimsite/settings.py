@@ -9,76 +9,168 @@ from jimsite.logs import logging_config
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
-# What belongs to this installation and must outlive an upgrade: database, keys, worker locks.
-JIM_DATA_DIR = environment.folder("JIM_DATA_DIR", BASE_DIR / "data")
-
-# How long a worker may be silent before its tasks are given to others. Every other interval of the
-# engine is a fraction of it, so this one number trades speed of recovery for tolerance of pauses.
-JIM_LEASE_SECONDS = environment.seconds("JIM_LEASE_SECONDS", 60, least=0.5)
-# How often idle loops look for work that no notification announced.
-JIM_POLL_SECONDS = environment.seconds("JIM_POLL_SECONDS", 2, least=0.01)
-# How long running steps may go on after a stop was asked for.
-JIM_GRACE_SECONDS = environment.seconds("JIM_GRACE_SECONDS", 30, least=0)
-# How long a process may take to end between TERM and KILL.
-JIM_KILL_SECONDS = environment.seconds("JIM_KILL_SECONDS", 1, least=0)
-
-# What is kept of one attempt's output; whichever is reached first.
-JIM_OUTPUT_BYTES = environment.whole("JIM_OUTPUT_BYTES", 1_048_576, least=1, most=1_073_741_824)
-JIM_OUTPUT_LINES = environment.whole("JIM_OUTPUT_LINES", 10_000, least=1, most=10_000_000)
-
-# How many occurrences of one schedule may wait; then the oldest automatic ones are dropped.
-JIM_BUFFER_LIMIT = environment.whole("JIM_BUFFER_LIMIT", 1_000, least=2, most=4_000)
-# How close together the times of a schedule may be.
-JIM_MINIMUM_INTERVAL_SECONDS = environment.whole("JIM_MINIMUM_INTERVAL_SECONDS", 1, least=1, most=86_400)
-# How many times a backfill adds at once.
-JIM_BACKFILL_SLICE = environment.whole("JIM_BACKFILL_SLICE", 100, least=1, most=1_000)
-# How long after its time a schedule without an occurrence is shown as overdue.
-JIM_OVERDUE_SECONDS = environment.seconds("JIM_OVERDUE_SECONDS", 60, least=1)
-
-# Which limits a task counts for: the dotted path of a class with a method keys(line).
-JIM_CONCURRENCY_POLICY = environment.text("JIM_CONCURRENCY_POLICY", "execution.concurrency.AllKeys")
-
-# The only folders that "executable" and "powershell" steps may start programs and scripts from.
-JIM_EXECUTABLE_FOLDERS = environment.folders(
-    "JIM_EXECUTABLE_FOLDERS", [BASE_DIR / "scripts", JIM_DATA_DIR / "scripts"]
+JIM_DATA_DIR = environment.folder(
+    "JIM_DATA_DIR",
+    BASE_DIR / "data",
+    about="What belongs to this installation and must outlive an upgrade: database, keys, worker locks.",
 )
-# Where PowerShell 7 is, if not in the usual folders under the name pwsh.
-JIM_PWSH = environment.text("JIM_PWSH", "pwsh")
 
-# What "http" steps, webhooks and the heartbeat may call besides public addresses: hosts, addresses or
-# networks (comma-separated), such as 10.0.0.0/8,intranet.example.
-JIM_HTTP_ALLOW = environment.places("JIM_HTTP_ALLOW")
-# The only ports that they may call (comma-separated); all of them if there are none here.
-JIM_HTTP_PORTS = environment.ports("JIM_HTTP_PORTS")
-# How much of an answer they read; more is a failure.
-JIM_HTTP_BYTES = environment.whole("JIM_HTTP_BYTES", 10_485_760, least=1, most=1_073_741_824)
+# Every other interval of the engine is a fraction of it, so this one number trades speed of recovery for
+# tolerance of pauses.
+JIM_LEASE_SECONDS = environment.seconds(
+    "JIM_LEASE_SECONDS",
+    60,
+    least=0.5,
+    about="How long a worker may be silent before its tasks are given to others.",
+)
+JIM_POLL_SECONDS = environment.seconds(
+    "JIM_POLL_SECONDS",
+    2,
+    least=0.01,
+    about="How often idle loops look for work that no notification announced.",
+)
+JIM_GRACE_SECONDS = environment.seconds(
+    "JIM_GRACE_SECONDS", 30, least=0, about="How long running steps may go on after a stop was asked for."
+)
+JIM_KILL_SECONDS = environment.seconds(
+    "JIM_KILL_SECONDS", 1, least=0, about="How long a process may take to end between TERM and KILL."
+)
 
-# A monitor outside that the scheduler calls (GET) every so often while it ticks; none if empty.
-JIM_HEARTBEAT_URL = environment.text("JIM_HEARTBEAT_URL", "")
-JIM_HEARTBEAT_SECONDS = environment.seconds("JIM_HEARTBEAT_SECONDS", 60, least=1)
+JIM_OUTPUT_BYTES = environment.whole(
+    "JIM_OUTPUT_BYTES",
+    1_048_576,
+    least=1,
+    most=1_073_741_824,
+    about="How much is kept of one attempt's output, in bytes.",
+)
+JIM_OUTPUT_LINES = environment.whole(
+    "JIM_OUTPUT_LINES",
+    10_000,
+    least=1,
+    most=10_000_000,
+    about="How much is kept of one attempt's output, in lines; whichever is reached first.",
+)
 
-# The databases that "sql" steps may name, a JSON object: {"hr": "postgresql://user:password@host:5432/name",
-# "local": "sqlite:////path/to/file"}. Without it, the file sql_connections.json in the data folder is read;
-# as it holds passwords, nobody else should be able to (mode 600).
-JIM_SQL_CONNECTIONS = environment.sql_connections("JIM_SQL_CONNECTIONS", data_dir=JIM_DATA_DIR)
-# The only folders that "sql" steps may read script files from.
-JIM_SQL_FOLDERS = environment.folders("JIM_SQL_FOLDERS", [JIM_DATA_DIR / "sql"])
+JIM_BUFFER_LIMIT = environment.whole(
+    "JIM_BUFFER_LIMIT",
+    1_000,
+    least=2,
+    most=4_000,
+    about="How many occurrences of one schedule may wait; then the oldest automatic ones are dropped.",
+)
+JIM_MINIMUM_INTERVAL_SECONDS = environment.whole(
+    "JIM_MINIMUM_INTERVAL_SECONDS",
+    1,
+    least=1,
+    most=86_400,
+    about="How close together the times of a schedule may be.",
+)
+JIM_BACKFILL_SLICE = environment.whole(
+    "JIM_BACKFILL_SLICE", 100, least=1, most=1_000, about="How many times a backfill adds at once."
+)
+JIM_OVERDUE_SECONDS = environment.seconds(
+    "JIM_OVERDUE_SECONDS",
+    60,
+    least=1,
+    about="How long after its time a schedule without an occurrence is shown as overdue.",
+)
 
-JIM_RETENTION_DAYS = environment.whole("JIM_RETENTION_DAYS", 90, least=1, most=36_500)
-JIM_AUDIT_DAYS = environment.whole("JIM_AUDIT_DAYS", 3_650, least=1, most=36_500)
+JIM_CONCURRENCY_POLICY = environment.text(
+    "JIM_CONCURRENCY_POLICY",
+    "execution.concurrency.AllKeys",
+    about="Which limits a task counts for: the dotted path of a class with a method keys(line).",
+)
 
-JIM_PORT = environment.whole("JIM_PORT", 8_000, least=1, most=65_535)
+JIM_EXECUTABLE_FOLDERS = environment.folders(
+    "JIM_EXECUTABLE_FOLDERS",
+    [BASE_DIR / "scripts", JIM_DATA_DIR / "scripts"],
+    about="The only folders that “executable” and “powershell” steps may start programs and scripts from.",
+)
+JIM_PWSH = environment.text(
+    "JIM_PWSH", "pwsh", about="Where PowerShell 7 is, if not in the usual folders under the name pwsh."
+)
 
-# The keys that secrets are encrypted with, the newest first (comma-separated). Without any, they are kept in
-# the data folder, in the file secrets_keys; hosts that have data folders of their own must share them here.
-JIM_SECRETS_KEYS = environment.secrets_keys("JIM_SECRETS_KEYS")
+JIM_HTTP_ALLOW = environment.places(
+    "JIM_HTTP_ALLOW",
+    about="What “http” steps, webhooks and the heartbeat may call besides public addresses: hosts, addresses "
+    "or networks (comma-separated), such as 10.0.0.0/8,intranet.example.",
+)
+JIM_HTTP_PORTS = environment.ports(
+    "JIM_HTTP_PORTS",
+    about="The only ports that they may call (comma-separated); all of them if there are none here.",
+)
+JIM_HTTP_BYTES = environment.whole(
+    "JIM_HTTP_BYTES",
+    10_485_760,
+    least=1,
+    most=1_073_741_824,
+    about="How much of an answer they read; more is a failure.",
+)
 
-DEBUG = environment.flag("JIM_DEBUG")
+JIM_HEARTBEAT_URL = environment.address(
+    "JIM_HEARTBEAT_URL",
+    about="A monitor outside that the scheduler calls (GET) every so often while it ticks; none if empty.",
+)
+JIM_HEARTBEAT_SECONDS = environment.seconds(
+    "JIM_HEARTBEAT_SECONDS", 60, least=1, about="How often it is called."
+)
+
+# {"hr": "postgresql://user:password@host:5432/name", "local": "sqlite:////path/to/file"}. As the file holds
+# passwords, nobody else should be able to read it (mode 600).
+JIM_SQL_CONNECTIONS = environment.sql_connections(
+    "JIM_SQL_CONNECTIONS",
+    data_dir=JIM_DATA_DIR,
+    about="The databases that “sql” steps may name, a JSON object of names and URLs. Without it, the file "
+    "sql_connections.json in the data folder is read.",
+)
+JIM_SQL_FOLDERS = environment.folders(
+    "JIM_SQL_FOLDERS",
+    [JIM_DATA_DIR / "sql"],
+    about="The only folders that “sql” steps may read script files from.",
+)
+
+JIM_RETENTION_DAYS = environment.whole(
+    "JIM_RETENTION_DAYS", 90, least=1, most=36_500, about="How long executions and their activities are kept."
+)
+JIM_AUDIT_DAYS = environment.whole(
+    "JIM_AUDIT_DAYS",
+    3_650,
+    least=1,
+    most=36_500,
+    about="How long the records of administrative changes are kept.",
+)
+
+JIM_PORT = environment.whole(
+    "JIM_PORT",
+    8_000,
+    least=1,
+    most=65_535,
+    about="Where “manage.py up” serves these pages; cookies carry it in their names.",
+)
+
+JIM_SECRETS_KEYS = environment.secrets_keys(
+    "JIM_SECRETS_KEYS",
+    data_dir=JIM_DATA_DIR,
+    about="The keys that secrets are encrypted with, the newest first (comma-separated). Hosts that have "
+    "data folders of their own must share them here.",
+)
+
+DEBUG = environment.flag(
+    "JIM_DEBUG", about="Shows tracebacks in the browser. Never where others can reach it."
+)
 DEFAULT_EXCEPTION_REPORTER_FILTER = "jimsite.reports.DiscreetReports"
-SECRET_KEY = environment.secret_key(data_dir=JIM_DATA_DIR)
-# Local names only: a public name has to be allowed on purpose (comma-separated).
-ALLOWED_HOSTS = environment.words("JIM_ALLOWED_HOSTS", ["127.0.0.1", "localhost", "[::1]"])
-CSRF_TRUSTED_ORIGINS = environment.words("JIM_TRUSTED_ORIGINS", [])
+SECRET_KEY = environment.secret_key(data_dir=JIM_DATA_DIR, about="Signs sessions; the same on all hosts.")
+ALLOWED_HOSTS = environment.words(
+    "JIM_ALLOWED_HOSTS",
+    ["127.0.0.1", "localhost", "[::1]"],
+    about="The names under which JIM may be called: a public one has to be allowed on purpose "
+    "(comma-separated).",
+)
+CSRF_TRUSTED_ORIGINS = environment.words(
+    "JIM_TRUSTED_ORIGINS",
+    [],
+    about="Origins whose forms are accepted, such as https://jim.example, behind a proxy (comma-separated).",
+)
 
 INSTALLED_APPS = [
     "jimsite.apps.JimAdminConfig",
@@ -135,7 +227,13 @@ TEMPLATES = [
 ]
 
 DATABASES = {
-    "default": environment.database(data_dir=JIM_DATA_DIR, pooled=environment.flag("JIM_DATABASE_POOL")),
+    "default": environment.database(
+        data_dir=JIM_DATA_DIR,
+        pooled=environment.flag(
+            "JIM_DATABASE_POOL", about="Whether web processes share a pool of connections to PostgreSQL."
+        ),
+        about="Where everything is kept: postgresql://user:password@host/name; several hosts need it.",
+    ),
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
@@ -151,7 +249,7 @@ AUTH_PASSWORD_VALIDATORS = [
 
 # Behind TLS (JIM_HTTPS=1) cookies never travel in the clear; without it, a secure cookie would lock
 # everybody out of http://127.0.0.1.
-JIM_HTTPS = environment.flag("JIM_HTTPS")
+JIM_HTTPS = environment.flag("JIM_HTTPS", about="JIM is behind TLS: cookies never travel in the clear.")
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = JIM_HTTPS
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if JIM_HTTPS else None
 SECURE_REFERRER_POLICY = "same-origin"
@@ -169,8 +267,13 @@ DATA_UPLOAD_MAX_NUMBER_FIELDS = 10_000
 LOGIN_URL, LOGIN_REDIRECT_URL = "web:login", "web:home"
 CSRF_FAILURE_VIEW = "jimsite.mishaps.csrf_failed"
 
-# How often a minute one user or token may call the API.
-JIM_API_PER_MINUTE = environment.whole("JIM_API_PER_MINUTE", 1_200, least=1, most=1_000_000)
+JIM_API_PER_MINUTE = environment.whole(
+    "JIM_API_PER_MINUTE",
+    1_200,
+    least=1,
+    most=1_000_000,
+    about="How often a minute one user or token may call the API.",
+)
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "api.authentication.TokenAuthentication",
@@ -217,6 +320,11 @@ STATICFILES_DIRS = [path for path in [BASE_DIR / "static"] if path.is_dir()]
 WHITENOISE_USE_FINDERS = True
 
 LOGGING = logging_config(
-    json=environment.flag("JIM_LOG_JSON"),
-    level=environment.choice("JIM_LOG_LEVEL", "INFO", among=["DEBUG", "INFO", "WARNING", "ERROR"]),
+    json=environment.flag("JIM_LOG_JSON", about="Logs for machines, one JSON object per line."),
+    level=environment.choice(
+        "JIM_LOG_LEVEL", "INFO", among=["DEBUG", "INFO", "WARNING", "ERROR"], about="How much is logged."
+    ),
 )
+
+# What the page of the settings shows.
+JIM_CONFIGURATION = tuple(environment.known.values())

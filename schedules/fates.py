@@ -19,6 +19,14 @@ from .spec.wording import counted
 LONGEST_ERROR = 200
 LEADS = {"manual": "By hand ({by})", "backfill": "In a backfill ({by})", "event": "For an event ({by})"}
 
+# In a few words, for lists.
+REASONS = {
+    "superseded": "a newer one took its place",
+    "discarded": "discarded when the schedule was resumed",
+    "buffer full": "too many were waiting",
+    "closed": "the schedule was closed",
+}
+
 
 class Run(Protocol):
     """What is told of an execution, whose model belongs to the runtime."""
@@ -55,6 +63,18 @@ def _sentence(occurrence: Occurrence, local: LocalTime, now: datetime) -> str:
         case Occurrence.Status.CANCELLED:
             return _cancelled(occurrence, local)
     return _pending(occurrence, local, now)
+
+
+def reason_in_short(occurrence: Occurrence, *, now: datetime) -> str:
+    """From its own row and its schedule's alone; which execution was in the way is told beside it."""
+    if occurrence.status != Occurrence.Status.PENDING:
+        is_blocked = occurrence.reason == "overlap"
+        return "another was running" if is_blocked else REASONS.get(occurrence.reason, occurrence.reason)
+    if occurrence.schedule.is_paused and occurrence.source == Occurrence.Source.AUTO:
+        return "waits: the schedule is paused"
+    if occurrence.due_at is None and occurrence.blocked_by is not None:
+        return "waits until another has ended"
+    return "waits for its jitter" if occurrence.planned_at > now else "waits for its turn"
 
 
 def paused_words(schedule: Schedule, local: LocalTime) -> str:

@@ -123,7 +123,7 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]
 def records_of(target: Model) -> ActivityQuerySet:
     """Everything that people did with it, or that it did with itself."""
     rows = Activity.objects.administrative().filter(task_key=None)
-    return rows.filter(target_type=target._meta.model_name, target_id=str(target.pk))
+    return rows.filter(target_type=target._meta.model_name, target_id=str(target.pk)[:64])
 
 
 def calendars_at(schedule: Schedule, spec: object, at: datetime) -> dict[str, Any]:

@@ -36,6 +36,7 @@ def newest_first(request: HttpRequest, rows: QuerySet[M], *, count: int = ROWS) 
 def address(request: HttpRequest, **changed: Any) -> str:
     """This address with other parameters; an empty one is left out."""
     query = request.GET.copy()
+    query.pop("version", None)  # what a part of the page says when it asks for news
     for name, value in changed.items():
         query.pop(name, None)
         if value not in ("", None):

@@ -76,7 +76,14 @@ def operate(request: HttpRequest, kind: str, name: str) -> HttpResponse:
     operation = of.operation(name)
     if not (request.user.has_perm(of.view_permission) and operation.is_allowed(request)):
         raise PermissionDenied(f"This needs the permission “{operation.permission}”.")
-    targets = _targets(request, of.model)
+    if not request.GET.getlist("id"):
+        messages.error(request, "Choose at least one first.")
+        return _go(request, _back(request, [], []))
+    return conduct(request, operation, _targets(request, of.model))
+
+
+def conduct(request: HttpRequest, operation: Operation[Any], targets: Sequence[Model]) -> HttpResponse:
+    """Asks, shows what it would do where that is wanted, and does it; the caller knows that it is allowed."""
     form = operation.ask(targets, request.GET, request.POST if request.method == "POST" else None)
     if not form.is_valid():
         return _question(request, operation, targets, form)
@@ -176,7 +183,7 @@ def _back(request: HttpRequest, targets: Sequence[Model], done: Sequence[Done]) 
     asked = request.GET.get("next", "")
     if url_has_allowed_host_and_scheme(asked, allowed_hosts=None):
         return asked
-    return _url_of(targets[0]) or reverse("web:home")
+    return (_url_of(targets[0]) if targets else "") or reverse("web:home")
 
 
 def _url_of(target: Model) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, cast
@@ -63,8 +64,19 @@ def fragment(
     return answer
 
 
+def version_of(*seen: object) -> str:
+    """The same for the same content, in every process."""
+    return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
+
+
 def is_htmx(request: HttpRequest) -> bool:
     return bool(getattr(request, "htmx", False))
+
+
+def is_asked_by(request: HttpRequest, part: str) -> bool:
+    """Only this part of the page is asked for, by the part itself."""
+    htmx = getattr(request, "htmx", None)
+    return bool(htmx) and htmx.target == part  # type: ignore[union-attr]
 
 
 def _sign_in(request: HttpRequest) -> HttpResponse:

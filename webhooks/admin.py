@@ -75,7 +75,7 @@ class Rotate(Operation[Endpoint]):
             secret = endpoint.rotate(initiator=initiator, now=now, secret=answers["secret"])
         except (Refused, VaultError) as refused:
             raise Declined(str(refused)) from refused
-        shown = "" if answers["secret"] else _revealed(endpoint, secret, is_rotated=True)
+        shown = "" if answers["secret"] else revealed(endpoint, secret, is_rotated=True)
         return Done(f"“{endpoint}” has a new secret.", reveal=shown)
 
 
@@ -176,7 +176,7 @@ class EndpointAdmin(VerbsAdmin[Endpoint]):
         """A secret that was made is shown in this very answer: nothing else would forget it."""
         if not obj.made_secret:
             return super().response_add(request, obj, post_url_continue)
-        done = Done("", reveal=_revealed(obj, obj.made_secret))
+        done = Done("", reveal=revealed(obj, obj.made_secret))
         url = reverse("admin:webhooks_endpoint_change", args=[obj.pk])
         return self.revelation(request, f"“{obj}” is there", [done], back=url)
 
@@ -188,7 +188,7 @@ class EndpointAdmin(VerbsAdmin[Endpoint]):
     ) -> HttpResponse:
         if endpoint := context.get("original"):
             now = clock.now()
-            context["trouble"] = _trouble(endpoint, now)
+            context["trouble"] = trouble(endpoint, now)
             until = endpoint.old_token_until
             context["old_secret_until"] = until if until and until > now else None
             can_see = request.user.has_perm("webhooks.view_delivery")
@@ -302,12 +302,12 @@ class DeliveryAdmin(RecordAdmin[Delivery], OperationsAdmin[Delivery]):
 
 
 @sensitive_variables()
-def _revealed(endpoint: Endpoint, secret: str, *, is_rotated: bool = False) -> SafeString:
+def revealed(endpoint: Endpoint, secret: str, *, is_rotated: bool = False) -> SafeString:
     context = {"endpoint": endpoint, "secret": secret, "is_rotated": is_rotated, "hours": OLD_SECRET_HOURS}
     return render_to_string("admin/webhooks/endpoint/_secret.html", context)
 
 
-def _trouble(endpoint: Endpoint, now: datetime) -> str:
+def trouble(endpoint: Endpoint, now: datetime) -> str:
     """Why nothing can be signed here."""
     try:
         endpoint.signing(now)

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.db import connection, models
 from django.db.models import Q
 
 from activities.statements import fetch, instant
+
+SILENCE = timedelta(minutes=2)
 
 
 class ChoreQuerySet(models.QuerySet["Chore"]):
@@ -29,6 +32,13 @@ class ChoreQuerySet(models.QuerySet["Chore"]):
         )
         return instant(steady_since)
 
+    def note_tick_took(self, seconds: float) -> None:
+        self.filter(name="tick").update(took_seconds=seconds)
+
+    def last_tick(self) -> Chore | None:
+        """When a scheduler last looked at everything, and how long that took."""
+        return self.filter(name="tick").first()
+
 
 class Chore(models.Model):
     """When something that is done once for all processes was last done."""
@@ -36,8 +46,17 @@ class Chore(models.Model):
     name = models.CharField(max_length=40, primary_key=True)
     last_run_at = models.DateTimeField(null=True)
     steady_since = models.DateTimeField(null=True)
+    took_seconds = models.FloatField(null=True)
 
     objects = ChoreQuerySet.as_manager()
 
     def __str__(self) -> str:
         return self.name
+
+
+def is_ticking(last_tick: Chore | None, *, now: datetime) -> bool:
+    """Whether some scheduler is at work: one looks at everything every half lease at the latest."""
+    silence = max(SILENCE, timedelta(seconds=settings.JIM_LEASE_SECONDS))
+    return (
+        last_tick is not None and last_tick.last_run_at is not None and now - last_tick.last_run_at < silence
+    )

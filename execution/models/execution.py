@@ -4,11 +4,12 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from statistics import median_low
 from typing import Any, NamedTuple
 
 from django.db import connection, models, transaction
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Count, Exists, OuterRef, Q, Subquery
 from django.urls import reverse
 
 from activities.models import Activity, Ending, Initiator
@@ -24,6 +25,7 @@ from .planned import add
 from .start import Start
 
 logger = logging.getLogger(__name__)
+USUAL_AMONG = 50
 
 
 # In the order of the model's fields, as `from_db` wants it.
@@ -101,6 +103,17 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         """Those that failed although some of their steps succeeded."""
         succeeded = Activity.objects.filter(parent=OuterRef("activity"), status__in=failure.SUCCEEDED)
         return self.filter(Exists(succeeded), status=Execution.Status.FAILED)
+
+    def with_progress(self) -> ExecutionQuerySet:
+        """`groups`, `groups_reached` and `has_successes`, counted on an index: a list needs no plans."""
+        parts = Activity.objects.filter(parent=OuterRef("activity")).order_by().values("parent")
+        reached = parts.filter(step_index__lte=OuterRef("current_index"))
+        counted = Count("step_index", distinct=True)
+        return self.defer("plan", "last_result", "schedule__last_result").annotate(
+            groups=Subquery(parts.annotate(count=counted).values("count")),
+            groups_reached=Subquery(reached.annotate(count=counted).values("count")),
+            has_successes=Exists(parts.filter(status__in=failure.SUCCEEDED)),
+        )
 
     def lock(self, *, skip_locked: bool = False) -> ExecutionQuerySet:
         return self.select_for_update(of=("self",), no_key=True, skip_locked=skip_locked).order_by("pk")
@@ -490,6 +503,23 @@ class Execution(models.Model):
     def is_late(self, now: datetime) -> bool:
         """It outlives, or has outlived, its deadline."""
         return self.deadline_at is not None and self.deadline_at < (self.finished_at or now)
+
+    def usual_duration(self) -> timedelta | None:
+        """How long it takes when all goes well: the median of its schedule's last successes."""
+        if self.schedule_id is None:
+            return None
+        newest = Execution.objects.filter(schedule=self.schedule_id).order_by("-pk")
+        rows = newest.values_list("status", "started_at", "finished_at")[:USUAL_AMONG]
+        lengths = [end - start for status, start, end in rows if status == self.Status.COMPLETED and end]
+        return median_low(lengths) if lengths else None
+
+    def neighbours(self) -> tuple[int | None, int | None]:
+        """The executions of the same schedule before and after this one."""
+        if self.schedule_id is None:
+            return None, None
+        same = Execution.objects.filter(schedule=self.schedule_id).values_list("pk", flat=True)
+        before = same.filter(pk__lt=self.pk).order_by("-pk").first()
+        return before, same.filter(pk__gt=self.pk).order_by("pk").first()
 
     def time_out(self, *, now: datetime) -> bool:
         """It is stopped like a cancelled one, and has failed."""

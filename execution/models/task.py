@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, connection, models, transaction
-from django.db.models import Exists, F, Min, Q
+from django.db.models import Case, Exists, F, Min, Q, When
+from django.urls import reverse
 
 from activities.models import Activity, Ending, Initiator
 from activities.statements import among, fetch, update_each
@@ -33,6 +34,20 @@ RECOVERED_PER_PASS = 200
 # Names the lock of those who queue several jobs with keys.
 KEYS = 0x6B657973
 MOST_PRIORITY = 1_000
+MOST_COUNTED = 1_000
+# As people see them: what is queued may have to wait for its time.
+STATES = {
+    "processing": Q(status="processing"),
+    "queued": Q(status="queued", is_delayed=False),
+    "delayed": Q(status="queued", is_delayed=True),
+    "waiting": Q(status="waiting"),
+}
+IN_STATE = (
+    "status = 'processing'",
+    "status = 'queued' AND NOT is_delayed",
+    "status = 'queued' AND is_delayed",
+    "status = 'waiting'",
+)
 AGAIN_FIELDS = (
     "status",
     "worker",
@@ -62,6 +77,33 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
 
     def live(self) -> WorkerTaskQuerySet:
         return self.exclude(status=WorkerTask.Status.WAITING)
+
+    def in_turn(self, state: str = "") -> WorkerTaskQuerySet:
+        """What runs, what is ready in the order of its claims, what has its time, what waits for others."""
+        rows = self.filter(STATES[state]) if state else self
+        stage = Case(
+            When(STATES["processing"], then=0),
+            When(STATES["queued"], then=1),
+            When(STATES["delayed"], then=2),
+            default=3,
+        )
+        match state:
+            case "processing":
+                return rows.order_by("claimed_at", "pk")
+            case "queued":
+                return rows.order_by("-priority", "position", "pk")
+            case "delayed":
+                return rows.order_by("available_at", "pk")
+            case "waiting":
+                return rows.order_by("pk")
+        return rows.order_by(stage, "-priority", "position", "pk")
+
+    def depths(self) -> dict[str, int]:
+        """How many tasks there are in each state, counted no further than it matters."""
+        some = f"SELECT 1 FROM execution_workertask WHERE {{}} LIMIT {MOST_COUNTED}"
+        each = [f"(SELECT count(*) FROM ({some.format(which)}) AS t)" for which in IN_STATE]
+        [counts] = fetch(f"SELECT {', '.join(each)}", [])
+        return dict(zip(STATES, counts, strict=True))
 
     def lock(self) -> WorkerTaskQuerySet:
         """By id, as everybody does, so that nobody waits in a circle."""
@@ -536,6 +578,10 @@ class WorkerTask(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def get_absolute_url(self) -> str:
+        """Its attempt's: that stays when the task is done."""
+        return reverse("web:activity", args=[self.activity_id])
 
     def prioritise(self, priority: int, *, initiator: Initiator, now: datetime) -> bool:
         """False: it has been claimed meanwhile, and nothing changes for what runs."""

@@ -93,6 +93,10 @@ class Worker(models.Model):
     def get_absolute_url(self) -> str:
         return reverse("web:worker", args=[self.pk])
 
+    @property
+    def lifetime(self) -> timedelta | None:
+        return self.ended_at - self.started_at if self.ended_at else None
+
     def _lost(self, now: datetime) -> Event:
         told = {
             "id": str(self.pk),

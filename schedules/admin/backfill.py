@@ -5,8 +5,7 @@ from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin
-from django.db.models import Count, OuterRef, QuerySet, Subquery
-from django.db.models.functions import Coalesce
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
@@ -18,7 +17,7 @@ from activities.operations import Declined, Done, Operation, OperationsAdmin
 from activities.pages import RecordAdmin
 from activities.words import NOTHING, badge, exact, moment
 from schedules import permissions
-from schedules.models import Backfill, Occurrence
+from schedules.models import Backfill
 
 from .filters import ScheduleFilter
 from .schedule import schedule_link
@@ -70,11 +69,10 @@ class BackfillAdmin(RecordAdmin[Backfill], OperationsAdmin[Backfill]):
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Backfill]:
-        """What waits of each is counted on an index, and is at most half of a schedule's buffer."""
-        pending = Occurrence.objects.pending().filter(backfill=OuterRef("pk")).order_by().values("backfill")
-        waiting = Coalesce(Subquery(pending.annotate(count=Count("pk")).values("count")), 0)
-        rows = super().get_queryset(request).select_related("schedule").annotate(waiting=waiting)
-        return rows.defer("spec", "calendars", "schedule__last_result", "schedule__calendars")
+        rows: Any = super().get_queryset(request)
+        heavy = ("schedule__last_result", "schedule__calendars")
+        found: QuerySet[Backfill] = rows.with_waiting().select_related("schedule").defer(*heavy)
+        return found
 
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any

@@ -41,7 +41,7 @@ def revisions_view(admin: ModelAdmin[Schedule], request: HttpRequest, pk: int) -
     schedule = _schedule(admin, request, pk)
     revisions = schedule.revisions()
     page = Paginator(revisions, REVISIONS_PER_PAGE).get_page(request.GET.get("page"))
-    context = {"title": "Revisions", "page": page, "most": CHANGES_SHOWN, **_comparison(revisions, request)}
+    context = {"title": "Revisions", "page": page, "most": CHANGES_SHOWN, **comparison(revisions, request)}
     return _page(admin, request, schedule, "revisions", context)
 
 
@@ -62,7 +62,7 @@ def _page(
     return TemplateResponse(request, f"admin/schedules/schedule/{name}.html", {**shared, **context})
 
 
-def _comparison(revisions: Revisions, request: HttpRequest) -> dict[str, Any]:
+def comparison(revisions: Revisions, request: HttpRequest) -> dict[str, Any]:
     """Of the two that were asked for; else of the newest one and the one before."""
     newest = len(revisions)
     after = _number(request.GET.get("to"), among=newest) or newest

@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from activities import clock
 from activities.pages import RecordAdmin
 from activities.words import NOTHING, badge, moment, on_the_clock, span
-from schedules.fates import fate_in_words
+from schedules.fates import REASONS, fate_in_words
 from schedules.local_time import LocalTime
 from schedules.models import Occurrence, Schedule
 from schedules.models.occurrence import named_time
@@ -22,12 +22,6 @@ from .filters import ScheduleFilter
 from .schedule import schedule_link
 
 MOST_FOUND = 1_000
-REASONS = {
-    "superseded": "a newer one took its place",
-    "discarded": "discarded when the schedule was resumed",
-    "buffer full": "too many were waiting",
-    "closed": "the schedule was closed",
-}
 
 
 @admin.register(Occurrence)

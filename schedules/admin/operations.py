@@ -12,7 +12,6 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.http import QueryDict
 from django.template.loader import render_to_string
-from django.urls import reverse
 
 from activities import clock
 from activities.models import Initiator
@@ -21,7 +20,7 @@ from activities.words import on_the_clock
 from schedules import permissions
 from schedules.form_fields import WallTime
 from schedules.models import Backfill, Conflict, Overlap, Refused, Schedule
-from schedules.spec.wording import listed
+from schedules.spec.wording import counted, listed
 
 TIMES_SHOWN = 10
 
@@ -196,8 +195,7 @@ class AskBackfill(ScheduleOperation):
         backfill = Backfill.objects.ask(
             schedule, **asked, which=answers["which"], overlap=answers["overlap"], initiator=by, now=now
         )
-        url = reverse("admin:schedules_backfill_change", args=[backfill.pk])
-        return Done(f"The backfill of “{schedule}” is on its way.", url)
+        return Done(f"The backfill of “{schedule}” is on its way.", backfill.get_absolute_url())
 
 
 class Pause(ScheduleOperation):
@@ -235,6 +233,14 @@ class Close(ScheduleOperation):
         "A closed schedule never runs again and cannot be changed or opened again. What is pending is "
         "cancelled, what is running goes on, its history stays, its name becomes free. Close this for good?"
     )
+
+    def about(self, schedule: Schedule) -> str:
+        waiting = schedule.occurrences.pending().count()
+        backfills = schedule.backfills.open().count()
+        ending = [f"{counted(waiting, 'waiting time')} will be cancelled"] if waiting else []
+        ending += [f"{counted(backfills, 'backfill')} will be cancelled"] if backfills else []
+        running = schedule.executions.in_progress().count()
+        return ", ".join([*ending, *([f"{counted(running, 'execution')} will go on"] if running else [])])
 
     def change(self, schedule: Schedule, answers: dict[str, Any], by: Initiator, now: datetime) -> Done:
         schedule.close(initiator=by, now=now)

@@ -161,7 +161,7 @@ class TaskTemplateAdmin(VerbsAdmin[TaskTemplate]):
             template = TaskTemplate.objects.get(pk=original.pk)  # a form may have changed the other one
             context["stored"] = template
             can_see = request.user.has_perm("schedules.view_schedule")
-            context["uses"] = _uses(template) if can_see else None
+            context["uses"] = uses(template) if can_see else None
             context["uses_shown"] = USERS_SHOWN
         return super().render_change_form(request, context, *args, **kwargs)
 
@@ -192,7 +192,7 @@ def _edit(template: TaskTemplate, given: dict[str, Any], *, token: int, **by: An
         current.edit(token=token, changes=changes, **by)
 
 
-def _uses(template: TaskTemplate) -> list[tuple[Step, list[str]]]:
+def uses(template: TaskTemplate) -> list[tuple[Step, list[str]]]:
     """The first steps of open schedules that refer to it, one more than is shown, and what each says."""
     steps = template.steps.exclude(schedule__status="closed").select_related("schedule")
     ordered = steps.order_by(Lower("schedule__name"), "index", "pk")

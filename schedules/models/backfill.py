@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import connection, models, transaction
-from django.db.models import Count, Q
+from django.db.models import Count, Exists, F, OuterRef, Q, Subquery
+from django.db.models.functions import Coalesce
 from django.urls import reverse
 
 from activities.models import Activity, Initiator
@@ -49,6 +50,17 @@ class BackfillQuerySet(models.QuerySet["Backfill"]):
     def due(self, now: datetime) -> BackfillQuerySet:
         """Those that have room for another slice."""
         return self.open().filter(slice_at__lte=now)
+
+    def moving(self) -> BackfillQuerySet:
+        """Those that are open, and those that are done but for what still waits."""
+        waiting = Occurrence.objects.pending().filter(backfill=OuterRef("pk"))
+        return self.filter(Q(status=Backfill.Status.OPEN) | Exists(waiting))
+
+    def with_waiting(self) -> BackfillQuerySet:
+        """Each with how many of its occurrences wait, counted on an index: at most half of a buffer."""
+        pending = Occurrence.objects.pending().filter(backfill=OuterRef("pk")).order_by().values("backfill")
+        waiting = Coalesce(Subquery(pending.annotate(count=Count("pk")).values("count")), 0)
+        return self.annotate(waiting=waiting, settled=F("passed_count") - waiting).defer("spec", "calendars")
 
     def ask(
         self,

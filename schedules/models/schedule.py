@@ -47,6 +47,7 @@ SKIP_REASONS = ("overlap", "superseded", "no runs left")
 MOST_OUTCOMES = 100
 MOST_SKIPS = 100
 YEAR_SECONDS = 31_536_000
+PAUSED_BY_ITSELF = "Paused by itself."
 
 
 class ScheduleQuerySet(models.QuerySet["Schedule"]):
@@ -326,6 +327,21 @@ class Schedule(StrictlyTyped):
         return self.status == self.Status.PAUSED
 
     @property
+    def is_paused_by_itself(self) -> bool:
+        return self.is_paused and self.pause_note.startswith(PAUSED_BY_ITSELF)
+
+    @property
+    def success_rate(self) -> float | None:
+        """Among the last executions that completed or failed."""
+        ended = self.recent_outcomes
+        return ended.count("c") / len(ended) if ended else None
+
+    @property
+    def next_left_out_by(self) -> str:
+        """Who asked to leave out the next run, if somebody did."""
+        return str(self.skips.get(named_time(self.next_run_at), "")) if self.next_run_at else ""
+
+    @property
     def failures_recently(self) -> int:
         """Among the last executions that count for a pause."""
         return self.recent_outcomes[: self.failures_among].count("f")
@@ -449,7 +465,7 @@ class Schedule(StrictlyTyped):
     def failing_note(self) -> str:
         among = f"{self.failures_recently} of the last {min(self.failures_among, len(self.recent_outcomes))}"
         counted = "The last execution" if self.failures_among == 1 else f"{among} executions"
-        return f"Paused by itself. {counted} failed: {self.last_failure}"[:LONGEST_NOTE]
+        return f"{PAUSED_BY_ITSELF} {counted} failed: {self.last_failure}"[:LONGEST_NOTE]
 
     def pause_over_failures(self, note: str, *, now: datetime) -> bool:
         """Its counters are stored already."""

@@ -95,13 +95,16 @@ document.addEventListener("htmx:beforeRequest", (event) => {
   if (polls && (document.hidden || isBusy(event.detail.target))) event.preventDefault();
 });
 document.addEventListener("htmx:beforeSwap", (event) => {
+  // A link in a part that polls would inherit how that part is swapped, and take the dialogue away.
+  if (event.detail.target.id === "dialog-body") event.detail.swapOverride = "innerHTML";
   if (event.detail.elt.hasAttribute("data-poll") && isBusy(event.detail.target)) event.detail.shouldSwap = false;
 });
 
 function isBusy(part) {
   const at = document.activeElement;
   const typing = at && part.contains(at) && at.matches("input, textarea, select");
-  return typing || part.querySelector("details.menu[open]") !== null;
+  const deciding = part.querySelector("details.menu[open], tbody input[type=checkbox]:checked");
+  return typing || deciding !== null;
 }
 
 document.addEventListener("htmx:afterSwap", (event) => {

@@ -467,7 +467,7 @@ def test_run_now_asks_first_and_shows_the_execution(client: Client) -> None:
     for _ in range(2):  # sent twice, as by a double click
         response = client.post(url, {"key": key})
         execution = Execution.objects.get()
-        assert response["Location"] == page("execution_execution_change", execution.pk)
+        assert response["Location"] == execution.get_absolute_url()
     assert "is started" in told(client, response)
     assert execution.activity.initiator_name == "superuser"
 
@@ -477,7 +477,7 @@ def test_run_now_links_to_what_is_in_the_way(client: Client) -> None:
     response = client.post(operation("schedules_schedule", "run", execution.schedule_id), {"key": "k"})
     said = told(client, response)
     assert "was not started" in said
-    assert page("execution_execution_change", execution.pk) in said
+    assert execution.get_absolute_url() in said
     assert Execution.objects.count() == 1
 
 

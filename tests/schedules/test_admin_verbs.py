@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from activities import clock
 from activities.models import Activity
+from activities.words import badge
 from execution.invoker import trigger
 from execution.models import Execution
 from schedules.generator import generate
@@ -48,8 +49,8 @@ class TestOverview:
         assert "1 failure in a row" in text
         assert "it broke" in text
         assert "<dt>Runs left</dt><dd>7</dd>" in text
-        assert '<span class="badge badge-warn">late</span>' in text
-        assert '<span class="badge badge-bad">overdue</span>' in text
+        assert badge("late") in text
+        assert badge("overdue") in text
         assert "is one running?" in text
 
     def test_it_marks_what_is_left_out_and_what_jitter_moves(self, client: Client) -> None:
@@ -177,8 +178,9 @@ class TestRun:
         response = client.post(url, {"key": "b", "overlap": "buffer_one"})
         assert "waits for its turn" in told(client, response)
         waiting = Occurrence.objects.get(status="pending")
-        assert response["Location"] == page("schedules_occurrence_change", waiting.pk)
-        assert "It is waiting for execution" in text_of(client, response["Location"]).replace(
+        assert response["Location"] == waiting.schedule.get_absolute_url()
+        record = page("schedules_occurrence_change", waiting.pk)
+        assert "It is waiting for execution" in text_of(client, record).replace(
             "By hand (superuser): it is", "It is"
         )
         assert "is started" in told(client, client.post(url, {"key": "c", "overlap": "allow_all"}))
@@ -220,7 +222,7 @@ class TestBackfill:
         assert Backfill.objects.count() == 0
         response = client.post(url, self.RANGE | {"rehearsed": shown.context["answers"]})
         backfill = Backfill.objects.get()
-        assert response["Location"] == page("schedules_backfill_change", backfill.pk)
+        assert response["Location"] == backfill.get_absolute_url()
         assert "is on its way" in told(client, response)
         assert (backfill.total, backfill.overlap, backfill.initiator_name) == (21, "buffer_all", "superuser")
         assert backfill.start_at == DAYS_AGO
@@ -291,7 +293,7 @@ class TestBackfill:
         text = text_of(client, page("schedules_backfill_change", backfill.pk))
         assert f"{backfill.total} waiting" in text
         assert f"?backfill__id__exact={backfill.pk}" in text
-        assert '<span class="badge badge-wait">waiting</span>' in text
+        assert badge("waiting") in text
         url = operation("schedules_backfill", "cancel", backfill.pk)
         assert "of “Past”" in text_of(client, url)
         assert "is cancelled" in told(client, client.post(url, {"reason": "enough"}))

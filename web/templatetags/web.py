@@ -4,14 +4,17 @@ from datetime import datetime, tzinfo
 from typing import Any
 
 from django import template
+from django.contrib.admin.utils import quote
 from django.db.models import Model
 from django.http import HttpRequest
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from activities import clock, words
 from web import keyset
 from web.operating import operation_url, operations_of
+from web.page import is_htmx
 
 register = template.Library()
 register.filter("badge", words.badge)
@@ -55,12 +58,22 @@ def address(context: Any, **changed: Any) -> str:
 
 @register.simple_tag(takes_context=True)
 def operate(context: Any, name: str, target: Model) -> str:
-    return operation_url(name, [target], back=context["request"].get_full_path())
+    return operation_url(name, [target], back=_here(context["request"]))
 
 
 @register.simple_tag(takes_context=True)
 def can(context: Any, permission: str) -> bool:
     return bool(context["request"].user.has_perm(permission))
+
+
+@register.simple_tag(takes_context=True)
+def in_admin(context: Any, target: Model) -> SafeString | str:
+    """A link to the raw row, for those who may see it there."""
+    user, meta = context["request"].user, target._meta
+    if not (user.is_staff and user.has_perm(f"{meta.app_label}.view_{meta.model_name}")):
+        return ""
+    url = reverse(f"admin:{meta.app_label}_{meta.model_name}_change", args=[quote(target.pk)])
+    return format_html('<a class="button" href="{}">In the admin</a>', url)
 
 
 @register.inclusion_tag("web/_field.html")
@@ -71,4 +84,10 @@ def field(bound: Any) -> dict[str, Any]:
 def _with_back(url: str, request: HttpRequest) -> str:
     from urllib.parse import urlencode
 
-    return f"{url}&{urlencode({'next': request.get_full_path()})}"
+    return f"{url}&{urlencode({'next': _here(request)})}"
+
+
+def _here(request: HttpRequest) -> str:
+    """The address of the page, also for a part of it that is asked for on its own."""
+    shown_on = request.htmx.current_url_abs_path if is_htmx(request) else None  # type: ignore[attr-defined]
+    return shown_on or request.get_full_path()

@@ -1,19 +1,96 @@
 from __future__ import annotations
 
+from typing import Any
+
+from django.contrib import messages
+from django.forms import modelform_factory
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import get_object_or_404, redirect, render
 
-from execution.models import Limit
-from execution.models.limited import MOST_COUNTED, usage
-from web.page import page
+from activities import clock
+from execution.concurrency import SEPARATOR
+from execution.limit_admin import Delete, LimitForm
+from execution.models import Limit, WorkerTask
+from execution.occupancy import Occupancy, Used
+from schedules.admin.verbs import initiator_of
+from schedules.revisions import records_of
+from web import operating
+from web.page import form_page, fragment, page, version_of
+from web.saving import save
 
-MOST_SHOWN = 500
+HOLDERS_SHOWN = 50
+CHANGES_SHOWN = 10
+NewLimit = modelform_factory(Limit, form=LimitForm, fields=("key", "size", "note"))
+EditLimit = modelform_factory(Limit, form=LimitForm, fields=("size", "note"))
+
+operating.register(Limit, view_permission="execution.view_limit", operations=lambda: [Delete()])
 
 
 @page("execution.view_limit")
 def limits(request: HttpRequest) -> HttpResponse:
-    used = usage()
-    rows = [(limit, *used.get(limit.key, (0, 0))) for limit in Limit.objects.order_by("key")[:MOST_SHOWN]]
-    return render(
-        request, "web/limits.html", {"title": "Limits and pools", "rows": rows, "most": MOST_COUNTED}
-    )
+    return render(request, "web/limits.html", {"title": "Limits and pools", **_now()})
+
+
+@page("execution.view_limit")
+def limits_now(request: HttpRequest) -> HttpResponse:
+    now = _now()
+    return fragment(request, "web/_limits.html", now, version=now["version"])
+
+
+@page("execution.view_limit")
+def limit(request: HttpRequest, key: str) -> HttpResponse:
+    found = get_object_or_404(Limit, pk=key)
+    context = {
+        "title": found.key,
+        "used": next((used for used in Occupancy.now().limits if used.limit == found), Used(found, 0, 0)),
+        "holders": _holders(found) if request.user.has_perm("execution.view_workertask") else None,
+        "changes": records_of(found).order_by("-pk")[:CHANGES_SHOWN],
+    }
+    return render(request, "web/limit.html", context)
+
+
+@form_page("execution.add_limit")
+def new(request: HttpRequest) -> HttpResponse:
+    form = NewLimit(request.POST or None)
+    by, now = initiator_of(request), clock.now()
+    made = save(form, lambda given: Limit.objects.define(**given, initiator=by, now=now))
+    if made is None:
+        return _form(request, form, title="New limit")
+    messages.success(request, f"“{made}” is limited to {made.size}.")
+    return redirect(made)
+
+
+@form_page("execution.change_limit")
+def edit(request: HttpRequest, key: str) -> HttpResponse:
+    found = get_object_or_404(Limit, pk=key)
+    form = EditLimit(request.POST or None, instance=get_object_or_404(Limit, pk=key))
+    if save(form, lambda given: _edit(request, found, given)) is None:
+        return _form(request, form, title=f"Edit {found}", limit=found)
+    messages.success(request, f"“{found}” is saved.")
+    return redirect(found)
+
+
+def _edit(request: HttpRequest, found: Limit, given: dict[str, Any]) -> Limit:
+    """Whoever looked at it and saved it as it was has not edited it."""
+    if changes := {name: value for name, value in given.items() if value != getattr(found, name)}:
+        found.edit(changes=changes, initiator=initiator_of(request), now=clock.now())
+    return found
+
+
+def _form(request: HttpRequest, form: Any, *, title: str, limit: Limit | None = None) -> HttpResponse:
+    about = "How many tasks with this key run at once, whoever runs them. What runs already goes on."
+    context = {"title": title, "about": about, "form": form, "target": limit, "list": "web:limits"}
+    return render(request, "web/form.html", context)
+
+
+def _now() -> dict[str, Any]:
+    seen = Occupancy.now()
+    told = [(used.limit.definition(), used.limit.key, used.running, used.waiting) for used in seen.limits]
+    return {"rows": seen.limits, "pools": seen.pools, "version": version_of(told, seen.pools)}
+
+
+def _holders(found: Limit) -> list[WorkerTask]:
+    """Those that run with its key: no more than there are seats."""
+    running = WorkerTask.objects.processing().filter(worker__isnull=False, limit_keys__contains=found.key)
+    tasks = running.select_related("worker", "execution").defer("execution__plan").order_by("claimed_at")
+    return [t for t in tasks if found.key in t.limit_keys.split(SEPARATOR)][:HOLDERS_SHOWN]

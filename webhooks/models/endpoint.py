@@ -57,6 +57,11 @@ class EndpointQuerySet(models.QuerySet["Endpoint"]):
     def present(self) -> EndpointQuerySet:
         return self.exclude(status=Endpoint.Status.REMOVED)
 
+    def failing(self) -> EndpointQuerySet:
+        """Whose last deliveries failed, and those that were disabled for it."""
+        is_failing = Q(status=Endpoint.Status.ENABLED, failed_in_a_row__gt=0)
+        return self.filter(is_failing | Q(status=Endpoint.Status.DISABLED, is_disabled_by_itself=True))
+
     def listening(self) -> list[Listener]:
         """Asked by every transaction that ends some work: as text, since writing it would take longer."""
         rows = fetch(

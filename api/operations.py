@@ -1,0 +1,29 @@
+"""What people may ask of tokens."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from activities.models import Initiator
+from activities.operations import Declined, Done, Operation
+
+from .models import ApiToken
+
+
+class Revoke(Operation[ApiToken]):
+    name, label, permission, is_final = "revoke", "Revoke", "api.change_apitoken", True
+    question = "From now on nobody can use it; programs that do are told 401. It cannot be undone. Revoke it?"
+
+    def applies(self, token: ApiToken) -> bool:
+        return token.revoked_at is None
+
+    def about(self, token: ApiToken) -> str:
+        return f"of {token.user.get_username()}"
+
+    def perform(
+        self, token: ApiToken, *, answers: dict[str, Any], initiator: Initiator, now: datetime
+    ) -> Done:
+        if not token.revoke(initiator=initiator, now=now):
+            raise Declined(f"“{token}” is revoked already.")
+        return Done(f"“{token}” is revoked.")

@@ -1,0 +1,133 @@
+"""What pages ask of many executions at once, each in one statement that reads a bounded part of an index."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from statistics import median
+from typing import NamedTuple
+
+from django.db import connection
+
+from activities.statements import among, fetch, instant
+
+SUCCESSES_JUDGED = 20
+MOST_ON_A_CALENDAR = 10_000
+# The bucket of a time is the beginning of its text, which both databases write alike.
+HOUR, TEN_MINUTES = 13, 15
+
+
+class Ran(NamedTuple):
+    """One execution, as far as a chart needs it."""
+
+    id: int
+    state: str
+    started_at: datetime
+    finished_at: datetime | None
+    activity_id: int = 0
+    deadline_at: datetime | None = None
+
+    @property
+    def duration(self) -> timedelta | None:
+        return self.finished_at - self.started_at if self.finished_at else None
+
+
+class Bucket(NamedTuple):
+    """How many executions had one outcome in one stretch of time."""
+
+    at: datetime
+    status: str
+    number: int
+
+
+class Progress(NamedTuple):
+    """Of an execution's steps: how many there are, how many are not done, and what the running ones say."""
+
+    steps: int
+    open: int
+    running_part: float
+    message: str
+
+    @property
+    def done(self) -> int:
+        return self.steps - self.open
+
+    @property
+    def part(self) -> float:
+        """Between 0 and 1."""
+        return min((self.done + self.running_part) / self.steps, 1.0) if self.steps else 0.0
+
+
+def recent(schedule_ids: Sequence[int], *, count: int) -> dict[int, list[Ran]]:
+    """The last executions of each of these schedules, the newest first."""
+    if not schedule_ids:
+        return {}
+    columns = "schedule_id, id, status, cancel_requested_at IS NOT NULL, activity_id, started_at, finished_at"
+    columns += ", deadline_at"
+    newest = f"SELECT {columns} FROM execution_execution WHERE schedule_id = %s ORDER BY id DESC LIMIT %s"
+    sql = " UNION ALL ".join(f"SELECT * FROM ({newest}) AS s{number}" for number in range(len(schedule_ids)))
+    found = fetch(sql, [given for pk in schedule_ids for given in (pk, count)])
+    rows: dict[int, list[Ran]] = defaultdict(list)
+    for schedule_id, pk, status, is_asked, root, *times in found:
+        state = "cancelling" if is_asked and status == "in_progress" else status
+        start, end, deadline = (instant(at) if at else None for at in times)
+        assert start is not None
+        rows[schedule_id].append(Ran(pk, state, start, end, root, deadline))
+    return {pk: sorted(ran, reverse=True) for pk, ran in rows.items()}
+
+
+def usual_duration(ran: Sequence[Ran]) -> timedelta | None:
+    """How long it takes when all goes well: the median of the last successes."""
+    lengths = [each.duration for each in ran if each.state == "completed" and each.duration is not None]
+    if not lengths:
+        return None
+    return timedelta(seconds=median(length.total_seconds() for length in lengths[:SUCCESSES_JUDGED]))
+
+
+def ended_by_hour(since: datetime) -> list[Bucket]:
+    """All that have ended since then, by the hour (UTC) of their end."""
+    at = connection.ops.adapt_datetimefield_value(since)
+    bucket = f"substr(CAST(finished_at AS text), 1, {HOUR})"
+    sql = (
+        f"SELECT {bucket}, status, count(*) FROM execution_execution "
+        f"WHERE finished_at IS NOT NULL AND finished_at >= %s GROUP BY {bucket}, status"
+    )
+    return [Bucket(_beginning(text), status, count) for text, status, count in fetch(sql, [at])]
+
+
+def started_by_time(schedule_id: int, *, most: int = MOST_ON_A_CALENDAR) -> list[Bucket]:
+    """The last executions of a schedule, by the ten minutes (UTC) of their start: good for any zone."""
+    bucket = f"substr(CAST(started_at AS text), 1, {TEN_MINUTES})"
+    sql = (
+        f"SELECT {bucket}, status, count(*) FROM (SELECT started_at, status FROM execution_execution "
+        f"WHERE schedule_id = %s ORDER BY id DESC LIMIT %s) AS newest GROUP BY {bucket}, status"
+    )
+    rows = fetch(sql, [schedule_id, most])
+    return [Bucket(_beginning(text), status, count) for text, status, count in rows]
+
+
+def progress(roots: Sequence[int]) -> Mapping[int, Progress]:
+    """By the root activities of executions. A step that is to be tried again is not done."""
+    if not roots:
+        return {}
+    theirs, params = among("parent_id", roots)
+    least = "LEAST" if connection.vendor == "postgresql" else "min"
+    part = f"1.0 * {least}(progress_done, progress_total) / progress_total"
+    rows = fetch(
+        "SELECT parent_id, count(DISTINCT line), "
+        "count(DISTINCT CASE WHEN status IN ('pending', 'in_progress') THEN line END), "
+        f"sum(CASE WHEN status = 'in_progress' AND progress_total > 0 THEN {part} END), "
+        "max(CASE WHEN status = 'in_progress' THEN message END) "
+        f"FROM activities_activity WHERE {theirs} GROUP BY parent_id",
+        params,
+    )
+    return {
+        root: Progress(steps, left, float(said or 0), words or "") for root, steps, left, said, words in rows
+    }
+
+
+def _beginning(text: str) -> datetime:
+    """Of an hour, “2026-11-16 03”, or of ten minutes, “2026-11-16 03:4”."""
+    whole = f"{text}:00" if len(text) == HOUR else f"{text}0"
+    return datetime.fromisoformat(whole.replace("T", " ")).replace(tzinfo=UTC)

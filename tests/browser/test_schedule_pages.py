@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from activities import clock
+from schedules.models import Backfill, Schedule
+from tests.base import SOMEBODY, fresh, make_schedule
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.serial]
+DAILY = {"cron": ["0 9 * * mon-fri"], "time_zone": "Europe/London"}
+
+
+def test_somebody_finds_out_why_a_run_did_not_happen(admin_page: Page) -> None:
+    schedule = make_schedule(name="Payroll", spec={"every": [{"every": "1h"}]}, now=clock.now())
+    at = schedule.skip_next(initiator=SOMEBODY, now=clock.now())
+    schedule.generate_until(at)
+    schedule._save_moved()
+    admin_page.get_by_role("link", name="Schedules").first.click()
+    admin_page.get_by_role("link", name="Payroll").first.click()
+    admin_page.get_by_role("link", name="Ledger").click()
+    expect(admin_page.get_by_text("on request of ada")).to_be_visible()
+    admin_page.get_by_role("link", name="Why?").last.click()
+    expect(admin_page.get_by_text("It was skipped on request of ada.")).to_be_visible()
+    admin_page.get_by_label("Time").fill("2998-01-04T09:30:00")
+    admin_page.get_by_role("button", name="Why?").click()
+    expect(admin_page.get_by_text("no rule gives this time")).to_be_visible()
+
+
+def test_a_schedule_is_paused_with_a_reason_and_resumed(admin_page: Page) -> None:
+    schedule = make_schedule(name="Payroll", spec=DAILY, now=clock.now())
+    admin_page.goto(schedule.get_absolute_url())
+    admin_page.get_by_label("More to do with Payroll").click()
+    admin_page.get_by_role("link", name="Pause…").click()
+    dialogue = admin_page.get_by_role("dialog")
+    dialogue.get_by_label("Note").fill("The bank is closed")
+    dialogue.get_by_role("button", name="Pause").click()
+    expect(admin_page.get_by_text("“Payroll” is paused.")).to_be_visible()
+    expect(admin_page.locator("#now")).to_contain_text("The bank is closed")
+    assert fresh(schedule).pause_note == "The bank is closed"
+    admin_page.get_by_role("link", name="Resume", exact=True).click()
+    dialogue.get_by_role("button", name="Resume").click()
+    expect(admin_page.get_by_text("“Payroll” runs again.")).to_be_visible()
+    expect(admin_page.locator("#now")).not_to_contain_text("The bank is closed")
+
+
+def test_a_range_is_backfilled_after_a_look_at_what_it_would_do(admin_page: Page) -> None:
+    schedule = make_schedule(name="Payroll", spec=DAILY, now=clock.now())
+    admin_page.goto(f"{schedule.get_absolute_url()}/backfills")
+    admin_page.get_by_role("link", name="Backfill…").last.click()
+    dialogue = admin_page.get_by_role("dialog")
+    dialogue.get_by_label("From").fill("2026-11-02T00:00:00")
+    dialogue.get_by_label("To").fill("2026-11-08T00:00:00")
+    dialogue.get_by_label("All times").check()
+    dialogue.get_by_role("button", name="Show what it would do").click()
+    expect(dialogue.get_by_text("5 of 5 times in the range")).to_be_visible()
+    assert Backfill.objects.count() == 0
+    dialogue.get_by_role("button", name="Backfill").click()
+    expect(admin_page.get_by_role("heading", name="Backfill 1")).to_be_visible()
+    expect(admin_page.locator("#backfill")).to_contain_text("5 not looked at yet")
+    Backfill.objects.get().generate(clock.now())
+    expect(admin_page.locator("#backfill")).to_contain_text("5 waiting", timeout=15_000)
+
+
+def test_the_next_run_is_skipped_from_home(admin_page: Page) -> None:
+    schedule = make_schedule(name="Payroll", spec={"every": [{"every": "1h"}]}, now=clock.now())
+    admin_page.goto("/")
+    admin_page.get_by_role("link", name="Skip the next run of Payroll").click()
+    admin_page.get_by_role("dialog").get_by_role("button", name="Skip next").click()
+    expect(admin_page.locator("#upcoming")).to_contain_text("skipped on request of ada")
+    assert list(fresh(schedule).skips.values()) == ["ada"]
+
+
+def test_several_schedules_are_paused_with_the_keyboard(admin_page: Page) -> None:
+    for name in ("Alpha", "Beta", "Gamma"):
+        make_schedule(name=name, spec=DAILY, now=clock.now() - timedelta(minutes=1))
+    admin_page.goto("/schedules")
+    admin_page.keyboard.press("j")
+    admin_page.keyboard.press("x")
+    admin_page.keyboard.press("j")
+    admin_page.keyboard.press("x")
+    admin_page.get_by_role("button", name="Pause").click()
+    dialogue = admin_page.get_by_role("dialog")
+    expect(dialogue).to_contain_text("Beta")
+    dialogue.get_by_role("button", name="Pause").click()
+    expect(admin_page.get_by_text("“Alpha” is paused.")).to_be_visible()
+    paused = Schedule.objects.filter(status="paused").order_by("name").values_list("name", flat=True)
+    assert list(paused) == ["Alpha", "Beta"]
+    admin_page.keyboard.press("/")
+    admin_page.keyboard.type("gam")
+    admin_page.keyboard.press("Enter")
+    expect(admin_page.locator("[data-row-link]")).to_have_text(["Gamma"])

@@ -1,0 +1,346 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from activities import clock
+from activities.words import badge
+from execution.invoker import invoke, trigger
+from execution.models import Execution
+from schedules.models import Backfill, Occurrence, Schedule
+from tests.admin_pages import sign_in
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    claim,
+    end,
+    everything,
+    make_schedule,
+    make_worker,
+    run_until_idle,
+    seconds,
+    start,
+    step,
+)
+from tests.web.parts import poll, version_in
+
+pytestmark = pytest.mark.django_db
+HOURLY = {"every": [{"every": "1h"}]}
+LONDON = {"cron": ["30 1 * * *"], "time_zone": "Europe/London"}
+TABS = ("", "/ledger", "/why", "/revisions", "/backfills", "/export?show", "/now", "/export")
+
+
+@pytest.fixture
+def client() -> Client:
+    return sign_in()
+
+
+def page(schedule: Schedule, tab: str = "") -> str:
+    return f"/schedules/{schedule.pk}{tab}"
+
+
+def labels(client: Client, schedule: Schedule) -> list[str]:
+    return [verb.name for verb, _ in client.get(page(schedule)).context["verbs"]]
+
+
+def ask_backfill(schedule: Schedule, hours: int = 3) -> Backfill:
+    """Of the hours before the schedule was made."""
+    start_at = NOW - timedelta(hours=hours)
+    return Backfill.objects.ask(
+        schedule, start_at=start_at, end_at=NOW - seconds(1), initiator=SOMEBODY, now=NOW
+    )
+
+
+class TestHead:
+    def test_it_says_what_the_schedule_is(self, client: Client) -> None:
+        schedule = make_schedule(
+            name="Nightly", description="Moves money", tags=["finance"], spec=LONDON, now=clock.now()
+        )
+        text = client.get(page(schedule)).text
+        for words in ("Nightly", "Moves money", "At 01:30 every day, Europe/London", badge("running")):
+            assert words in text
+
+    def test_run_now_takes_one_click_and_shows_the_execution(self, client: Client) -> None:
+        schedule = make_schedule()
+        shown = client.get(page(schedule))
+        url, sent = f"/do/schedule/run?id={schedule.pk}", {"key": shown.context["run_key"]}
+        assert f'action="{url}' in shown.text
+        for _ in range(2):  # a double click
+            answer = client.post(url, sent)
+        assert answer["Location"] == Execution.objects.get().get_absolute_url()
+
+    def test_everything_that_can_be_done_is_in_its_menu(self, client: Client) -> None:
+        schedule = make_schedule(spec=HOURLY, now=clock.now())
+        text = client.get(page(schedule)).text
+        for url in ("/edit", "/duplicate", "/export"):
+            assert f'href="{page(schedule)}{url}"' in text
+        assert labels(client, schedule) == ["run", "skip", "backfill", "pause", "close"]
+        schedule.pause(initiator=SOMEBODY, now=clock.now())
+        schedule.skip_next(initiator=SOMEBODY, now=clock.now())
+        trigger(schedule, initiator=SOMEBODY, now=clock.now())
+        expected = ["run", "cancel", "skip", "unskip", "backfill", "resume", "close"]
+        assert labels(client, schedule) == expected
+
+    def test_a_closed_one_can_only_be_looked_at(self, client: Client) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        schedule.close(initiator=SOMEBODY, now=NOW)
+        assert labels(client, schedule) == []
+        assert "/edit" not in client.get(page(schedule)).text
+
+    def test_closing_says_what_it_ends(self, client: Client) -> None:
+        schedule = make_schedule(overlap="buffer_all")
+        for _ in range(3):
+            trigger(schedule, initiator=SOMEBODY, now=NOW)
+        text = client.get(f"/do/schedule/close?id={schedule.pk}").text
+        assert "2 waiting times will be cancelled, 1 execution will go on" in text
+
+    def test_cancelling_says_how_many_tasks_it_ends(self, client: Client) -> None:
+        execution = start(step("a"), step("b"), step("c", 1))
+        text = client.get(f"/do/schedule/cancel?id={execution.schedule_id}").text
+        assert "3 tasks will be cancelled" in text
+
+    @pytest.mark.parametrize(
+        ("role", "verbs"), [("viewer", []), ("operator", ["run", "skip", "backfill", "pause"])]
+    )
+    def test_only_what_is_allowed_is_offered(self, role: str, verbs: list[str]) -> None:
+        schedule = make_schedule(spec=HOURLY, now=clock.now())
+        assert labels(sign_in(role), schedule) == verbs
+
+
+class TestOverview:
+    def test_the_plan_is_drawn_and_told(self, client: Client) -> None:
+        schedule = make_schedule(step("import"), step("left", 1), step("right", 1), step("mail", 2))
+        text = client.get(page(schedule)).text
+        assert "The plan: “import”, then “left” beside “right”, then “mail”" in text
+
+    def test_the_next_times_say_what_a_change_of_the_clocks_does_to_them(self, client: Client) -> None:
+        schedule = make_schedule(spec=LONDON, now=clock.now())
+        Schedule.objects.filter(pk=schedule.pk).update(
+            processed_until=datetime(2998, 3, 24, tzinfo=UTC), next_run_at=None
+        )
+        text = client.get(page(schedule)).text
+        assert "moved: 01:30 does not exist on 25 March 2998" in text
+
+    def test_a_time_that_is_left_out_can_be_taken_back(self, client: Client) -> None:
+        schedule = make_schedule(spec=HOURLY, now=clock.now())
+        schedule.skip_next(initiator=SOMEBODY, now=clock.now())
+        text = client.get(page(schedule)).text
+        assert "on request of ada" in text
+        assert f"/do/schedule/unskip?id={schedule.pk}" in text
+
+    def test_results_durations_and_the_year_are_shown(self, client: Client) -> None:
+        schedule, worker, now = make_schedule(), make_worker(), clock.now()
+        for status in ("complete", "failed_with_error"):
+            trigger(schedule, initiator=SOMEBODY, now=now - seconds(60))
+            end(worker, *claim(worker, now=now), status=status, now=now - seconds(30), error="no luck")
+        invoke(now)
+        shown = client.get(page(schedule))
+        assert [run.state for run in shown.context["ended"]] == ["failed", "completed"]
+        assert shown.context["durations"].label == "How long the last 2 runs took: 30 s at most, usually 30 s"
+        assert shown.context["year"].label.endswith("1 completed and 1 failed")
+        assert "no luck" in shown.text
+        assert "50 %" in shown.text
+
+    def test_a_pause_says_who_and_why(self, client: Client) -> None:
+        schedule = make_schedule(spec=HOURLY, now=clock.now())
+        schedule.pause(initiator=SOMEBODY, now=clock.now(), note="The bank is closed")
+        text = client.get(page(schedule)).text
+        assert "by ada" in text
+        assert "The bank is closed" in text
+
+    def test_a_broken_one_says_why(self, client: Client) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        Schedule.objects.filter(pk=schedule.pk).update(spec={"cron": ["nonsense"]}, spec_error="cron: no")
+        text = client.get(page(schedule)).text
+        assert badge("broken") in text
+        assert "stands still until somebody edits it: cron: no" in text
+
+    def test_what_runs_is_followed(self, client: Client) -> None:
+        execution = start(step("a"), step("b", 1), now=clock.now())
+        assert execution.schedule is not None
+        version = version_in(client.get(page(execution.schedule)).text, "now")
+        url = page(execution.schedule, "/now")
+        assert poll(client, url, version).status_code == 204
+        run_until_idle(now=clock.now())
+        assert badge("completed") in poll(client, url, version).text
+
+    def test_following_costs_five_queries_at_most(
+        self, client: Client, django_assert_max_num_queries: Any
+    ) -> None:
+        execution = start(step("a"), now=clock.now())
+        assert execution.schedule is not None
+        with django_assert_max_num_queries(5):
+            client.get(page(execution.schedule, "/now"))
+
+    def test_the_page_costs_few_queries(self, client: Client, django_assert_max_num_queries: Any) -> None:
+        execution = start(*(step(f"s{n}", n % 3) for n in range(20)), now=clock.now())
+        assert execution.schedule is not None
+        ask = make_schedule(spec=HOURLY)
+        ask_backfill(ask)
+        for schedule in (execution.schedule, ask):
+            with django_assert_max_num_queries(15):
+                client.get(page(schedule))
+
+
+class TestExport:
+    def test_it_is_downloaded_as_code(self, client: Client) -> None:
+        answer = client.get(page(make_schedule(name="Ümlaut / x", spec=HOURLY), "/export"))
+        assert answer["Content-Disposition"] == 'attachment; filename="umlaut-x.yaml"'
+        assert "name: Ümlaut / x" in answer.text
+
+    def test_a_name_of_no_letters_has_a_file_all_the_same(self, client: Client) -> None:
+        schedule = make_schedule(name="日本語")
+        answer = client.get(page(schedule, "/export"))
+        assert f'filename="schedule-{schedule.pk}.yaml"' in answer["Content-Disposition"]
+
+    def test_it_is_shown_to_be_copied(self, client: Client) -> None:
+        assert 'data-copy="#code"' in client.get(page(make_schedule(), "/export?show")).text
+
+    def test_a_closed_one_is_no_code_any_more(self, client: Client) -> None:
+        schedule = make_schedule()
+        schedule.close(initiator=SOMEBODY, now=NOW)
+        assert client.get(page(schedule, "/export")).status_code == 404
+
+
+class TestLedger:
+    def test_each_time_has_a_fate_and_a_reason(self, client: Client) -> None:
+        schedule = make_schedule()
+        trigger(schedule, initiator=SOMEBODY, now=NOW)
+        blocker = Execution.objects.get()
+        Occurrence.objects.create(
+            schedule=schedule,
+            source="auto",
+            key="auto/x",
+            nominal_at=NOW,
+            planned_at=NOW,
+            status="skipped",
+            reason="overlap",
+            blocked_by=blocker.pk,
+            initiator_type="schedule",
+            initiator_name="x",
+            created_at=NOW,
+            settled_at=NOW,
+        )
+        text = client.get(page(schedule, "/ledger")).text
+        assert badge("skipped") in text
+        assert "another was running" in text
+        assert f"/schedules/{schedule.pk}/why?at=2026-11-16T03%3A00%3A00Z" in text
+        rows = client.get(page(schedule, "/ledger?status=skipped")).context["told"]
+        assert [row["occurrence"].status for row in rows] == ["skipped"]
+        assert client.get(page(schedule, "/ledger?source=backfill")).context["told"] == []
+        assert len(client.get(page(schedule, "/ledger?status=nonsense")).context["told"]) == 2
+
+    def test_it_is_read_in_pages(
+        self, client: Client, monkeypatch: pytest.MonkeyPatch, django_assert_max_num_queries: Any
+    ) -> None:
+        schedule = make_schedule(spec=HOURLY, catch_up_seconds=0)
+        schedule.generate_until(NOW + timedelta(hours=2))
+        schedule = make_schedule(spec={"every": [{"every": "1m"}]}, catch_up_seconds=0)
+        schedule.generate_until(NOW + timedelta(minutes=60))
+        with django_assert_max_num_queries(6):
+            first = client.get(page(schedule, "/ledger")).context["pages"]
+        older = client.get(first.older).context["pages"]
+        assert (len(first.rows), len(older.rows), older.older) == (50, 10, "")
+
+
+class TestWhy:
+    def test_a_time_that_was_no_time_is_explained(self, client: Client) -> None:
+        schedule = make_schedule(spec=LONDON, now=clock.now())
+        text = client.get(page(schedule, "/why?at=2998-06-01T12:00:00")).text
+        assert "It has no such time: no rule gives this time" in text
+        assert "12:00 on 1 June 2998, Europe/London" in text
+
+    def test_a_time_that_ran_leads_to_its_execution(self, client: Client) -> None:
+        execution = start(now=NOW)
+        assert execution.schedule is not None
+        text = client.get(page(execution.schedule, "/why?at=2026-11-16T03:00:00Z")).text
+        assert "By hand (ada): it is running" in text
+        assert f'href="{execution.get_absolute_url()}"' in text
+
+    def test_what_is_no_time_is_complained_about(self, client: Client) -> None:
+        answer = client.get(page(make_schedule(), "/why?at=soon"))
+        assert answer.status_code == 200
+        assert answer.context["answer"] is None
+        assert answer.context["form"].errors
+
+
+class TestRevisions:
+    def test_each_change_is_shown_with_what_differs(self, client: Client) -> None:
+        schedule = make_schedule(name="Before")
+        schedule.edit(token=1, initiator=SOMEBODY, now=NOW, changes={"name": "After"})
+        text = client.get(page(schedule, "/revisions")).text
+        assert "<del>Before</del>" in text
+        assert "<ins>After</ins>" in text
+
+    def test_any_two_can_be_compared(self, client: Client) -> None:
+        schedule = make_schedule(name="One")
+        for token, name in enumerate(("Two", "Three"), 1):
+            schedule.edit(token=token, initiator=SOMEBODY, now=NOW, changes={"name": name})
+        text = client.get(page(schedule, "/revisions?from=1&to=3")).text
+        assert "<del>One</del>" in text
+        assert "<ins>Three</ins>" in text
+
+
+class TestBackfills:
+    def test_they_are_listed_with_their_progress(self, client: Client) -> None:
+        schedule = make_schedule(spec=HOURLY)
+        assert "Nothing was backfilled yet" in client.get(page(schedule, "/backfills")).text
+        backfill = ask_backfill(schedule)
+        text = client.get(page(schedule, "/backfills")).text
+        assert f'href="{backfill.get_absolute_url()}"' in text
+        assert "0 of 3" in text
+
+    def test_its_page_follows_it_until_it_is_done(self, client: Client) -> None:
+        backfill = ask_backfill(make_schedule(spec=HOURLY))
+        url = f"/backfills/{backfill.pk}"
+        text = client.get(url).text
+        assert "3 not looked at yet" in text
+        version = version_in(text, "backfill")
+        assert poll(client, f"{url}/progress", version).status_code == 204
+        backfill.generate(NOW)
+        invoke(NOW)
+        moved = poll(client, f"{url}/progress", version)
+        assert "1 running, 2 waiting" in moved.text
+        for _ in range(3):
+            run_until_idle(now=NOW)
+            invoke(NOW)
+        ended = poll(client, f"{url}/progress", version)
+        assert (ended.status_code, "3 ended" in ended.text) == (286, True)
+        assert "data-poll" not in ended.text
+
+    def test_it_can_be_cancelled(self, client: Client) -> None:
+        backfill = ask_backfill(make_schedule(spec=HOURLY))
+        url = f"/do/backfill/cancel?id={backfill.pk}"
+        assert url in client.get(f"/backfills/{backfill.pk}").text
+        client.post(url, {"reason": "not now"})
+        assert "not now" in client.get(f"/backfills/{backfill.pk}").text
+
+
+@pytest.mark.parametrize("tab", TABS)
+def test_every_page_of_it_is_for_those_who_may_see_it_and_changes_nothing(tab: str) -> None:
+    schedule = make_schedule(spec=HOURLY)
+    assert sign_in("nobody").get(page(schedule, tab)).status_code == 403
+    viewer = sign_in("viewer")
+    before = everything()
+    assert viewer.get(page(schedule, tab)).status_code == 200
+    assert everything() == before
+
+
+@pytest.mark.parametrize("pk", [4711, 2**63, 2**70])
+@pytest.mark.parametrize("tab", TABS)
+def test_one_that_does_not_exist_is_told_so(client: Client, tab: str, pk: int) -> None:
+    assert client.get(f"/schedules/{pk}{tab}").status_code == 404
+    assert client.get(f"/backfills/{pk}").status_code == 404
+
+
+def test_text_is_shown_as_text(client: Client) -> None:
+    evil = "<script>alert(1)</script>"
+    schedule = make_schedule(
+        step(evil), name=evil, description=evil, memo={evil: evil}, spec=HOURLY, now=clock.now()
+    )
+    schedule.pause(initiator=SOMEBODY, now=clock.now(), note=evil)
+    for tab in TABS[:-1]:
+        assert evil not in client.get(page(schedule, tab)).text

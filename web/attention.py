@@ -1,0 +1,114 @@
+"""What somebody should look at, each with what to do next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Case, Model, OuterRef, Subquery, When
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from execution.models import Execution
+from schedules.selection import troubled
+from webhooks.models import Endpoint
+
+MOST_OF_A_KIND = 10
+LONGEST_WORDS = 200
+
+
+@dataclass(frozen=True)
+class Concern:
+    """`verb` is an operation on `target`; where there is none, or it is not allowed, one goes to `url`."""
+
+    state: str
+    about: Model
+    words: str
+    since: datetime | None
+    action: str
+    url: str = ""
+    verb: str = ""
+    target: Model | None = None
+
+    @property
+    def shown(self) -> tuple[Any, ...]:
+        return self.state, self.about.pk, self.words, self.since, self.action
+
+
+def concerns(request: HttpRequest, *, now: datetime) -> list[Concern]:
+    """As far as this person may see them."""
+    found: list[Concern] = []
+    if request.user.has_perm("schedules.view_schedule"):
+        found += _schedules(now)
+    if request.user.has_perm("execution.view_execution"):
+        found += _late(now)
+    if request.user.has_perm("webhooks.view_endpoint"):
+        found += _endpoints()
+    return found
+
+
+def _schedules(now: datetime) -> list[Concern]:
+    newest = Execution.objects.filter(schedule=OuterRef("pk"), status="failed").order_by("-pk")
+    failed_id = Case(When(failures_in_a_row__gt=0, then=Subquery(newest.values("pk")[:1])))
+    rows = troubled(now).annotate(failed_id=failed_id)
+    rows = rows.defer("last_result", "calendars", "memo", "description")
+    return [_schedule(each, now) for each in rows.order_by("-failures_in_a_row", "pk")[:MOST_OF_A_KIND]]
+
+
+def _schedule(schedule: Any, now: datetime) -> Concern:
+    if schedule.spec_error:
+        url = reverse("web:schedule-edit", args=[schedule.pk])
+        return Concern("broken", schedule, _first_line(schedule.spec_error), None, "Edit it", url)
+    if schedule.is_paused_by_itself:
+        words = _first_line(schedule.pause_note)
+        url = schedule.get_absolute_url()
+        return Concern("paused", schedule, words, schedule.paused_at, "Resume", url, "resume", schedule)
+    if schedule.is_overdue(now):
+        words = "Its time has passed, and no scheduler came to it."
+        url = (
+            f"{reverse('web:why', args=[schedule.pk])}?{urlencode({'at': schedule.next_run_at.isoformat()})}"
+        )
+        return Concern("overdue", schedule, words, schedule.next_run_at, "Why?", url)
+    return _failing(schedule)
+
+
+def _failing(schedule: Any) -> Concern:
+    times = f"{schedule.failures_in_a_row:,} times in a row: " if schedule.failures_in_a_row > 1 else ""
+    words = f"{times}{_first_line(schedule.last_failure)}"
+    if schedule.failed_id is None:
+        url = schedule.get_absolute_url()
+        return Concern("failed", schedule, words, schedule.last_run_at, "Look at it", url)
+    failed = Execution(pk=schedule.failed_id, schedule_name=schedule.name)
+    url = failed.get_absolute_url()
+    return Concern("failed", schedule, words, schedule.last_run_at, "Retry", url, "retry", failed)
+
+
+def _late(now: datetime) -> list[Concern]:
+    rows = Execution.objects.late(now).defer("plan", "last_result").order_by("deadline_at")
+    words = "It should have ended by now."
+    return [
+        Concern("late", each, words, each.deadline_at, "Cancel", each.get_absolute_url(), "cancel", each)
+        for each in rows[:MOST_OF_A_KIND]
+    ]
+
+
+def _endpoints() -> list[Concern]:
+    rows = Endpoint.objects.failing().defer("kinds", "schedules").order_by("-failed_in_a_row")
+    return [
+        Concern(
+            "failed" if each.is_enabled else "disabled",
+            each,
+            _first_line(each.status_note) or f"{each.failed_in_a_row:,} deliveries in a row failed.",
+            each.succeeded_at,
+            "See its deliveries",
+            each.get_absolute_url(),
+        )
+        for each in rows[:MOST_OF_A_KIND]
+    ]
+
+
+def _first_line(text: str) -> str:
+    line = next(iter(text.strip().splitlines()), "")
+    return line if len(line) <= LONGEST_WORDS else f"{line[:LONGEST_WORDS]}…"

@@ -1,0 +1,243 @@
+"""Where the bars of an execution's steps are. Pure; templates only print.
+
+Lengths along the time are per cent, so that the drawing fits any screen; heights are pixels.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Protocol
+
+from activities.words import TONES, span, tone
+
+AXIS = 20
+ROW = 36
+BAR_TOP, BAR = 18, 14
+NARROWEST = 0.4
+# A narrower bar has its glyph beside it.
+WIDE_ENOUGH = 6.0
+MOST_ROWS = 200
+MOST_TICKS = 5
+TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
+
+
+class Attempt(Protocol):
+    """What is drawn of an activity."""
+
+    pk: int
+    status: str
+    target_name: str
+    attempt: int
+    step_index: int | None
+    line: int | None
+    created_at: datetime
+    executed_at: datetime | None
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Bar:
+    attempt_id: int
+    tone: str
+    glyph: str
+    title: str
+    x: float
+    width: float
+    wait_x: float = 0
+    wait_width: float = 0
+
+    @property
+    def glyph_x(self) -> float:
+        return self.x + self.width / 2 if self.is_wide else self.x + self.width
+
+    @property
+    def is_wide(self) -> bool:
+        return self.width >= WIDE_ENOUGH
+
+    @property
+    def is_at_end(self) -> bool:
+        """There is no room for a glyph behind it."""
+        return not self.is_wide and self.x + self.width > 96
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    note: str
+    y: int
+    bars: list[Bar]
+
+    @property
+    def bar_y(self) -> int:
+        return self.y + BAR_TOP
+
+    @property
+    def text_y(self) -> int:
+        return self.y + 13
+
+    @property
+    def glyph_y(self) -> int:
+        return self.bar_y + BAR - 3
+
+
+@dataclass(frozen=True)
+class Band:
+    """The rows of one group: they run side by side."""
+
+    y: int
+    height: int
+
+
+@dataclass(frozen=True)
+class Tick:
+    x: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    height: int
+    rows: list[Row]
+    bands: list[Band]
+    ticks: list[Tick]
+    left_out: int = 0
+
+
+def chart(attempts: Iterable[Attempt], *, start: datetime, now: datetime) -> Chart:
+    """`attempts` of all steps; `now` is the end of the time axis unless something ended later."""
+    steps = _steps(attempts)
+    shown = steps[:MOST_ROWS]
+    scale = Scale.of([attempt for step in shown for attempt in step], start, now)
+    reached = _reached(shown, start)
+    rows = [
+        _row(step, AXIS + number * ROW, reached[step[0].step_index], scale)
+        for number, step in enumerate(shown)
+    ]
+    return Chart(
+        height=AXIS + len(rows) * ROW,
+        rows=rows,
+        bands=_bands(shown),
+        ticks=_ticks(scale.seconds),
+        left_out=len(steps) - len(shown),
+    )
+
+
+@dataclass(frozen=True)
+class Scale:
+    start: datetime
+    seconds: float
+    now: datetime
+
+    @classmethod
+    def of(cls, attempts: Sequence[Attempt], start: datetime, now: datetime) -> Scale:
+        ends = [attempt.finished_at for attempt in attempts if attempt.finished_at]
+        is_open = any(attempt.finished_at is None for attempt in attempts)
+        last = max([*ends, now] if is_open or not ends else ends)
+        return cls(start, max((last - start).total_seconds(), 0.001), now)
+
+    def x(self, at: datetime) -> float:
+        """What is before the start, or after the end, is drawn there."""
+        share = (at - self.start).total_seconds() / self.seconds * 100
+        return round(min(max(share, 0.0), 100.0), 2)
+
+
+def _steps(attempts: Iterable[Attempt]) -> list[list[Attempt]]:
+    by_line: dict[tuple[int, int], list[Attempt]] = defaultdict(list)
+    for attempt in attempts:
+        by_line[attempt.step_index or 0, attempt.line or 0].append(attempt)
+    return [sorted(step, key=lambda attempt: attempt.attempt) for _, step in sorted(by_line.items())]
+
+
+def _reached(steps: Sequence[Sequence[Attempt]], start: datetime) -> dict[int | None, datetime | None]:
+    """When the groups before each one had ended; None if they have not, and so nothing of it waits yet."""
+    reached: dict[int | None, datetime | None] = {}
+    last: datetime | None = start
+    for index, group in groupby(steps, key=lambda step: step[0].step_index):
+        reached[index] = last
+        ends = [attempt.finished_at for step in group for attempt in step]
+        finished = [end for end in ends if end is not None]
+        last = None if last is None or len(finished) < len(ends) else max([last, *finished])
+    return reached
+
+
+def _row(step: Sequence[Attempt], y: int, reached: datetime | None, scale: Scale) -> Row:
+    return Row(
+        name=step[0].target_name,
+        note=_note(step, scale.now),
+        y=y,
+        bars=[bar for attempt in step if (bar := _bar(attempt, reached, scale))],
+    )
+
+
+def _note(step: Sequence[Attempt], now: datetime) -> str:
+    last = step[-1]
+    said = [last.status.replace("_", " ")]
+    if last.executed_at:
+        said.append(span((last.finished_at or now) - last.executed_at))
+    if len(step) > 1:
+        said.append(f"{len(step)} attempts")
+    return " · ".join(said)
+
+
+def _bar(attempt: Attempt, reached: datetime | None, scale: Scale) -> Bar | None:
+    """None: it has not begun, and is not waiting for anything but the groups before it."""
+    if attempt.executed_at is None and attempt.finished_at is None and reached is None:
+        return None
+    since = max(attempt.created_at, reached) if reached else attempt.created_at
+    began = attempt.executed_at or attempt.finished_at
+    wait_x, wait_end = scale.x(since), scale.x(began or scale.now)
+    is_run = attempt.executed_at is not None
+    end = scale.x(attempt.finished_at or scale.now) if is_run else wait_end
+    width = max(end - wait_end, NARROWEST) if is_run else 0.0
+    return Bar(
+        attempt_id=attempt.pk,
+        tone=tone(attempt.status),
+        glyph=TONES[tone(attempt.status)][0],
+        title=_title(attempt, since, scale.now),
+        x=min(wait_end, 100 - width),
+        width=round(width, 2),
+        wait_x=wait_x if is_run or attempt.finished_at is None else wait_end,
+        wait_width=round(max(wait_end - wait_x, 0.0), 2) if is_run or attempt.finished_at is None else 0.0,
+    )
+
+
+def _title(attempt: Attempt, since: datetime, now: datetime) -> str:
+    state = attempt.status.replace("_", " ")
+    told = [f"{attempt.target_name}, attempt {attempt.attempt}: {state}"]
+    if attempt.executed_at:
+        waited = attempt.executed_at - since
+        if waited > timedelta(0):
+            told.append(f"waited {span(waited)}")
+        told.append(
+            f"{'took' if attempt.finished_at else 'runs for'} "
+            f"{span((attempt.finished_at or now) - attempt.executed_at)}"
+        )
+    elif attempt.finished_at is None:
+        told.append(f"waits for {span(now - since)}")
+    return " · ".join(told)
+
+
+def _bands(steps: Sequence[Sequence[Attempt]]) -> list[Band]:
+    bands, y = [], AXIS
+    for _, group in groupby(steps, key=lambda step: step[0].step_index):
+        height = ROW * len(list(group))
+        bands.append(Band(y, height))
+        y += height
+    return bands
+
+
+def _ticks(seconds: float) -> list[Tick]:
+    days = 86_400
+    step = next((size for size in TICKS if seconds / size <= MOST_TICKS), None)
+    if step is None:
+        step = days * (int(seconds / days / MOST_TICKS) + 1)
+    count = int(seconds / step)
+    ticks = [
+        Tick(round(step * n / seconds * 100, 2), span(timedelta(seconds=step * n)))
+        for n in range(1, count + 1)
+    ]
+    return [Tick(0.0, "0"), *(tick for tick in ticks if tick.x < 96)]

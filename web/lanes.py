@@ -1,0 +1,80 @@
+"""A plan as it is drawn: pure geometry from steps to boxes and arrows, and the same in words."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+BOX_WIDTH, BOX_HEIGHT, BOX_GAP, LANE_GAP, LONGEST_LINE = 188, 44, 8, 28, 23
+
+
+class Box(NamedTuple):
+    x: int
+    y: int
+    name: str
+    kind: str
+    words: str
+    condition: str
+
+
+class Arrow(NamedTuple):
+    x: int
+    y: int
+    to_x: int
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """A plan: groups from left to right; the steps of each, which run side by side, from top to bottom."""
+
+    boxes: list[Box]
+    arrows: list[Arrow]
+    groups: list[list[str]]
+    width: int
+    height: int
+    label: str
+    box_width: int = BOX_WIDTH
+    box_height: int = BOX_HEIGHT
+
+
+class Planned(NamedTuple):
+    """A step, as far as it is drawn."""
+
+    name: str
+    group: int
+    kind: str
+    condition: str = "success"
+
+
+def lanes(steps: Iterable[Planned]) -> Lanes:
+    groups: Mapping[int, list[Planned]] = defaultdict(list)
+    for step in steps:
+        groups[step.group].append(step)
+    ordered = [groups[index] for index in sorted(groups)]
+    highest = max(map(len, ordered), default=0)
+    height = max(highest * (BOX_HEIGHT + BOX_GAP) - BOX_GAP, 0)
+    boxes: list[Box] = []
+    for number, group in enumerate(ordered):
+        x = number * (BOX_WIDTH + LANE_GAP)
+        top = (height - len(group) * (BOX_HEIGHT + BOX_GAP) + BOX_GAP) // 2
+        boxes += [_box(step, x, top + row * (BOX_HEIGHT + BOX_GAP)) for row, step in enumerate(group)]
+    arrows = [
+        Arrow(number * (BOX_WIDTH + LANE_GAP) - LANE_GAP, height // 2, number * (BOX_WIDTH + LANE_GAP))
+        for number in range(1, len(ordered))
+    ]
+    names = [[step.name for step in group] for group in ordered]
+    told = ", then ".join(" beside ".join(f"“{name}”" for name in group) for group in names)
+    width = max(len(ordered) * (BOX_WIDTH + LANE_GAP) - LANE_GAP, 0)
+    return Lanes(boxes, arrows, names, width, height, f"The plan: {told}")
+
+
+def _box(step: Planned, x: int, y: int) -> Box:
+    words = f"{step.name} ({step.kind})"
+    condition = {"failure": "if something failed", "always": "always"}.get(step.condition, "")
+    return Box(x, y, _cut(step.name), _cut(step.kind), words, condition)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_LINE else f"{text[: LONGEST_LINE - 1]}…"

@@ -1,0 +1,72 @@
+"""Lists by what no index knows: a table of millions is looked through a part at a time, newest first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from django import forms
+from django.db.models import Max, Model, Q, QuerySet
+from django.http import HttpRequest
+
+from activities.statements import first_since
+
+from .keyset import OLDER, ROWS, Pages, address
+
+M = TypeVar("M", bound=Model)
+REACH = 50_000
+# Who commits later may have an earlier time than the ids before it.
+SLACK = timedelta(minutes=10)
+
+
+class TimesForm(forms.Form):
+    since = forms.DateTimeField(
+        label="From (UTC)", required=False, widget=forms.DateTimeInput(attrs={"type": "datetime-local"})
+    )
+    until = forms.DateTimeField(
+        label="To (UTC)", required=False, widget=forms.DateTimeInput(attrs={"type": "datetime-local"})
+    )
+
+
+@dataclass(frozen=True)
+class Looked(Pages[M]):
+    reached_at: datetime | None = None
+    """How far back was looked, if there is more to look through."""
+    further: str = ""
+
+
+def look_back(
+    request: HttpRequest,
+    rows: QuerySet[M],
+    *,
+    by: str,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    reach: int = REACH,
+) -> Looked[M]:
+    """`by` is the time that grows with the ids; the rows come newest first, already filtered."""
+    model: Any = rows.model
+    before = request.GET.get(OLDER, "")
+    is_later = before.isascii() and before.isdigit() and len(before) < 19
+    top = int(before) if is_later else (model.objects.aggregate(top=Max("pk"))["top"] or 0) + 1
+    if until is not None and not is_later:
+        top = min(top, first_since(model, by, until + SLACK))
+    floor = first_since(model, by, since - SLACK) if since else 0
+    bottom = max(top - reach, floor, 0)
+    found = list(
+        rows.filter(_between(by, since, until), pk__gte=bottom, pk__lt=top).order_by("-pk")[: ROWS + 1]
+    )
+    shown = found[:ROWS]
+    newest = address(request, **{OLDER: ""}) if is_later else ""
+    if len(found) > ROWS:
+        return Looked(shown, address(request, **{OLDER: shown[-1].pk}), newest)
+    reached_at = None
+    if bottom > floor:
+        reached_at = model.objects.filter(pk__lt=bottom).order_by("-pk").values_list(by, flat=True).first()
+    further = address(request, **{OLDER: bottom}) if reached_at else ""
+    return Looked(shown, "", newest, reached_at, further)
+
+
+def _between(by: str, since: datetime | None, until: datetime | None) -> Q:
+    return (Q(**{f"{by}__gte": since}) if since else Q()) & (Q(**{f"{by}__lt": until}) if until else Q())

@@ -1,0 +1,123 @@
+"""The output of attempts on a page: its last lines, what follows them, and all of it as a text file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from django import forms
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.safestring import SafeString
+
+from activities.models import OutputLine
+from activities.transcript import MOST_DOWNLOADED, MOST_LINES, STREAMS, Transcript, read_cursor
+
+from .ansi import markup, plain
+from .keyset import address
+from .page import STOP_POLLING, is_htmx
+
+MOST_CHOICES = 300
+
+
+class OutputFilters(forms.Form):
+    of = forms.TypedChoiceField(label="Step", required=False, coerce=int, empty_value=None)
+    stream = forms.ChoiceField(
+        required=False, choices=[("", "All"), *((stream, stream) for stream in STREAMS)]
+    )
+    q = forms.CharField(
+        label="Search", required=False, max_length=200, widget=forms.TextInput(attrs={"type": "search"})
+    )
+    tab = forms.CharField(required=False, widget=forms.HiddenInput)
+    to = forms.IntegerField(required=False, min_value=1, max_value=2**31 - 1, widget=forms.HiddenInput)
+
+    def __init__(self, given: Any, attempts: Sequence[Any]) -> None:
+        super().__init__(given)
+        began = [attempt for attempt in attempts if attempt.executed_at or attempt.last_line]
+        choices = [(each.pk, _called(each)) for each in began[-MOST_CHOICES:]]
+        self.fields["of"].choices = [("", "All, by time"), *choices]  # type: ignore[attr-defined]
+        if len(attempts) == 1:
+            self.fields["of"].widget = forms.HiddenInput()
+
+
+class Line(NamedTuple):
+    row: OutputLine
+    step: str
+    text: SafeString
+
+
+def output_page(request: HttpRequest, attempts: Sequence[Any], *, is_final: bool) -> dict[str, Any]:
+    """`attempts` come with their last lines."""
+    form, transcript = _wanted(request, attempts)
+    to = form.cleaned_data.get("to")
+    rows = transcript.lines(to=to)
+    is_single = len(transcript.attempts) == 1 and not transcript.is_filtered
+    first = rows[0].number if rows and is_single else 1
+    return {
+        "output_form": form,
+        "lines": _lines(rows, transcript, with_steps=len(attempts) > 1 and not form.cleaned_data.get("of")),
+        "is_cut": len(rows) >= MOST_LINES and not is_single,
+        "most_lines": MOST_LINES,
+        "earlier": address(request, to=first - 1) if first > 1 else "",
+        "is_past": bool(to),
+        "latest": address(request, to="") if to else "",
+        "cursor": transcript.cursor,
+        "follows": not is_final and not to,
+        "query": request.GET.urlencode(),
+    }
+
+
+def follow(request: HttpRequest, attempts: Sequence[Any], *, is_final: bool) -> HttpResponse:
+    """Only what is new; it takes the place of the element that asked, and asks again itself."""
+    form, transcript = _wanted(request, attempts)
+    rows = transcript.lines(after=read_cursor(request.GET.get("after", "")))
+    if not rows and not is_final:
+        return HttpResponse(status=204)
+    context = {
+        "lines": _lines(rows, transcript, with_steps=len(attempts) > 1 and not form.cleaned_data.get("of")),
+        "cursor": transcript.cursor,
+        "follows": not is_final,
+        "query": address(request, after="").partition("?")[2],
+        "path": request.path,
+    }
+    answer = render(request, "web/executions/_lines.html", context)
+    answer.status_code = STOP_POLLING if is_final and is_htmx(request) else 200
+    return answer
+
+
+def download(request: HttpRequest, attempts: Sequence[Any], *, name: str) -> HttpResponse:
+    """Plain text, which no browser takes for anything else."""
+    _, transcript = _wanted(request, attempts)
+    rows, names = transcript.everything(), _names(transcript)
+    is_merged = len(transcript.attempts) > 1
+    text = "".join(
+        f"[{names[row.activity_id]}] {plain(row.text)}\n" if is_merged else f"{plain(row.text)}\n"
+        for row in rows
+    )
+    if len(rows) == MOST_DOWNLOADED:
+        text += f"… only the first {MOST_DOWNLOADED:,} lines: choose a step to see the rest\n"
+    headers = {"Content-Disposition": f'attachment; filename="{name}.txt"'}
+    return HttpResponse(text, content_type="text/plain; charset=utf-8", headers=headers)
+
+
+def _wanted(request: HttpRequest, attempts: Sequence[Any]) -> tuple[OutputFilters, Transcript]:
+    form = OutputFilters(request.GET, attempts)
+    form.is_valid()
+    given = form.cleaned_data
+    of = given.get("of")
+    chosen = [attempt for attempt in attempts if of is None or attempt.pk == of]
+    return form, Transcript.of(chosen, stream=given.get("stream", ""), text=given.get("q", ""))
+
+
+def _lines(rows: Sequence[OutputLine], transcript: Transcript, *, with_steps: bool) -> list[Line]:
+    names = _names(transcript) if with_steps else {}
+    return [Line(row, names.get(row.activity_id, ""), markup(row.text)) for row in rows]
+
+
+def _names(transcript: Transcript) -> dict[int, str]:
+    return {attempt.pk: _called(attempt) for attempt in transcript.attempts}
+
+
+def _called(attempt: Any) -> str:
+    number = f" · attempt {attempt.attempt}" if attempt.attempt > 1 else ""
+    return f"{attempt.target_name}{number}"

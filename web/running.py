@@ -1,0 +1,94 @@
+"""What runs now: how far it is, and when it will probably end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import QuerySet
+
+from execution import history
+from execution.history import Progress, Ran
+from execution.models import Execution
+from schedules.models import Schedule
+
+MOST_SHOWN = 20
+# Nobody believes a bar that is full before the end.
+MOST_ESTIMATED = 0.95
+
+
+@dataclass(frozen=True)
+class Running:
+    execution: Execution
+    progress: Progress
+    usual: timedelta | None
+    now: datetime
+
+    @property
+    def part(self) -> float:
+        """By what its steps say; where they say nothing yet, by how long it usually takes."""
+        if self.progress.part > 0 or not self.usual:
+            return round(self.progress.part, 2)
+        elapsed = self.now - self.execution.started_at
+        return round(min(elapsed / self.usual, MOST_ESTIMATED), 2)
+
+    @property
+    def eta(self) -> datetime | None:
+        """None also once that has passed."""
+        end = self.execution.started_at + self.usual if self.usual is not None else None
+        return end if end is not None and end > self.now else None
+
+    @property
+    def is_slow(self) -> bool:
+        return self.usual is not None and self.eta is None
+
+    @property
+    def is_late(self) -> bool:
+        return self.execution.is_late(self.now)
+
+    @property
+    def shown(self) -> tuple[Any, ...]:
+        """What a change of it is seen by."""
+        state = (self.execution.pk, self.execution.state, self.is_slow, self.is_late)
+        return (*state, self.progress, self.part, self.eta)
+
+
+def running(executions: QuerySet[Execution], *, now: datetime) -> list[Running]:
+    """The oldest first."""
+    rows = list(executions.defer("plan", "last_result").order_by("pk")[:MOST_SHOWN])
+    schedules = sorted({each.schedule_id for each in rows if each.schedule_id is not None})
+    ran = history.recent(schedules, count=history.SUCCESSES_JUDGED + MOST_SHOWN)
+    return _followed(rows, {pk: history.usual_duration(own) for pk, own in ran.items()}, now)
+
+
+def running_of(schedule: Schedule, ran: Sequence[Ran], *, now: datetime) -> list[Running]:
+    """The same of one schedule, from what is known of its last executions."""
+    rows = [_execution(schedule, each) for each in reversed(ran) if each.finished_at is None]
+    return _followed(rows[:MOST_SHOWN], {schedule.pk: history.usual_duration(ran)}, now)
+
+
+def _followed(
+    rows: Sequence[Execution], usual: Mapping[int, timedelta | None], now: datetime
+) -> list[Running]:
+    progress = history.progress([each.activity_id for each in rows])
+    unknown = Progress(0, 0, 0.0, "")
+    return [
+        Running(each, progress.get(each.activity_id, unknown), usual.get(each.schedule_id or 0), now)
+        for each in rows
+    ]
+
+
+def _execution(schedule: Schedule, ran: Ran) -> Execution:
+    """As far as it is shown; not to be saved."""
+    is_asked = ran.state == "cancelling"
+    return Execution(
+        pk=ran.id,
+        schedule=schedule,
+        schedule_name=schedule.name,
+        activity_id=ran.activity_id,
+        cancel_requested_at=ran.started_at if is_asked else None,
+        started_at=ran.started_at,
+        deadline_at=ran.deadline_at,
+    )

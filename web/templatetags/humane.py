@@ -1,0 +1,46 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+from datetime import datetime, tzinfo
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from activities import words
+
+register = template.Library()
+
+
+@register.filter
+def thousands(number: int | None) -> str:
+    return words.NOTHING if number is None else f"{number:,}"
+
+
+@register.filter
+def up_to(number: int, most: int) -> str:
+    """What was counted no further than that."""
+    return f"{number:,}" if number < most else f"{most:,}+"
+
+
+@register.filter
+def percent(part: float | None) -> str:
+    """Never 100 % while something is missing."""
+    if part is None:
+        return words.NOTHING
+    return f"{min(part * 100, 99.9) if part < 1 else 100:.3g} %"
+
+
+@register.filter(name="words")
+def split(text: str) -> list[str]:
+    return text.split()
+
+
+@register.filter
+def clock_of(at: datetime, zone: tzinfo) -> SafeString:
+    """Short, for lists: without seconds where there are none, and with the name of the zone."""
+    local = at.astimezone(zone)
+    shown = f"{local:%a %d %b %H:%M:%S}" if local.second else f"{local:%a %d %b %H:%M}"
+    words_of = (at.isoformat(), words.exact(at), shown, zone)
+    return format_html('<time datetime="{}" title="{}">{} {}</time>', *words_of)

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth import update_session_auth_hash
+from django.contrib.auth.forms import PasswordChangeForm
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.debug import sensitive_post_parameters
+
+from web.page import form_page
+
+
+@sensitive_post_parameters()
+@form_page("")
+def password(request: HttpRequest) -> HttpResponse:
+    assert isinstance(request.user, User)
+    form = PasswordChangeForm(request.user, request.POST or None)
+    if not form.is_valid():
+        return render(request, "web/password.html", {"title": "Change your password", "form": form})
+    form.save()
+    # All other browsers are signed out; this one goes on.
+    update_session_auth_hash(request, form.user)
+    messages.success(request, "Your password is changed.")
+    return redirect("web:home")

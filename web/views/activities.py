@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from django import forms
+from django.db.models import Q
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+
+import activities.admin
+from activities import clock
+from activities.models import Activity, ActivityItem
+from activities.transcript import with_last_lines
+from execution.models import WorkerTask
+from execution.waits import reasons
+from schedules.registry import step_types
+from web.items import items_page
+from web.keyset import Pages, newest_first
+from web.look_back import TimesForm, look_back
+from web.operating import register
+from web.output import download, follow, output_page
+from web.page import fragment, page
+from web.targets import target_url
+
+VIEW = "activities.view_activity"
+CHANGES = "changes"
+MOST_PARTS = 200
+UNREAD = ("traceback", "result", "details")
+
+register(Activity, view_permission=VIEW, operations=lambda: activities.admin.ActivityAdmin.operations)
+
+
+class ActivityFilters(TimesForm):
+    q = forms.CharField(
+        label="Search",
+        required=False,
+        max_length=200,
+        widget=forms.TextInput(attrs={"type": "search", "placeholder": "Name, message or error"}),
+    )
+    status = forms.ChoiceField(required=False)
+    operation = forms.ChoiceField(required=False)
+    target_type = forms.ChoiceField(label="Of", required=False)
+    initiator_type = forms.ChoiceField(
+        label="Asked for by",
+        required=False,
+        choices=[
+            ("", "Anybody"),
+            *[("user", "A person"), ("api_key", "An API token"), ("schedule", "A schedule")],
+            ("system", "JIM itself"),
+        ],
+    )
+    initiator = forms.CharField(label="Their name", required=False, max_length=255)
+    target_id = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
+    field_order = ("q", "status", "operation", "target_type", "initiator_type", "initiator", "since", "until")
+
+    def __init__(self, given: Any) -> None:
+        super().__init__(given)
+        kinds = {name for known in activities.admin.target_types for name in known()} | set(step_types)
+        self._choose("status", [(value, label.lower()) for value, label in Activity.Status.choices])
+        self._choose(
+            "operation",
+            [
+                (CHANGES, "changes (all but runs)"),
+                *((name, name) for name in sorted(activities.admin.operations)),
+            ],
+        )
+        self._choose("target_type", [(kind, kind.replace("_", " ")) for kind in sorted(kinds)])
+
+    def _choose(self, name: str, choices: list[tuple[str, str]]) -> None:
+        self.fields[name].choices = [("", "Any"), *choices]  # type: ignore[attr-defined]
+
+
+@page(VIEW)
+def activities_list(request: HttpRequest) -> HttpResponse:
+    form = ActivityFilters(request.GET)
+    form.is_valid()
+    wanted = {name: value for name, value in form.cleaned_data.items() if value}
+    pages = _found(request, wanted)
+    context = {
+        "title": "Activities",
+        "form": form,
+        "is_filtered": bool(wanted),
+        "pages": pages,
+        "rows": [_row(activity) for activity in pages.rows],
+    }
+    return render(request, "web/activities/list.html", context)
+
+
+def _found(request: HttpRequest, wanted: dict[str, Any]) -> Pages[Activity]:
+    """What is open, and what is about one target, is found on an index; the rest is looked for."""
+    rows = Activity.objects.defer(*UNREAD).filter(_condition(wanted))
+    is_of_one = {"target_type", "target_id"} <= wanted.keys()
+    if is_of_one:
+        # Attempts of steps have keys of their own; what else there is about a target has an index.
+        rows = rows.filter(task_key=None)
+    is_indexed = not wanted or is_of_one or wanted.get("status") in Activity.OPEN
+    if is_indexed and not {"since", "until"} & wanted.keys():
+        return newest_first(request, rows)
+    return look_back(request, rows, by="created_at", since=wanted.get("since"), until=wanted.get("until"))
+
+
+def _condition(wanted: dict[str, Any]) -> Q:
+    exact = {
+        name: wanted[name]
+        for name in ("status", "target_type", "target_id", "initiator_type")
+        if name in wanted
+    }
+    condition = Q(**exact)
+    if operation := wanted.get("operation"):
+        condition &= ~Q(operation=Activity.RUN) if operation == CHANGES else Q(operation=operation)
+    if name := wanted.get("initiator"):
+        condition &= Q(initiator_name__icontains=name)
+    if text := wanted.get("q"):
+        found = Q(target_name__icontains=text) | Q(message__icontains=text) | Q(error__icontains=text)
+        condition &= found | Q(initiator_name__icontains=text)
+    return condition
+
+
+def _row(activity: Activity) -> dict[str, Any]:
+    return {
+        "activity": activity,
+        "words": (activity.error or activity.message).partition("\n")[0][:160],
+        "took": activity.duration,
+    }
+
+
+@page(VIEW)
+def activity(request: HttpRequest, pk: int) -> HttpResponse:
+    [row] = _one(pk, whole=True)
+    parts = row.children.defer(*UNREAD).order_by("step_index", "line", "attempt")[: MOST_PARTS + 1]
+    context = {
+        "title": row.target_name,
+        **_live(row),
+        **output_page(request, [row], is_final=row.is_final),
+        **items_page(request, ActivityItem.objects.filter(activity=row)),
+        "parts": list(parts),
+        "most_parts": MOST_PARTS,
+        "result": _pretty(row.result),
+        "details": _pretty(row.details),
+    }
+    return render(request, "web/activities/page.html", context)
+
+
+@page(VIEW)
+def activity_live(request: HttpRequest, pk: int) -> HttpResponse:
+    [row] = _one(pk)
+    context = _live(row)
+    return fragment(
+        request, "web/activities/_live.html", context, version=context["version"], is_final=row.is_final
+    )
+
+
+@page(VIEW)
+def activity_output(request: HttpRequest, pk: int) -> HttpResponse:
+    rows = _one(pk)
+    return follow(request, rows, is_final=rows[0].is_final)
+
+
+@page(VIEW)
+def activity_output_text(request: HttpRequest, pk: int) -> HttpResponse:
+    return download(request, _one(pk), name=f"activity-{pk}")
+
+
+def _one(pk: int, *, whole: bool = False) -> list[Any]:
+    rows = with_last_lines(Activity.objects.filter(pk=pk)).select_related("parent__execution", "execution")
+    rows = rows.defer("parent__execution__plan", "execution__plan", *(f"parent__{name}" for name in UNREAD))
+    found = list(rows if whole else rows.defer("result", "details"))
+    if not found:
+        raise Http404(f"There is no activity {pk}.")
+    return found
+
+
+def _live(row: Any) -> dict[str, Any]:
+    """What changes while it runs."""
+    now = clock.now()
+    chain = [row] if row.task_key is None else row.chain()
+    task = _task(row)
+    why = reasons([task], now=now)[task.pk] if task else ""
+    told = [(each.pk, each.status) for each in chain]
+    text = repr(
+        (
+            row.status,
+            row.progress_done,
+            row.message,
+            why if task and task.status != "processing" else "",
+            told,
+        )
+    )
+    return {
+        "activity": row,
+        "task": task,
+        "why": why,
+        "chain": chain,
+        "is_last": chain[-1].pk == row.pk,
+        "execution": _execution(row),
+        "target_url": target_url(row),
+        "elapsed": (row.finished_at or now) - row.executed_at if row.executed_at else None,
+        "is_final": row.is_final,
+        "version": hashlib.sha256(text.encode()).hexdigest()[:16],
+    }
+
+
+def _task(row: Activity) -> WorkerTask | None:
+    """Its place in the queue, while it has one."""
+    if row.is_final or row.task_key is None:
+        return None
+    tasks = WorkerTask.objects.filter(activity=row.pk).select_related("execution", "worker")
+    return tasks.defer("execution__plan").first()
+
+
+def _execution(row: Activity) -> Any:
+    """The one whose record it is, or that it is a part of."""
+    own = getattr(row, "execution", None)
+    return own or (getattr(row.parent, "execution", None) if row.parent else None)
+
+
+def _pretty(value: Any) -> str:
+    return "" if value is None else json.dumps(value, indent=2, ensure_ascii=False)

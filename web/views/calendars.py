@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.db.models import Count, Q
+from django.db.models.functions import Lower
+from django.forms import modelform_factory
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+
+from activities import clock
+from schedules.admin.shared_calendar import CalendarForm, Delete
+from schedules.admin.verbs import initiator_of
+from schedules.models import Conflict, SharedCalendar
+from schedules.revisions import records_of
+from schedules.spec.wall_calendar import FIRST, LAST
+from schedules.spec_text import exclusions_to_text
+from web import operating
+from web.page import form_page, page
+from web.saving import Overtaken, overtaken, save
+from web.year import months
+
+MOST_SHOWN = 500
+CHANGES_SHOWN = 10
+NewCalendar = modelform_factory(SharedCalendar, form=CalendarForm, fields=("name", "description", "excluded"))
+EditCalendar = modelform_factory(SharedCalendar, form=CalendarForm, fields=("description", "excluded"))
+ABOUT = (
+    "Times at which nothing runs that refers to it: public holidays, the days between the years, a "
+    "maintenance window. Schedules name it under “Except”."
+)
+
+operating.register(
+    SharedCalendar, view_permission="schedules.view_sharedcalendar", operations=lambda: [Delete()]
+)
+
+
+@page("schedules.view_sharedcalendar")
+def calendars(request: HttpRequest) -> HttpResponse:
+    is_open = ~Q(schedules__status="closed")
+    rows = SharedCalendar.objects.annotate(users=Count("schedules", filter=is_open)).order_by(Lower("name"))
+    text = request.GET.get("q", "").strip()
+    if text:
+        rows = rows.filter(Q(name__icontains=text) | Q(description__icontains=text))
+    context = {"title": "Calendars", "about": ABOUT, "rows": rows[:MOST_SHOWN], "text": text}
+    return render(request, "web/calendars.html", context)
+
+
+@page("schedules.view_sharedcalendar")
+def calendar(request: HttpRequest, pk: int) -> HttpResponse:
+    found = get_object_or_404(SharedCalendar, pk=pk)
+    this_year = clock.now().year
+    year = _year(request.GET.get("year", ""), this_year)
+    dates = found.upcoming_dates(year)
+    context = {
+        "title": found.name,
+        "calendar": found,
+        "rules": exclusions_to_text(found.excluded),
+        "year": year,
+        "years": range(max(this_year - 1, FIRST.year), min(this_year + 3, LAST.year) + 1),
+        "dates": dates,
+        "months": months(year, dates),
+        "used_by": found.used_by() if request.user.has_perm("schedules.view_schedule") else None,
+        "changes": records_of(found).order_by("-pk")[:CHANGES_SHOWN],
+    }
+    return render(request, "web/calendar.html", context)
+
+
+@form_page("schedules.add_sharedcalendar")
+def new(request: HttpRequest) -> HttpResponse:
+    form = NewCalendar(request.POST or None)
+    by, now = initiator_of(request), clock.now()
+    made = save(form, lambda given: SharedCalendar.objects.define(**_fields(given), initiator=by, now=now))
+    if made is None:
+        return _form(request, form, title="New calendar")
+    messages.success(request, f"“{made}” is there: name it in a schedule under “Except”.")
+    return redirect(made)
+
+
+@form_page("schedules.change_sharedcalendar")
+def edit(request: HttpRequest, pk: int) -> HttpResponse:
+    found = get_object_or_404(SharedCalendar, pk=pk)
+    form = EditCalendar(request.POST or None, instance=get_object_or_404(SharedCalendar, pk=pk))
+    conflict = None
+    try:
+        saved = save(form, lambda given: _edit(request, found, given))
+    except Conflict as other:
+        saved, conflict = None, overtaken(form, found, other)
+    if saved is None:
+        return _form(request, form, title=f"Edit {found}", calendar=found, conflict=conflict)
+    messages.success(request, f"“{found}” is saved.")
+    return redirect(found)
+
+
+def _edit(request: HttpRequest, found: SharedCalendar, given: dict[str, Any]) -> SharedCalendar:
+    """Whoever looked at it and saved it as it was has not edited it."""
+    checked = SharedCalendar(name=found.name, excluded=given["excluded"], description=given["description"])
+    checked.clean()
+    changes = {name: value for name, value in checked.definition().items() if value != getattr(found, name)}
+    if changes:
+        by, now = initiator_of(request), clock.now()
+        found.edit(token=given["version"], changes=changes, initiator=by, now=now)
+    return found
+
+
+def _form(
+    request: HttpRequest,
+    form: Any,
+    *,
+    title: str,
+    calendar: SharedCalendar | None = None,
+    conflict: Overtaken | None = None,
+) -> HttpResponse:
+    context = {
+        "title": title,
+        "about": ABOUT,
+        "form": form,
+        "target": calendar,
+        "list": "web:calendars",
+        "conflict": conflict,
+        "used_by": calendar.used_by() if calendar else [],
+    }
+    return render(request, "web/calendar_form.html", context)
+
+
+def _fields(given: dict[str, Any]) -> dict[str, Any]:
+    return {name: given[name] for name in ("name", *SharedCalendar.EDITABLE)}
+
+
+def _year(text: str, this_year: int) -> int:
+    is_year = text.isascii() and text.isdigit() and len(text) == 4
+    return int(text) if is_year and FIRST.year <= int(text) <= LAST.year else this_year

@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import UTC, timedelta
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from activities import clock
+from activities.models import Activity, ActivityItem
+from activities.transcript import attempts_of, with_last_lines
+from execution import failure
+from execution.models import Execution
+from web import gantt
+from web.items import items_page
+from web.output import download, follow, output_page
+from web.page import fragment, page
+
+from .executions import VIEW, states, who
+
+READ = "activities.view_activity"
+TABS = {
+    "steps": "Steps",
+    "output": "Output",
+    "items": "Items",
+    "data": "Inputs and results",
+    "audit": "Audit",
+}
+FOR_READERS = ("output", "items", "data", "audit")
+MOST_ATTEMPTS = 1_000
+MOST_AUDITED = 100
+# A running bar is drawn anew once it has grown by this share.
+GROWTH = 1.03
+
+
+@page(VIEW)
+def execution(request: HttpRequest, pk: int) -> HttpResponse:
+    row = _execution(pk)
+    tabs = {name: label for name, label in TABS.items() if _may_read(request) or name not in FOR_READERS}
+    tab = request.GET.get("tab", "")
+    tab = tab if tab in tabs else "steps"
+    usual = row.usual_duration()
+    before, after = row.neighbours()
+    context = {
+        "title": str(row),
+        "tabs": list(tabs.items()),
+        **_live(request, row, _attempts(row.activity_id), tab=tab, usual=usual),
+        "before": before,
+        "after": after,
+        "retries": list(row.retries.order_by("pk").values_list("pk", flat=True)[:10]),
+        "zone": row.schedule.zone if row.schedule else UTC,
+        "nominal_at": row.occurrence.nominal_at if row.occurrence else None,
+        "lag": _lag(row),
+    }
+    match tab:
+        case "output":
+            context |= _output(request, row)
+        case "items":
+            context |= items_page(request, ActivityItem.objects.filter(activity__parent=row.activity_id))
+        case "data":
+            context |= _data(row)
+        case "audit":
+            context |= {"records": _records(row)}
+    return render(request, "web/executions/page.html", context)
+
+
+@page(VIEW)
+def execution_live(request: HttpRequest, pk: int) -> HttpResponse:
+    """One query: the plan is not needed, and what the page has learnt about the schedule it says again."""
+    attempts = list(
+        Activity.objects.filter(parent__execution=pk)
+        .select_related("parent__execution")
+        .defer(*(f"{of}{name}" for of in ("", "parent__") for name in ("traceback", "result", "details")))
+        .defer("parent__execution__plan", "parent__execution__last_result")
+        .order_by("step_index", "line", "attempt")[:MOST_ATTEMPTS]
+    )
+    if not attempts:
+        raise Http404(f"There is no execution {pk} with steps.")
+    root = attempts[0].parent
+    assert root is not None
+    row = root.execution
+    tab = "steps" if request.GET.get("tab") == "steps" else ""
+    context = _live(request, row, attempts, tab=tab, usual=_told_usual(request))
+    context["is_changed"] = request.GET.get("state") != " ".join(context["states"])
+    is_final = row.status != Execution.Status.IN_PROGRESS
+    return fragment(
+        request, "web/executions/_live.html", context, version=context["version"], is_final=is_final
+    )
+
+
+@page(READ)
+def execution_output(request: HttpRequest, pk: int) -> HttpResponse:
+    """What was said since the last time."""
+    status, root = _status_and_root(pk)
+    attempts = with_last_lines(attempts_of(root)).order_by("pk")[:MOST_ATTEMPTS]
+    return follow(request, list(attempts), is_final=status != Execution.Status.IN_PROGRESS)
+
+
+@page(READ)
+def execution_output_text(request: HttpRequest, pk: int) -> HttpResponse:
+    _, root = _status_and_root(pk)
+    attempts = with_last_lines(attempts_of(root)).order_by("pk")[:MOST_ATTEMPTS]
+    return download(request, list(attempts), name=f"execution-{pk}")
+
+
+def _execution(pk: int) -> Execution:
+    rows = Execution.objects.select_related("activity", "occurrence__backfill", "schedule", "retry_of")
+    row = rows.defer("retry_of__plan").filter(pk=pk).first()
+    if row is None:
+        raise Http404(f"There is no execution {pk}.")
+    return row
+
+
+def _status_and_root(pk: int) -> tuple[str, int]:
+    found = Execution.objects.filter(pk=pk).values_list("status", "activity").first()
+    if found is None:
+        raise Http404(f"There is no execution {pk}.")
+    return found
+
+
+def _attempts(root: int) -> list[Activity]:
+    return list(attempts_of(root).order_by("step_index", "line", "attempt")[:MOST_ATTEMPTS])
+
+
+def _live(
+    request: HttpRequest,
+    row: Execution,
+    attempts: Sequence[Activity],
+    *,
+    tab: str,
+    usual: timedelta | None,
+) -> dict[str, Any]:
+    """What changes while it runs."""
+    now = clock.now()
+    end = row.finished_at or now
+    is_over = row.finished_at is not None
+    last = {attempt.line: attempt for attempt in attempts}
+    told = states(row, has_successes=any(each.status in failure.SUCCEEDED for each in attempts))
+    return {
+        "execution": row,
+        "tab": tab,
+        "states": told,
+        "state": " ".join(told),
+        "is_final": is_over,
+        "who": who(row),
+        "elapsed": end - row.started_at,
+        "usual": usual,
+        "usual_seconds": round(usual.total_seconds(), 3) if usual else "",
+        "ends_at": row.started_at + usual if usual and not is_over else None,
+        "over": now - row.started_at - usual if usual and not is_over else None,
+        "done": sum(each.is_final for each in last.values()),
+        "count": len(last),
+        "percent": _percent(list(last.values())),
+        "chart": gantt.chart(attempts, start=row.started_at, now=end) if tab == "steps" else None,
+        "groups": _groups(attempts) if tab == "steps" else [],
+        "may_read": _may_read(request),
+        "version": _version(row, attempts, end - row.started_at),
+    }
+
+
+def _percent(last: Sequence[Activity]) -> int:
+    """How much of the steps is done; those that tell their progress count for what they have done."""
+    parts = [
+        1.0
+        if each.is_final
+        else min((each.progress_done or 0) / each.progress_total, 1.0)
+        if each.progress_total
+        else 0.0
+        for each in last
+    ]
+    return round(sum(parts) / len(parts) * 100) if parts else 0
+
+
+def _groups(attempts: Sequence[Activity]) -> list[tuple[int, list[list[Activity]]]]:
+    """By group and step, the attempts with the newest first."""
+    groups: dict[int, dict[int, list[Activity]]] = defaultdict(lambda: defaultdict(list))
+    for attempt in attempts:
+        groups[attempt.step_index or 0][attempt.line or 0].insert(0, attempt)
+    return [(index, list(steps.values())) for index, steps in groups.items()]
+
+
+def _version(row: Execution, attempts: Sequence[Activity], elapsed: timedelta) -> str:
+    told = [
+        (each.pk, each.status, each.progress_done, each.progress_total, each.message) for each in attempts
+    ]
+    age = int(math.log(max(elapsed.total_seconds(), 3)) / math.log(GROWTH))
+    text = repr((row.status, row.cancel_requested_at, row.current_index, age, told))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _told_usual(request: HttpRequest) -> timedelta | None:
+    try:
+        usual = float(request.GET.get("usual", ""))
+    except ValueError:
+        return None
+    return timedelta(seconds=usual) if 0 <= usual < 10**9 else None
+
+
+def _lag(row: Execution) -> timedelta | None:
+    """How long after its time it started; a retry or a backfill stands for a time long ago."""
+    if row.occurrence is None or row.source != "auto":
+        return None
+    return max(row.started_at - row.occurrence.planned_at, timedelta(0))
+
+
+def _output(request: HttpRequest, row: Execution) -> dict[str, Any]:
+    attempts = list(with_last_lines(attempts_of(row.activity_id)).order_by("pk")[:MOST_ATTEMPTS])
+    return output_page(request, attempts, is_final=row.status != Execution.Status.IN_PROGRESS)
+
+
+def _data(row: Execution) -> dict[str, Any]:
+    """What each step was given and what it returned, in the order of the plan."""
+    results: dict[int | None, Activity] = {}
+    for attempt in Activity.objects.filter(parent=row.activity_id).defer("traceback").order_by("attempt"):
+        results[attempt.line] = attempt
+    plan = row.plan if isinstance(row.plan, dict) else {}
+    shown = []
+    for step in plan.get("steps") or []:
+        last = results.get(step.get("line"))
+        result = None if last is None else last.result
+        shown.append((step, _pretty(step.get("config")), last, _pretty(result) if result is not None else ""))
+    return {"data": shown, "last_result": _pretty(row.last_result) if row.last_result is not None else ""}
+
+
+def _pretty(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def _records(row: Execution) -> list[Activity]:
+    changes = Activity.objects.administrative().filter(target_type="execution", target_id=str(row.pk))
+    found = list(changes.defer("traceback", "result").order_by("-pk")[:MOST_AUDITED])
+    return [*found, row.activity]
+
+
+def _may_read(request: HttpRequest) -> bool:
+    return request.user.has_perm(READ)

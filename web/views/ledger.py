@@ -1,0 +1,72 @@
+"""What became of each time of a schedule, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from activities import clock
+from schedules.fates import reason_in_short
+from schedules.models import Occurrence
+from schedules.models.occurrence import OccurrenceQuerySet, named_time
+from web.keyset import newest_first
+from web.page import page
+
+from .schedule import about, find
+
+VIEW = "schedules.view_occurrence"
+
+
+@page(VIEW)
+def ledger(request: HttpRequest, pk: int) -> HttpResponse:
+    schedule = find(pk)
+    status, source = request.GET.get("status", ""), request.GET.get("source", "")
+    rows = schedule.occurrences.all()
+    rows = rows.filter(status=status) if status in Occurrence.Status.values else rows
+    rows = rows.filter(source=source) if source in Occurrence.Source.values else rows
+    pages = newest_first(request, with_executions(rows))
+    context = {
+        **about(request, schedule, "ledger"),
+        "pages": pages,
+        "told": told(pages.rows),
+        "statuses": Occurrence.Status.values,
+        "sources": Occurrence.Source.values,
+        "status": status,
+        "source": source,
+    }
+    return render(request, "web/schedule/ledger.html", context)
+
+
+@page("schedules.view_schedule")
+def why(request: HttpRequest, pk: int) -> HttpResponse:
+    """Why it ran at a time, or did not, or whether it will."""
+    from schedules.admin.inquiries import WhyForm
+
+    schedule = find(pk)
+    form = WhyForm(request.GET if "at" in request.GET else None)
+    form.fields["at"].help_text = f"On the clock of {schedule.zone}, or with an offset, such as …T03:00Z."
+    answer = schedule.why(form.cleaned_data["at"], now=clock.now()) if form.is_valid() else None
+    context = {**about(request, schedule, "why"), "form": form, "answer": answer}
+    return render(request, "web/schedule/why.html", context)
+
+
+def with_executions(rows: OccurrenceQuerySet) -> OccurrenceQuerySet:
+    told = rows.select_related("schedule", "execution")
+    heavy = ("schedule__last_result", "schedule__calendars", "execution__plan", "execution__last_result")
+    return told.defer(*heavy)
+
+
+def told(rows: list[Occurrence]) -> list[dict[str, Any]]:
+    now = clock.now()
+    return [
+        {
+            "occurrence": each,
+            "execution": getattr(each, "execution", None),
+            "reason": reason_in_short(each, now=now),
+            "at": named_time(each.nominal_at),
+            "is_moved": each.source == Occurrence.Source.AUTO and each.planned_at != each.nominal_at,
+        }
+        for each in rows
+    ]

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django import forms
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from activities import clock
+from execution.admin import QueueAdmin
+from execution.models import Limit, Worker, WorkerTask
+from execution.models.task import MOST_COUNTED, STATES
+from execution.waits import reasons
+from web.keyset import address
+from web.operating import register
+from web.page import fragment, is_asked_by, page
+
+VIEW = "execution.view_workertask"
+MOST_SHOWN = 50
+MOST_NAMED = 200
+REASONS_SECONDS = 15
+
+register(WorkerTask, view_permission=VIEW, operations=lambda: QueueAdmin.operations)
+
+
+class QueueFilters(forms.Form):
+    state = forms.ChoiceField(required=False, choices=[("", "All"), *((each, each) for each in STATES)])
+    pool = forms.CharField(
+        required=False, max_length=40, widget=forms.TextInput(attrs={"list": "pools", "size": 16})
+    )
+    name = forms.CharField(label="Step or job", required=False, max_length=200)
+
+
+@page(VIEW)
+def queue(request: HttpRequest) -> HttpResponse:
+    """Why tasks wait is found out anew when one of them has moved, and now and then."""
+    look = Look.of(request)
+    if not is_asked_by(request, "rows"):
+        context = {"title": "Queue", **look.shown(request), "pools": _pools()}
+        return render(request, "web/queue/list.html", context)
+    if request.GET.get("version") == look.version:
+        return HttpResponse(status=204)
+    return fragment(request, "web/queue/_rows.html", look.shown(request), version=look.version)
+
+
+@dataclass(frozen=True)
+class Look:
+    form: QueueFilters
+    wanted: dict[str, Any]
+    skipped: int
+    tasks: list[WorkerTask]
+    now: datetime
+
+    @classmethod
+    def of(cls, request: HttpRequest) -> Look:
+        form = QueueFilters(request.GET)
+        form.is_valid()
+        wanted = {name: value for name, value in form.cleaned_data.items() if value}
+        rows = WorkerTask.objects.select_related("execution", "worker").defer("execution__plan")
+        rows = rows.filter(**{name: wanted[name] for name in ("pool", "name") if name in wanted})
+        skipped = _skipped(request)
+        found = rows.in_turn(wanted.get("state", ""))[skipped : skipped + MOST_SHOWN + 1]
+        return cls(form, wanted, skipped, list(found), clock.now())
+
+    def shown(self, request: HttpRequest) -> dict[str, Any]:
+        rows = self.tasks[:MOST_SHOWN]
+        why = reasons(rows, now=self.now)
+        further = self.skipped + MOST_SHOWN
+        return {
+            "form": self.form,
+            "is_filtered": bool(self.wanted),
+            "rows": [(task, _state(task), why[task.pk]) for task in rows],
+            "states": _states(request, self.wanted.get("state", "")),
+            "later": address(request, skip=further) if len(self.tasks) > MOST_SHOWN else "",
+            "first": address(request, skip="") if self.skipped else "",
+            "here": address(request),
+            "version": self.version,
+        }
+
+    @property
+    def version(self) -> str:
+        told = [(task.pk, _state(task), task.priority, task.attempt) for task in self.tasks]
+        age = int(self.now.timestamp() / REASONS_SECONDS)
+        return hashlib.sha256(repr((age, told)).encode()).hexdigest()[:16]
+
+
+def _skipped(request: HttpRequest) -> int:
+    """The queue changes by the second: its pages are counted from its head, and not far."""
+    text = request.GET.get("skip", "")
+    return min(int(text), 1_000) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
+def _state(task: WorkerTask) -> str:
+    return "cancelling" if task.cancel_requested_at else task.status
+
+
+def _states(request: HttpRequest, chosen: str) -> list[tuple[str, str, str, bool]]:
+    counts = WorkerTask.objects.depths()
+    links = [
+        (name, _said(counts[name]), address(request, state=name, skip=""), name == chosen) for name in STATES
+    ]
+    return [("all", "", address(request, state="", skip=""), not chosen), *links]
+
+
+def _said(count: int) -> str:
+    return f"{count:,}{'+' if count >= MOST_COUNTED else ''}"
+
+
+def _pools() -> list[str]:
+    """Those that are served or limited; others can be typed."""
+    served = Worker.objects.alive().values_list("pools", flat=True)[:MOST_NAMED]
+    limited = Limit.objects.filter(key__startswith="pool:").values_list("key", flat=True)[:MOST_NAMED]
+    names = {"default", *(name for pools in served for name in pools)}
+    return sorted(names | {key.removeprefix("pool:") for key in limited})

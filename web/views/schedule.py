@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.text import slugify
+from django.views.decorators.gzip import gzip_page
+
+from activities import clock
+from execution import history
+from schedules import registry
+from schedules.as_code import selected, written
+from schedules.coming import coming
+from schedules.description import state_of
+from schedules.fates import pausing
+from schedules.models import Backfill, Refused, Schedule
+from schedules.spec import SpecError
+from schedules.spec.wording import duration
+from web import charts, operating
+from web.lanes import Planned, lanes
+from web.live import version_of
+from web.page import fragment, page
+from web.running import running_of
+from web.urls_of import execution_url
+
+VIEW = "schedules.view_schedule"
+RESULTS_SHOWN = 6
+RUNS_JUDGED = 100
+TIMES_SHOWN = 10
+MOST_BACKFILLS = 20
+
+
+@page(VIEW)
+@gzip_page
+def schedule(request: HttpRequest, pk: int) -> HttpResponse:
+    found, now = find(pk), clock.now()
+    ran = _ran(found)
+    durations = charts.durations(ran, zone=found.zone)
+    context = {
+        **about(request, found, "overview"),
+        **_now(found, ran, now),
+        "times": coming(found, _upcoming(found, now)),
+        "notes": _notes(found),
+        "plan": _plan(found),
+        "year": charts.year(history.started_by_time(found.pk), zone=found.zone, now=now),
+        "durations": durations,
+        "duration_points": durations.drawn(execution_url()) if durations else "",
+        "policies": policies(found),
+        "waiting": found.occurrences.pending().count(),
+        "backfills": list(_open_backfills(found)),
+    }
+    return render(request, "web/schedule/overview.html", context)
+
+
+@page(VIEW)
+def now_part(request: HttpRequest, pk: int) -> HttpResponse:
+    found = find(pk)
+    shown = {"schedule": found, **_now(found, _ran(found), clock.now())}
+    return fragment(request, "web/schedule/_now.html", shown, version=shown["version"])
+
+
+@page(VIEW)
+def export(request: HttpRequest, pk: int) -> HttpResponse:
+    """As `exportschedules` writes it, with the calendars and templates that it uses."""
+    found = find(pk)
+    try:
+        text = "".join(written(selected([found.name], tags=[])))
+    except Refused as refused:
+        raise Http404(str(refused)) from refused
+    if "show" in request.GET:
+        context = {**about(request, found, "code"), "text": text}
+        return render(request, "web/schedule/code.html", context)
+    name = f"{slugify(found.name) or f'schedule-{found.pk}'}.yaml"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return HttpResponse(text, content_type="application/yaml; charset=utf-8", headers=headers)
+
+
+def find(pk: int) -> Schedule:
+    found = Schedule.objects.filter(pk=pk).first() if pk < 2**63 else None
+    if found is None:
+        raise Http404(f"There is no schedule {pk}.")
+    return found
+
+
+def about(request: HttpRequest, schedule: Schedule, tab: str) -> dict[str, Any]:
+    """What all pages of a schedule begin with."""
+    verbs = operating.operations_of(request, schedule)
+    return {
+        "title": schedule.name,
+        "schedule": schedule,
+        "state": state_of(schedule),
+        "is_overdue": schedule.is_overdue(clock.now()),
+        "sentence": schedule.spec_in_words,
+        "zone": schedule.zone,
+        "tab": tab,
+        "verbs": verbs,
+        "may_run": any(verb.name == "run" for verb, _ in verbs),
+        "may_edit": request.user.has_perm("schedules.change_schedule") and schedule.status != "closed",
+        "may_add": request.user.has_perm("schedules.add_schedule"),
+        "run_key": uuid.uuid4(),
+    }
+
+
+def policies(schedule: Schedule) -> list[tuple[str, str]]:
+    lengths = {
+        "Catch-up window": schedule.catch_up_seconds,
+        "Timeout": schedule.timeout_seconds,
+        "Deadline": schedule.deadline_seconds,
+    }
+    told = [("If one runs already", schedule.get_overlap_display())]
+    told += [(name, duration(seconds)) for name, seconds in lengths.items() if seconds]
+    if schedule.catch_up_seconds is None:
+        told.append(("Catch-up window", "always: however late, a missed time still starts"))
+    if schedule.catch_up_seconds == 0:
+        told.append(("Catch-up window", "none: a missed time is not made up for"))
+    told.append(("If a step fails", registry.failure_policies.get(schedule.on_failure, schedule.on_failure)))
+    if schedule.pause_on_failure:
+        failures, among = schedule.failures_to_pause, schedule.failures_among
+        told.append(("Pauses itself", f"when {failures} of the last {among} executions failed"))
+    return told
+
+
+def _ran(schedule: Schedule) -> list[history.Ran]:
+    return history.recent([schedule.pk], count=RUNS_JUDGED).get(schedule.pk, [])
+
+
+def _now(schedule: Schedule, ran: list[history.Ran], now: datetime) -> dict[str, Any]:
+    """What changes while one looks at it."""
+    rows = running_of(schedule, ran, now=now)
+    ended = [each for each in ran if each.finished_at is not None][:RESULTS_SHOWN]
+    usual = history.usual_duration(ran)
+    counters = (schedule.started_count, schedule.failed_count, schedule.skipped_count, schedule.missed_count)
+    shown = (schedule.token, schedule.next_run_at, schedule.recent_outcomes, *counters)
+    return {
+        "rows": rows,
+        "ended": ended,
+        "usual": usual,
+        "bars": charts.bars(ran, url=execution_url()),
+        "paused_by": pausing(schedule) if schedule.is_paused else None,
+        "version": version_of(*shown, ended, [row.shown for row in rows]),
+    }
+
+
+def _upcoming(schedule: Schedule, now: datetime) -> Any:
+    try:
+        return schedule.upcoming(TIMES_SHOWN, now=now)
+    except Refused:
+        return []  # it is broken, which its state says
+
+
+def _notes(schedule: Schedule) -> tuple[str, ...]:
+    try:
+        return schedule.compiled_spec.notes
+    except SpecError:
+        return ()
+
+
+def _plan(schedule: Schedule) -> dict[str, Any]:
+    steps = list(schedule.steps.select_related("template"))
+    kinds = registry.step_types
+    drawn = [
+        Planned(
+            each.name,
+            each.index,
+            kinds[each.step_type].title if each.step_type in kinds else each.step_type,
+            each.run_if,
+        )
+        for each in steps
+    ]
+    return {"steps": list(zip(steps, drawn, strict=True)), "lanes": lanes(drawn)}
+
+
+def _open_backfills(schedule: Schedule) -> Any:
+    rows = Backfill.objects.filter(schedule=schedule).moving()
+    return rows.with_waiting().order_by("-pk")[:MOST_BACKFILLS]

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.safestring import SafeString
+from django.views.decorators.gzip import gzip_page
+
+from activities import clock
+from activities.operations import Operation
+from activities.text import clean_text
+from execution import history
+from schedules.description import state_of
+from schedules.models import Schedule
+from schedules.selection import ORDERS, STATES, select, tags_in_use
+from web import charts, operating
+from web.keyset import address
+from web.live import version_of
+from web.page import fragment, page
+from web.urls_of import execution_url
+
+ROWS = 50
+MOST_PAGES = 1_000
+MOST_TAGS = 200
+LONGEST_TEXT = 200
+BULK = ("run", "pause", "resume", "skip")
+VIEW = "schedules.view_schedule"
+
+
+def _operations() -> list[Operation[Any]]:
+    from schedules.admin import ScheduleAdmin
+
+    return ScheduleAdmin.operations
+
+
+operating.register(Schedule, view_permission=VIEW, operations=_operations)
+
+
+class Asked(NamedTuple):
+    """What the address asks for; what makes no sense in it is left out."""
+
+    state: str
+    text: str
+    tag: str
+    order: str
+    page: int
+
+    @classmethod
+    def read(cls, query: QueryDict) -> Asked:
+        state, order, number = query.get("state", ""), query.get("sort", ""), query.get("page", "")
+        return cls(
+            state if state in STATES else "",
+            clean_text(query.get("q", "")).strip()[:LONGEST_TEXT],
+            clean_text(query.get("tag", "")).strip()[:LONGEST_TEXT],
+            order if order in ORDERS else "name",
+            min(int(number), MOST_PAGES) if number.isascii() and number.isdigit() and len(number) < 9 else 1,
+        )
+
+    @property
+    def is_narrowed(self) -> bool:
+        return bool(self.state or self.text or self.tag)
+
+
+@dataclass(frozen=True)
+class Row:
+    schedule: Schedule
+    state: str
+    sentence: str
+    bars: SafeString
+    latest: str
+    """The state of its newest execution."""
+    is_overdue: bool
+
+
+@page(VIEW)
+@gzip_page
+def schedules(request: HttpRequest) -> HttpResponse:
+    asked = Asked.read(request.GET)
+    shown = _shown(request, asked, clock.now())
+    context = {
+        "title": "Schedules",
+        "asked": asked,
+        "states": [state for state in STATES if state],
+        "orders": list(ORDERS),
+        "tags": tags_in_use(most=MOST_TAGS),
+        "bulk": [each for each in _operations() if each.name in BULK and each.is_allowed(request)],
+        **shown,
+    }
+    return render(request, "web/schedules/list.html", context)
+
+
+@page(VIEW)
+@gzip_page
+def schedules_part(request: HttpRequest) -> HttpResponse:
+    """The rows alone. Their bars are drawn only if something has changed."""
+    asked, now = Asked.read(request.GET), clock.now()
+    found = _found(asked, now)
+    if request.GET.get("version") == _version(found, now):
+        return HttpResponse(status=204)
+    shown = _shown(request, asked, now, found=found)
+    return fragment(request, "web/schedules/_rows.html", shown, version=shown["version"])
+
+
+def _shown(
+    request: HttpRequest, asked: Asked, now: datetime, *, found: list[Schedule] | None = None
+) -> dict[str, Any]:
+    found = _found(asked, now) if found is None else found
+    return {
+        "rows": _rows(found[:ROWS], now),
+        "asked": asked,
+        "version": _version(found, now),
+        "here": _address(request, asked.page),
+        "previous": _address(request, asked.page - 1) if asked.page > 1 else "",
+        "next": _address(request, asked.page + 1) if len(found) > ROWS else "",
+    }
+
+
+def _address(request: HttpRequest, number: int) -> str:
+    """Of the page, also for its rows alone."""
+    _, _, query = address(request, page=number if number > 1 else "", version="").partition("?")
+    return f"{reverse('web:schedules')}?{query}" if query else reverse("web:schedules")
+
+
+def _found(asked: Asked, now: datetime) -> list[Schedule]:
+    """One more than is shown, to know whether there is a next page."""
+    rows = select(state=asked.state, text=asked.text, tag=asked.tag, order=asked.order, now=now)
+    start = (max(asked.page, 1) - 1) * ROWS
+    return list(rows.defer("last_result", "memo", "skipped_reasons")[start : start + ROWS + 1])
+
+
+def _rows(found: list[Schedule], now: datetime) -> list[Row]:
+    ran = history.recent([schedule.pk for schedule in found], count=charts.BARS)
+    url = execution_url()
+    return [
+        Row(
+            schedule,
+            state_of(schedule),
+            schedule.spec_in_words,
+            charts.bars(ran.get(schedule.pk, []), url=url),
+            ran[schedule.pk][0].state if schedule.pk in ran else schedule.last_outcome,
+            schedule.is_overdue(now),
+        )
+        for schedule in found
+    ]
+
+
+def _version(found: list[Schedule], now: datetime) -> str:
+    """Starts move a schedule's counters, and ends its outcomes."""
+    return version_of(
+        [
+            (
+                *(each.pk, each.token, each.next_run_at, each.last_run_at, each.last_outcome),
+                *(each.started_count, each.recent_outcomes, each.is_overdue(now)),
+            )
+            for each in found
+        ]
+    )
