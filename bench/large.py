@@ -207,7 +207,7 @@ def _add_work(size: Large) -> None:
         Execution.objects.submit(f"Group {number}", steps, initiator=BY, now=now)
 
 
-def _run(sql: str, params: list[object]) -> None:
+def _run(sql: str, params: list[Any]) -> None:
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
 

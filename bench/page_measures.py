@@ -94,7 +94,7 @@ def addresses() -> Iterator[Address]:
 def _examples() -> dict[str, Any]:
     from activities.models import Activity
     from execution.models import Execution, Limit, Worker, WorkerTask
-    from schedules.models import Backfill, Occurrence, Schedule, SharedCalendar, TaskTemplate
+    from schedules.models import Backfill, Occurrence, SharedCalendar, TaskTemplate
     from webhooks.models import Delivery, Endpoint
 
     ended = Execution.objects.filter(status="completed").latest("pk")
@@ -109,7 +109,7 @@ def _examples() -> dict[str, Any]:
     }
     found = {kind: model._default_manager.order_by("-pk").first() for kind, model in newest.items()}
     return {kind: row.pk for kind, row in found.items() if row} | {
-        "schedule": Schedule.objects.get(pk=ended.schedule_id).pk,
+        "schedule": ended.schedule_id,
         "execution": ended.pk,
         "activity": Activity.objects.filter(parent=ended.activity_id).latest("pk").pk,
         "occurrence": Occurrence.objects.latest("pk").pk,
@@ -158,7 +158,7 @@ def _rows_gone_through(query: Query) -> int:
 def _most_rows(plan: dict[str, Any]) -> int:
     below = plan.get("Plans", [])
     own = [part["Plan Rows"] for part in below] if plan["Node Type"] in AGGREGATING else []
-    return max([0, *own, *map(_most_rows, below)])
+    return max([0, *map(int, own), *map(_most_rows, below)])
 
 
 if __name__ == "__main__":

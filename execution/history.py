@@ -13,6 +13,7 @@ from django.db import connection
 from activities.statements import among, fetch, instant
 
 SUCCESSES_JUDGED = 20
+USUAL_AMONG = 50
 MOST_ON_A_CALENDAR = 10_000
 # The bucket of a time is the beginning of its text, which both databases write alike.
 HOUR, TEN_MINUTES = 13, 15
@@ -75,6 +76,13 @@ def recent(schedule_ids: Sequence[int], *, count: int) -> dict[int, list[Ran]]:
         assert start is not None
         rows[schedule_id].append(Ran(pk, state, start, end, root, deadline))
     return {pk: sorted(ran, reverse=True) for pk, ran in rows.items()}
+
+
+def usual_duration_of(schedule_id: int | None) -> timedelta | None:
+    """Judged by its last executions; of what has no schedule, nobody knows."""
+    if schedule_id is None:
+        return None
+    return usual_duration(recent([schedule_id], count=USUAL_AMONG).get(schedule_id, []))
 
 
 def usual_duration(ran: Sequence[Ran]) -> timedelta | None:

@@ -20,6 +20,7 @@ from rich.text import Text
 from activities import clock
 from activities.models import Initiator
 from activities.statements import AWAY
+from execution.history import usual_duration_of
 from execution.models import Execution
 from schedules.models import Occurrence
 
@@ -59,7 +60,7 @@ class FollowingCommand(JimCommand):
     def follow(self, execution: Execution, options: dict[str, Any]) -> None:
         """Until its end; raises unless it succeeded."""
         watch = self._watch(options)
-        progress = watch.until_over(execution.pk, execution.usual_duration())
+        progress = watch.until_over(execution.pk, usual_duration_of(execution.schedule_id))
         self.tell(progress.as_json(), lambda: self._show_end(progress))
         if progress.exit_code:
             raise CommandError(printable(progress.sentence()), returncode=progress.exit_code)

@@ -54,7 +54,7 @@ class Route(NamedTuple):
 
     def _reversed(self, values: Mapping[str, Any]) -> str:
         try:
-            return reverse(self.name, kwargs=values)
+            return reverse(self.name, kwargs=dict(values))
         except NoReverseMatch:
             nobody = "00000000-0000-0000-0000-000000000000"
             return reverse(self.name, kwargs=dict.fromkeys(values, nobody))

@@ -14,7 +14,7 @@ from activities import clock
 from activities.models import Activity, ActivityItem
 from activities.transcript import attempts_of, with_last_lines
 from execution import failure
-from execution.history import recent, usual_duration
+from execution.history import usual_duration_of
 from execution.models import Execution
 from web import gantt
 from web.items import items_page
@@ -34,7 +34,6 @@ TABS = {
 FOR_READERS = ("output", "items", "data", "audit")
 MOST_ATTEMPTS = 1_000
 MOST_AUDITED = 100
-USUAL_AMONG = 50
 # A running bar is drawn anew once it has grown by this share.
 GROWTH = 1.03
 
@@ -45,7 +44,7 @@ def execution(request: HttpRequest, pk: int) -> HttpResponse:
     tabs = {name: label for name, label in TABS.items() if _may_read(request) or name not in FOR_READERS}
     tab = request.GET.get("tab", "")
     tab = tab if tab in tabs else "steps"
-    usual = _usual(row)
+    usual = usual_duration_of(row.schedule_id)
     before, after = row.neighbours()
     context = {
         "title": str(row),
@@ -191,12 +190,6 @@ def _version(row: Execution, attempts: Sequence[Activity], elapsed: timedelta) -
     ]
     age = int(math.log(max(elapsed.total_seconds(), 3)) / math.log(GROWTH))
     return version_of(row.status, row.cancel_requested_at, row.current_index, age, told)
-
-
-def _usual(row: Execution) -> timedelta | None:
-    if row.schedule_id is None:
-        return None
-    return usual_duration(recent([row.schedule_id], count=USUAL_AMONG).get(row.schedule_id, []))
 
 
 def _told_usual(request: HttpRequest) -> timedelta | None:

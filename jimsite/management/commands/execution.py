@@ -5,6 +5,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 from rich.text import Text
 
+from execution.history import usual_duration_of
 from jimsite.arguments import execution_called
 from jimsite.following import FollowingCommand
 from jimsite.progress import Progress
@@ -23,7 +24,7 @@ class Command(FollowingCommand):
         if options["wait"]:
             self.follow(execution, options)
             return
-        progress = Progress.of(execution.pk, usual=execution.usual_duration(), now=self.now)
+        progress = Progress.of(execution.pk, usual=usual_duration_of(execution.schedule_id), now=self.now)
         self.tell(progress.as_json(), lambda: self._show(progress))
 
     def _show(self, progress: Progress) -> None:
