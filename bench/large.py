@@ -78,7 +78,7 @@ def _define() -> Schedule:
 def _copy_schedules(first: Schedule, count: int) -> None:
     """The one that was defined, under other names; each tenth is paused, each seventh fails."""
     own = ("id", "name", "status", "pause_note", "last_outcome", "next_run_at", "started_count")
-    same = ", ".join(field.column for field in Schedule._meta.concrete_fields if field.column not in own)
+    same = ", ".join(str(field.column) for field in Schedule._meta.concrete_fields if field.column not in own)
     _run(
         f"""INSERT INTO schedules_schedule (id, name, status, pause_note, last_outcome, next_run_at,
             started_count, {same})
