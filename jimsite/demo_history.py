@@ -138,7 +138,8 @@ class Past:
         is_cancelled = self.dice.random() < self.habits.cancels
         now, reached = began, start.first
         for index, lines in groupby(start.lines, key=lambda line: int(line["index"])):
-            ends = [self._line(line, now, is_cancelled and index > start.first) for line in lines]
+            had_failed, is_over = self.has_failed, is_cancelled and index > start.first
+            ends = [self._line(line, now, had_failed=had_failed, is_cancelled=is_over) for line in lines]
             reached = index if any(end > now for end in ends) else reached
             now = max(ends)
         status = Execution.Status.FAILED if self.has_failed else Execution.Status.COMPLETED
@@ -175,16 +176,18 @@ class Past:
         told = ("auto", "", self.at, self.at, None, True, by.type, by.id, by.name, None, False)
         return Waiting(0, self.schedule.pk, *told)
 
-    def _line(self, line: Mapping[str, Any], now: datetime, is_cancelled: bool) -> datetime:
+    def _line(
+        self, line: Mapping[str, Any], now: datetime, *, had_failed: bool, is_cancelled: bool
+    ) -> datetime:
         """When its last attempt ended; `now` if it did not run."""
         if is_cancelled:
             self.attempts.append(_attempt(line, self.schedule, now, Activity.Status.CANCELLED, "Cancelled."))
             return now
         runs_if = line.get("run_if", "success")
-        if runs_if == "failure" and not self.has_failed:
+        if runs_if == "failure" and not had_failed:
             self.attempts.append(_attempt(line, self.schedule, now, Activity.Status.SKIPPED, NOTHING_FAILED))
             return now
-        if runs_if == "success" and self.has_failed:
+        if runs_if == "success" and had_failed:
             self.attempts.append(
                 _attempt(line, self.schedule, now, Activity.Status.CANCELLED, SOMETHING_FAILED)
             )

@@ -16,7 +16,7 @@ from execution.models import Execution
 from jimsite import demo_installation
 from jimsite.demo_history import Habits, write_history
 from schedules.models import Occurrence
-from tests.base import NOW, fresh, make_schedule, step
+from tests.base import NOW, fresh, make_schedule, step, step_statuses
 from tests.browser.pages import addresses, admin_addresses
 from tests.invariants import violations
 
@@ -39,7 +39,16 @@ def test_a_history_that_never_was_keeps_every_promise() -> None:
     habits = Habits(fails=0.2, skips=0, misses=0, cancels=0)
     assert write_history({schedule: habits}, since=SINCE, until=NOW, most=1_000) > 100
     assert violations() == []
+    beside = {"b": {"failed_with_error"}, "c": {"complete"}}
+    assert any(
+        beside == {name: set(own[-1:]) for name, own in last(each).items()}
+        for each in Execution.objects.all()
+    )
     assert set(Counter(Execution.objects.values_list("status", flat=True))) == {"completed", "failed"}
+
+
+def last(execution: Execution) -> dict[str, list[str]]:
+    return {name: own for name, own in step_statuses(execution).items() if name in ("b", "c")}
 
 
 def test_its_times_follow_each_other_and_the_cursor_follows_them() -> None:

@@ -55,17 +55,6 @@ class Draft:
         rules, exclusions, steps = ([_part(*each) for each in parts[what].items()] for what in LISTS)
         return cls(own, rules, exclusions, steps)
 
-    def flat(self) -> Texts:
-        """As the fields of one form."""
-        lists = zip(LISTS, (self.rules, self.exclusions, self.steps), strict=True)
-        inner = {
-            f"{what}-{part.key}-{name}": text
-            for what, parts in lists
-            for part in parts
-            for name, text in part.texts.items()
-        }
-        return self.own | inner
-
     def with_own(self, **texts: str) -> Draft:
         return replace(self, own=self.own | texts)
 
@@ -97,6 +86,12 @@ def fresh_key(parts: Iterable[Part]) -> str:
 def given(texts: Mapping[str, str], *names: str) -> Texts:
     """Those that are not empty."""
     return {name: texts[name].strip() for name in names if texts.get(name, "").strip()}
+
+
+def index_of(texts: Mapping[str, str]) -> int:
+    """Where a step stands; what is no number is the beginning."""
+    text = texts.get("index", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 def as_text(value: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .draft import Part
+from .draft import Part, index_of
 
 Groups = list[list[Part]]
 
@@ -12,19 +12,14 @@ Groups = list[list[Part]]
 def groups_of(steps: Sequence[Part]) -> Groups:
     groups: dict[int, list[Part]] = {}
     for step in steps:
-        groups.setdefault(index_of(step), []).append(step)
+        groups.setdefault(index_of(step.texts), []).append(step)
     return [groups[index] for index in sorted(groups)]
-
-
-def index_of(step: Part) -> int:
-    text = step.texts.get("index", "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 def in_order(groups: Groups) -> list[Part]:
     """With indices that say so: those that the steps had, as far as they go."""
     kept = [group for group in groups if group]
-    known = sorted({index_of(step) for group in kept for step in group})
+    known = sorted({index_of(step.texts) for group in kept for step in group})
     indices = known[: len(kept)] if len(known) >= len(kept) else range(len(kept))
     return [
         Part(step.key, step.texts | {"index": str(index)})
@@ -88,7 +83,7 @@ def added(steps: Sequence[Part], step: Part, *, beside: str = "") -> list[Part]:
         if beside and _has(group, beside):
             group.append(step)
             return in_order(groups)
-    highest = max((index_of(each) for each in steps), default=-1)
+    highest = max((index_of(each.texts) for each in steps), default=-1)
     return [*steps, Part(step.key, step.texts | {"index": str(highest + 1)})]
 
 

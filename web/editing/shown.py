@@ -24,6 +24,8 @@ COMPARED = 50
 MOST_NAMED = 10
 MOST_OPEN = 4
 SECTIONS = ("", "rules", "exclude", "steps")
+# What is wrong with these comes from what was typed, not from what is still missing.
+AT_ONCE = ("", "rules", "exclude")
 _NAME = re.compile(r"[\w-]{1,100}", re.ASCII)
 
 
@@ -49,13 +51,8 @@ class Shown:
 
     def errors_of(self, name: str) -> Sequence[str]:
         """Also of a part as a whole, once one of its fields was touched."""
-        is_shown = (
-            self.is_checked
-            or name in SECTIONS
-            or any(each == name or each.startswith(f"{name}-") for each in self.touched)
-        )
-        if name in SECTIONS and not self.is_checked:
-            is_shown = name in ("", "rules", "exclude")
+        is_touched = any(each == name or each.startswith(f"{name}-") for each in self.touched)
+        is_shown = self.is_checked or is_touched or name in AT_ONCE
         return self.reading.errors.get(name, []) if is_shown else []
 
     @cached_property

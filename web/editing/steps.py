@@ -15,7 +15,7 @@ from schedules.models.template import same_json
 from schedules.registry import StepKind, step_types
 
 from . import settings
-from .draft import Texts, as_text
+from .draft import Texts, as_text, index_of
 
 POLICIES = tuple(name for name in Step.FIELDS if name not in ("index", "name", "step_type", "config"))
 DURATIONS = ("timeout_seconds", "retry_seconds", "retry_cap_seconds")
@@ -103,7 +103,7 @@ def written(texts: Texts, templates: Templates) -> tuple[dict[str, Any], dict[st
     config, wrong = _config(texts, templates)
     if wrong:
         errors["config"] = wrong
-    place = {"index": _index(texts), "name": texts.get("name", "").strip()}
+    place = {"index": index_of(texts), "name": texts.get("name", "").strip()}
     runs = texts.get("runs", "")
     if not runs.startswith(FROM_TEMPLATE):
         return {**place, "step_type": runs.removeprefix(FROM_TYPE), "config": config, **policies}, errors
@@ -202,8 +202,3 @@ def _pinned(overrides: Mapping[str, Any]) -> list[str]:
     config = overrides.get("config", {})
     settings_of = [f"config.{name}" for name in config] if isinstance(config, dict) else []
     return [*(name for name in overrides if name not in ("template", "config")), *settings_of]
-
-
-def _index(texts: Mapping[str, str]) -> int:
-    text = texts.get("index", "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
