@@ -63,15 +63,15 @@ class TaskSerializer(serializers.Serializer[Any]):
 
 class TaskDetailSerializer(serializers.Serializer[Any]):
     id = serializers.UUIDField(source="key")
-    name = serializers.CharField()
+    name = serializers.CharField(source="last.target_name")
     state = serializers.CharField()
-    is_final = serializers.BooleanField()
+    is_final = serializers.BooleanField(source="last.is_final")
     wait_reason = serializers.CharField()
     execution = serializers.IntegerField(allow_null=True, help_text="None: it is a single job.")
     queued = TaskSerializer(allow_null=True, help_text="Its place in the queue; none once it has ended.")
-    message = serializers.CharField()
-    error = serializers.CharField()
-    result = AnyJson()
+    message = serializers.CharField(source="last.message")
+    error = serializers.CharField(source="last.error")
+    result = AnyJson(source="last.result")
     attempts = AttemptSerializer(many=True)
 
 
@@ -98,9 +98,6 @@ class Found:
     def say_why(self, now: datetime) -> Found:
         _say_why([self.queued] if self.queued else [], now)
         return self
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.last, {"name": "target_name"}.get(name, name))
 
     @property
     def wait_reason(self) -> str:
@@ -280,7 +277,7 @@ class Tasks(Listed):
         why: str = "has been started meanwhile, or has ended",
     ) -> Response:
         if found.queued is None or not verb(found.queued, initiator=self.by, now=self.now):
-            raise Refused(f"“{found.name}” {why}: nothing was changed.")
+            raise Refused(f"“{found.last.target_name}” {why}: nothing was changed.")
         return self._shown(self._found())
 
     def _shown(self, found: Found) -> Response:
