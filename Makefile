@@ -22,7 +22,7 @@ help:
 	@echo "make bench-peers  the same beside its peers, with ratios; about half an hour (REPS=2: 20 minutes)"
 	@echo "make bench-pages  how fast every page and list answers with 1,000,000 activities (PostgreSQL)"
 	@echo "make screenshots  every page, light and dark, wide and phone, in screenshots/ (ONLY=\"home queue\")"
-	@echo "make fuzz     many thousand requests to the API by schemathesis, as two roles (EXAMPLES=30 each)"
+	@echo "make fuzz     many thousand requests to the API by schemathesis, as two roles (EXAMPLES=30, OPTIONS=…)"
 	@echo "make lint     ruff, mypy, import-linter, Django's checks"
 	@echo "make format   ruff format and its safe fixes"
 	@echo "make lock     lock the dependencies of pyproject.toml (UPGRADE=1: to their newest versions)"
@@ -52,7 +52,7 @@ test-postgres-serial: .venv/.dev $(CHROMIUM)
 	JIM_TEST_DB=postgres $(BIN)/pytest -q -m serial
 
 fuzz: .venv/.dev
-	FUZZ_EXAMPLES=$(or $(EXAMPLES),30) JIM_TEST_DB=sqlite $(BIN)/pytest -q -s --timeout 3600 tests/api/test_fuzz.py
+	FUZZ_EXAMPLES=$(or $(EXAMPLES),30) FUZZ_OPTIONS="$(OPTIONS)" JIM_TEST_DB=sqlite $(BIN)/pytest -q -s --timeout 3600 tests/api/test_fuzz.py
 
 MEASURED = $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) $(if $(REPS),--repetitions $(REPS)) $(if $(JSON),--json $(JSON))
 bench: .venv/.dev

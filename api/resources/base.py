@@ -38,6 +38,8 @@ class Resource(GenericViewSet[Any]):
         super().initial(request, *args, **kwargs)
         if self.action:
             refuse_unknown(request, self._known_parameters(), many=self._repeatable())
+        if request.method == "POST":
+            idempotency.key_of(request)
         if not all(clean_text(text) == text for text in self.kwargs.values()):
             raise NotFound
 

@@ -177,6 +177,7 @@ def test_a_backfill_is_rehearsed_then_asked_for_and_cancelled() -> None:
         "last": "2026-11-12T02:00:00Z",
     }
     assert not Backfill.objects.exists()
+    assert api.post(url, RANGE | {"dry_run": True}, idempotency_key="x" * 201).status_code == 400
     asked = api.post(url, RANGE | {"overlap": "allow_all"})
     assert (asked.status_code, asked.json()["total"]) == (202, 3)
     shown = api.client.get(asked["Location"]).json()
