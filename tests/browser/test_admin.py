@@ -5,6 +5,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+from execution.models import Execution
 from schedules.models import Backfill, Schedule, SharedCalendar
 from tests.base import NOW, SOMEBODY, make_schedule, step
 from tests.processes import worker
@@ -20,10 +21,12 @@ def test_a_schedule_is_run_now_and_seen_to_complete(admin_page: Page) -> None:
     expect(admin_page.get_by_text("Start this now")).to_be_visible()
     admin_page.get_by_role("button", name="Run now").click()
     expect(admin_page.get_by_text("“By hand” is started.")).to_be_visible()
-    state = admin_page.locator("#states")
+    admin_page.goto(f"/admin/execution/execution/{Execution.objects.get().pk}/change/")
+    state = admin_page.locator(".field-state_badge .badge")
     expect(state).to_contain_text("in progress")
     with worker():
         expect(state).to_contain_text("completed", timeout=30_000)
+    expect(admin_page.get_by_text("line 2")).to_have_count(2)
 
 
 def test_a_schedule_is_defined_with_two_steps_after_a_mistake(admin_page: Page) -> None:

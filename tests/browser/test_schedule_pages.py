@@ -58,7 +58,7 @@ def test_a_range_is_backfilled_after_a_look_at_what_it_would_do(admin_page: Page
     expect(dialogue.get_by_text("5 of 5 times in the range")).to_be_visible()
     assert Backfill.objects.count() == 0
     dialogue.get_by_role("button", name="Backfill").click()
-    expect(admin_page.get_by_role("heading", name="Backfill 1")).to_be_visible()
+    expect(admin_page.get_by_text("is on its way")).to_be_visible()
     expect(admin_page.locator("#backfill")).to_contain_text("5 not looked at yet")
     Backfill.objects.get().generate(clock.now())
     expect(admin_page.locator("#backfill")).to_contain_text("5 waiting", timeout=15_000)
