@@ -53,13 +53,13 @@ def test_the_list_says_how_far_each_execution_is(client: Client) -> None:
     claim(make_worker())
     client.post(operation("execution_execution", "cancel", stopping.pk), {"reason": "enough"})
     rows = shown_rows(client.get(page("execution_execution_changelist")))
-    assert rows[done.pk]["state_badge"] == "completed"
+    assert rows[done.pk]["state_badge"] == "✓ completed"
     assert rows[done.pk]["group"] == "3 of 3"
-    assert rows[halfway.pk]["state_badge"] == "in progress"
+    assert rows[halfway.pk]["state_badge"] == "▶ in progress"
     assert rows[halfway.pk]["group"] == "2 of 4"
-    assert rows[broken.pk]["state_badge"] == "failed"
+    assert rows[broken.pk]["state_badge"] == "✕ failed"
     assert "it broke" in rows[broken.pk]["words"]
-    assert rows[stopping.pk]["state_badge"] == "cancelling"
+    assert rows[stopping.pk]["state_badge"] == "◔ cancelling"
     assert rows[stopping.pk]["who"] == "ada"
     cancelling = client.get(page("execution_execution_changelist") + "?state=cancelling")
     assert list(shown_rows(cancelling)) == [stopping.pk]
@@ -105,7 +105,7 @@ def test_a_late_one_is_marked_with_its_limits_and_what_it_is_for(client: Client)
     start(name="In time", deadline_seconds=3600, now=now)
     listed = client.get(page("execution_execution_changelist") + "?state=late")
     assert list(shown_rows(listed)) == [late.pk]
-    assert shown_rows(listed)[late.pk]["state_badge"] == "in progress late"
+    assert shown_rows(listed)[late.pk]["state_badge"] == "▶ in progress ◔ late"
     text = client.get(page("execution_execution_change", late.pk)).content.decode()
     assert "late since" in text
     assert "times out" in text
