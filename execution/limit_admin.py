@@ -56,7 +56,7 @@ class LimitChangeList(ChangeList):
 
 
 class Delete(Removal):
-    permission = "execution.delete_limit"
+    permission, list_name = "execution.delete_limit", "web:limits"
     question = "What waits for it starts at once, unless another limit holds it. Delete this?"
 
 

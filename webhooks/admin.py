@@ -56,8 +56,7 @@ class Test(Operation[Endpoint]):
             delivery = endpoint.test(initiator=initiator, now=now)
         except Refused as refused:
             raise Declined(str(refused)) from refused
-        url = reverse("admin:webhooks_delivery_change", args=[delivery.pk])
-        return Done(f"A test of “{endpoint}” is on its way.", url)
+        return Done(f"A test of “{endpoint}” is on its way.", delivery.get_absolute_url())
 
 
 class Rotate(Operation[Endpoint]):
@@ -110,7 +109,7 @@ class Disable(Operation[Endpoint]):
 
 
 class Delete(Removal):
-    permission = "webhooks.delete_endpoint"
+    permission, list_name = "webhooks.delete_endpoint", "web:webhooks"
     question = (
         "It is gone for good, and its secret with it; the record of what it was told stays. Delete this?"
     )

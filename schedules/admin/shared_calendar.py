@@ -76,7 +76,7 @@ class CalendarForm(OneComplaint, CalendarModelForm):
 
 
 class Delete(Removal):
-    permission = "schedules.delete_sharedcalendar"
+    permission, list_name = "schedules.delete_sharedcalendar", "web:calendars"
     question = "It is gone for good; the record of who made and changed it stays. Delete this?"
 
 

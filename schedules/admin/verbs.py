@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model
@@ -58,6 +58,8 @@ class Removal(Operation[Any]):
     """The verb `remove` of a model, which may refuse."""
 
     name, label, is_final = "delete", "Delete", True
+    # Where one goes on: what was deleted has no page any more.
+    list_name: ClassVar = ""
 
     def perform(self, target: Any, *, answers: dict[str, Any], initiator: Initiator, now: datetime) -> Done:
         name = str(target)
@@ -66,7 +68,8 @@ class Removal(Operation[Any]):
         except Refused as refused:
             raise Declined(str(refused)) from refused
         meta = target._meta
-        return Done(f"“{name}” is deleted.", reverse(f"admin:{meta.app_label}_{meta.model_name}_changelist"))
+        list_name = self.list_name or f"admin:{meta.app_label}_{meta.model_name}_changelist"
+        return Done(f"“{name}” is deleted.", reverse(list_name))
 
 
 def unsaved_of(request: HttpRequest) -> Unsaved:

@@ -102,8 +102,8 @@ class TestLimits:
         assert "one database" in client.get(made["Location"]).text
         client.post(url("limit-edit", "type:sql"), {"size": "3", "note": ""})
         assert Limit.objects.get().size == 3
-        client.post(f"{url('operate', 'limit', 'delete')}?id=type%3Asql")
-        assert not Limit.objects.exists()
+        gone = client.post(f"{url('operate', 'limit', 'delete')}?id=type%3Asql&next=/limits/key/type:sql")
+        assert (gone["Location"], Limit.objects.exists()) == (url("limits"), False)
 
     @pytest.mark.parametrize("key", ["resource:a/b", "resource:ä ?#%2F", "new", "key/x", "now"])
     def test_any_key_has_a_page_of_its_own(self, key: str) -> None:
