@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from django.contrib import messages
-from django.db.models import Count, Q, QuerySet
-from django.db.models.functions import Lower
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce, Lower
 from django.forms import modelform_factory
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -16,7 +16,7 @@ from schedules import permissions, registry
 from schedules.admin.step import POLICIES
 from schedules.admin.task_template import USERS_SHOWN, TaskTemplateAdmin, TemplateForm, uses
 from schedules.admin.verbs import initiator_of
-from schedules.models import Conflict, TaskTemplate
+from schedules.models import Conflict, Step, TaskTemplate
 from schedules.revisions import records_of
 from web import operating
 from web.page import form_page, page
@@ -136,9 +136,13 @@ def _form(
 
 
 def _found(request: HttpRequest) -> QuerySet[TaskTemplate]:
-    is_open = ~Q(steps__schedule__status="closed")
-    users = Count("steps__schedule", filter=is_open, distinct=True)
-    rows = TaskTemplate.objects.annotate(users=users).order_by("status", Lower("name"))
+    # Counted by index for each template: a join would go through the steps of all schedules.
+    steps = Step.objects.filter(template=OuterRef("pk")).exclude(schedule__status="closed")
+    users = (
+        steps.order_by().values("template").annotate(count=Count("schedule", distinct=True)).values("count")
+    )
+    rows = TaskTemplate.objects.annotate(users=Coalesce(Subquery(users), 0))
+    rows = rows.order_by("status", Lower("name"))
     if text := request.GET.get("q", "").strip():
         rows = rows.filter(Q(name__icontains=text) | Q(description__icontains=text))
     if status := request.GET.get("status", ""):
