@@ -224,7 +224,7 @@ class Activities(Listed):
         return accept_task(self, job.key)
 
     def _asked(self) -> dict[str, Any]:
-        asked = OutputQuery(data=self.request.query_params)
+        asked = OutputQuery(data=self.request.query_params.dict())
         asked.is_valid(raise_exception=True)
         return dict(asked.validated_data)
 
