@@ -156,7 +156,8 @@ class TestOutput:
         assert b"".join(answer.streaming_content) == b"line 4\n"
 
     @pytest.mark.parametrize(
-        "query", [{"after": "x"}, {"limit": 0}, {"follow": "maybe"}, {"form": "xml"}, {"colour": "red"}]
+        "query",
+        [{"after": "x"}, {"limit": 0}, {"follow": "maybe"}, {"form": "xml"}, {"form": ""}, {"colour": "red"}],
     )
     def test_what_makes_no_sense_is_refused_by_name(self, spoken: Activity, query: dict[str, Any]) -> None:
         wrong = Caller("Viewer").get(f"activities/{spoken.pk}/output", **query)

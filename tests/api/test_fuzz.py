@@ -29,7 +29,7 @@ from webhooks.models import Delivery, Endpoint
 
 CASES = int(os.environ.get("FUZZ_EXAMPLES") or 0)
 OPTIONS = shlex.split(os.environ.get("FUZZ_OPTIONS") or "")
-SECONDS = 8
+SECONDS = 5
 pytestmark = [
     pytest.mark.serial,
     pytest.mark.django_db(transaction=True),
