@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeHistogramMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
-from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.views import APIView
@@ -44,11 +44,8 @@ class MayScrape(BasePermission):
         return settings.JIM_METRICS_OPEN or (request.user.is_authenticated and can(request, VIEW))
 
 
-class Whatever(BaseContentNegotiation):
+class Whatever(DefaultContentNegotiation):
     """Prometheus asks for formats that are none of the API's; errors come as JSON."""
-
-    def select_parser(self, request: Any, parsers: Any) -> Any:
-        return parsers[0]
 
     def select_renderer(self, request: Any, renderers: Any, format_suffix: Any = None) -> Any:
         return renderers[0], renderers[0].media_type

@@ -61,11 +61,11 @@ def test_what_is_sent_from_another_site_is_refused() -> None:
     client.force_login(User.objects.create_superuser("ada"))
     examples = furnish("plain")
     before = everything() | others()
-    let_in = [
-        route.label
-        for route in routes()
-        if client.post(route.path(examples), **_json(route)).status_code not in (401, 403, 404, 405, 415)
-    ]
+    let_in = []
+    for route in routes():
+        answer = client.post(route.path(examples), **_json(route))
+        if answer.status_code not in (401, 403, 404, 405, 415):
+            let_in.append(f"{route.label}: {answer.status_code}")
     assert let_in == []
     assert everything() | others() == before
 
