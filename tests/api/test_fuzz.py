@@ -29,7 +29,8 @@ from webhooks.models import Delivery, Endpoint
 
 CASES = int(os.environ.get("FUZZ_EXAMPLES") or 0)
 OPTIONS = shlex.split(os.environ.get("FUZZ_OPTIONS") or "")
-SECONDS = 5
+SECONDS = 7
+ROLES = ("Administrator", "Viewer")
 pytestmark = [
     pytest.mark.serial,
     pytest.mark.django_db(transaction=True),
@@ -113,16 +114,16 @@ def fuzz(folder: Path, address: str, token: str) -> subprocess.CompletedProcess[
     # Whoever calls must not lose the right to do so half-way.
     command += ["--exclude-operation-id", "tokens_revoke", "--checks", "all", "--continue-on-failure"]
     command += ["-H", "Accept: application/json", "-H", f"Authorization: Bearer {token}", "--warnings", "off"]
-    sample = ["--phases", "examples,fuzzing,stateful", "--max-time", str(SECONDS), "-n", "2", "--seed", "7"]
+    sample = ["--phases", "fuzzing,stateful", "--max-time", str(SECONDS), "-n", "1", "--seed", "7"]
     command += ["--max-examples", str(CASES), *OPTIONS] if CASES else sample
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("role", ["Administrator", "Viewer"])
-def test_nothing_breaks_and_nothing_undescribed_is_answered(role: str, tmp_path: Path) -> None:
+def test_nothing_breaks_and_nothing_undescribed_is_answered(tmp_path: Path) -> None:
     make_something_of_everything()
     (tmp_path / "schemathesis.toml").write_text(config(known()))
     with serving(JIM_API_PER_MINUTE="1000000", JIM_LOG_LEVEL="ERROR") as address:
-        done = fuzz(tmp_path, address, token_of(role))
-    print(done.stdout, done.stderr)  # noqa: T201
-    assert done.returncode == 0, done.stdout
+        found = {role: fuzz(tmp_path, address, token_of(role)) for role in ROLES}
+    for role, done in found.items():
+        print(role, done.stdout, done.stderr)  # noqa: T201
+    assert {role: done.returncode for role, done in found.items()} == dict.fromkeys(ROLES, 0)
