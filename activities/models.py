@@ -10,7 +10,8 @@ from uuid import UUID
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import connection, models
-from django.db.models import Q
+from django.db.models import Q, Value
+from django.db.models.functions import Coalesce, Greatest
 from django.urls import reverse
 
 from .signals import activities_finished
@@ -156,7 +157,9 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
 
     def _close(self, ids: Sequence[int], *, status: str, message: str, now: datetime) -> int:
         closed = Activity.objects.open().filter(pk__in=ids)
-        count = closed.update(status=status, message=message, finished_at=now) if ids else 0
+        # Whoever waited for the lock read the clock before some of these were made, or began.
+        ended = Greatest(Value(now, models.DateTimeField()), Coalesce("executed_at", "created_at"))
+        count = closed.update(status=status, message=message, finished_at=ended) if ids else 0
         if count:
             activities_finished.send(Activity, ids=ids)
         return count

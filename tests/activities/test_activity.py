@@ -256,3 +256,12 @@ def test_old_records_go_in_batches_and_only_administrative_ones() -> None:
     assert Activity.objects.prune_administrative(before=before, limit=2) == 1
     assert set(Activity.objects.all()) == {kept, run}
     assert not Schedule.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("status", "began"), [("pending", None), ("in_progress", NOW + seconds(1))], ids=["waiting", "running"]
+)
+def test_what_came_while_somebody_waited_to_close_it_ends_no_earlier(status: str, began: Any) -> None:
+    activity = make(status, executed_at=began)
+    Activity.objects.filter(pk=activity.pk).close(status="cancelled", message="", now=NOW - seconds(2))
+    assert fresh(activity).finished_at == (began or NOW)
