@@ -330,19 +330,20 @@ def _start(starts: Sequence[Start], now: datetime) -> dict[int, int]:
 
 
 def _running(schedules: Sequence[Schedule], now: datetime) -> tuple[dict[int, list[Running]], datetime]:
-    """What runs, by schedule, and the time that is no earlier than the end of what ran before.
+    """What runs, by schedule, and a time that is no earlier than its start, or the end of what ran before.
 
-    The caller read the clock before it got the locks; a start may not be dated before an end it waited for.
+    The caller read the clock before it got the locks; a start may not be dated before an end it waited for,
+    nor a skip before the start of what blocks it.
     """
     running: dict[int, list[Running]] = defaultdict(list)
     own = {schedule.pk for schedule in schedules}
     for execution in Execution.objects.around(list(own), now=now):
-        if execution.finished_at is None:
+        if execution.is_running:
             running[execution.schedule_id].append(
                 Running(execution.id, execution.source, execution.is_cancelling)
             )
-        elif execution.schedule_id in own:
-            now = max(now, execution.finished_at)
+        if execution.schedule_id in own:
+            now = max(now, execution.changed_at)
     return running, now
 
 

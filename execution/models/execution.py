@@ -78,7 +78,9 @@ class Around(NamedTuple):
     schedule_id: int
     source: str
     is_cancelling: bool
-    finished_at: datetime | None
+    is_running: bool
+    changed_at: datetime
+    """When it ended, or else when it started."""
 
 
 class ExecutionQuerySet(models.QuerySet["Execution"]):
@@ -240,15 +242,15 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         """What runs for these schedules, and whatever has ended after `now`."""
         theirs, params = among("schedule_id", schedule_ids)
         rows = fetch(
-            "SELECT id, schedule_id, source, cancel_requested_at IS NOT NULL, NULL FROM execution_execution "
-            f"WHERE status = 'in_progress' AND {theirs} UNION ALL "
-            "SELECT id, schedule_id, source, false, finished_at FROM execution_execution "
+            "SELECT id, schedule_id, source, cancel_requested_at IS NOT NULL, true, started_at "
+            f"FROM execution_execution WHERE status = 'in_progress' AND {theirs} UNION ALL "
+            "SELECT id, schedule_id, source, false, false, finished_at FROM execution_execution "
             "WHERE finished_at IS NOT NULL AND finished_at > %s ORDER BY 1",
             [*params, connection.ops.adapt_datetimefield_value(now)],
         )
         return [
-            Around(pk, schedule, source, bool(is_cancelling), instant(end) if end else None)
-            for pk, schedule, source, is_cancelling, end in rows
+            Around(pk, schedule, source, bool(is_cancelling), bool(is_running), instant(at))
+            for pk, schedule, source, is_cancelling, is_running, at in rows
         ]
 
     def recover(self, *, now: datetime, limit: int = 100) -> int:

@@ -49,6 +49,16 @@ def run_now(schedule: Schedule, **options: Any) -> Execution:
 
 
 class TestInvoke:
+    def test_a_skip_is_dated_no_earlier_than_the_start_of_what_blocks_it(self) -> None:
+        """Whoever waited for the lock read the clock before that."""
+        schedule = make_schedule(spec=EVERY_MINUTE)
+        generate(minutes(1))
+        blocker = run_now(schedule, now=minutes(1) + seconds(5))
+        invoke(minutes(1) + seconds(2))
+        skipped = Occurrence.objects.get(source="auto")
+        assert (skipped.status, skipped.blocked_by) == ("skipped", blocker.pk)
+        assert skipped.settled_at == blocker.started_at
+
     def test_a_due_occurrence_starts_an_execution_with_all_its_tasks(self) -> None:
         schedule = make_schedule(step("a"), step("b", 1), spec=EVERY_MINUTE, name="Nightly")
         generate_and_invoke(1)
