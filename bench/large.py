@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 
 from django.db import connection
@@ -15,10 +15,11 @@ from execution.models import Execution, Limit, Worker, WorkerTask
 from schedules.models import Backfill, Schedule, SharedCalendar, TaskTemplate
 from webhooks.models import Endpoint
 
+from .large_sizes import STEPS, Large
+
 BY = Initiator.system("bench")
 # The numbers of the first activities, which tell of how all of this was defined.
 BEFORE = 1_000
-STEPS = 9
 STEP: dict[str, Any] = {
     "step_type": "python",
     "config": {"function": "bench.jobs.noop", "isolation": "thread"},
@@ -31,19 +32,6 @@ STATUS = (
 )
 ENDING = """(CASE WHEN {n} %% 20 = 7 THEN 'failed_with_error' WHEN {n} %% 50 = 9 THEN 'cancelled'
     WHEN {n} %% 33 = 5 THEN 'complete_with_warning' WHEN {n} %% 41 = 3 THEN 'skipped' ELSE 'complete' END)"""
-
-
-class Large(NamedTuple):
-    schedules: int = 5_000
-    executions: int = 100_000
-    deliveries: int = 50_000
-    lines: int = 200_000
-    jobs: int = 2_000
-    running: int = 30
-
-    @property
-    def activities(self) -> int:
-        return self.executions * (STEPS + 1)
 
 
 def fill(size: Large) -> None:

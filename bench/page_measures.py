@@ -49,7 +49,8 @@ class Query(NamedTuple):
 
 def main() -> None:
     django.setup()
-    from bench.large import Large, fill
+    from bench.large import fill
+    from bench.large_sizes import Large
 
     fill(Large(*json.loads(sys.argv[1])))
     answers = (ask(address, int(sys.argv[2])) for address in addresses())

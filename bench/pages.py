@@ -16,7 +16,7 @@ from rich.table import Table
 
 from . import machine
 from .installation import ROOT, CannotMeasure
-from .large import Large
+from .large_sizes import Large
 from .runner import end_in_order, open_databases
 
 OUTPUT = ROOT / ".bench" / "pages.json"
