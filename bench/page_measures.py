@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import sys
 import time
@@ -15,8 +16,15 @@ AGGREGATING = ("Aggregate", "WindowAgg", "Sort", "Incremental Sort", "Hash", "Un
 # What is asked again and again by a page that is open.
 POLLED = ("-now", "-live", "-rows", "-pulse", "-attention", "-running", "-upcoming", "-progress")
 NOT_ALLOWED = 405
-# What ends the session that asks, takes more than a key, or is about what a bench does not have.
-LEFT_OUT = ("web:logout", "web:token-revoke", "api:schedule-why", "api:token-detail", "api:ready")
+# What ends the session that asks, takes more than a key, or is neither a page nor a list.
+LEFT_OUT = (
+    "web:logout",
+    "web:token-revoke",
+    "api:schedule-why",
+    "api:token-detail",
+    "api:ready",
+    "api:schema",
+)
 NARROWED = (
     "/schedules?q=large+4",
     "/schedules?state=paused",
@@ -75,7 +83,7 @@ def ask(address: Address, repetitions: int) -> dict[str, Any]:
         "status": answer.status_code if answer else 0,
         "queries": len(queries),
         "p50": statistics.median(times),
-        "p95": times[min(len(times) - 1, int(0.95 * len(times)))],
+        "p95": times[math.ceil(0.95 * len(times)) - 1],
         "bytes": len(answer.content) if answer and not answer.streaming else 0,
         "rows": max((_rows_gone_through(query) for query in queries), default=0),
     }

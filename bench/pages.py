@@ -53,7 +53,9 @@ def measure(options: argparse.Namespace, console: Console) -> list[dict[str, Any
             highlight=False,
         )
         command = [sys.executable, "-m", "bench.page_measures", json.dumps(size), str(options.repetitions)]
-        done = subprocess.run(command, env=env, cwd=ROOT, stdout=subprocess.PIPE, check=False)
+        done = subprocess.run(
+            command, env={**env, "JIM_LOG_LEVEL": "ERROR"}, cwd=ROOT, stdout=subprocess.PIPE, check=False
+        )
         if done.returncode:
             raise CannotMeasure("the measurement broke off; what it said is above")
         answers: list[dict[str, Any]] = json.loads(done.stdout)
