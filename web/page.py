@@ -12,6 +12,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import render
 from django.views.decorators.cache import never_cache
+from django.views.decorators.gzip import gzip_page
 
 P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, P], HttpResponse]
@@ -35,7 +36,7 @@ def page(permission: str, *, methods: tuple[str, ...] = READ) -> Callable[[View[
             return view(request, *args, **kwargs)
 
         guarded.needs = permission  # type: ignore[attr-defined]
-        return cast(View[P], never_cache(guarded))
+        return cast(View[P], never_cache(gzip_page(guarded)))
 
     return decorate
 

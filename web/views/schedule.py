@@ -7,7 +7,6 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.text import slugify
-from django.views.decorators.gzip import gzip_page
 
 from activities import clock
 from execution import history
@@ -34,7 +33,6 @@ MOST_BACKFILLS = 20
 
 
 @page(VIEW)
-@gzip_page
 def schedule(request: HttpRequest, pk: int) -> HttpResponse:
     found, now = find(pk), clock.now()
     ran = _ran(found)

@@ -8,7 +8,6 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.safestring import SafeString
-from django.views.decorators.gzip import gzip_page
 
 from activities import clock
 from activities.operations import Operation
@@ -77,7 +76,6 @@ class Row:
 
 
 @page(VIEW)
-@gzip_page
 def schedules(request: HttpRequest) -> HttpResponse:
     asked = Asked.read(request.GET)
     shown = _shown(request, asked, clock.now())
@@ -94,7 +92,6 @@ def schedules(request: HttpRequest) -> HttpResponse:
 
 
 @page(VIEW)
-@gzip_page
 def schedules_part(request: HttpRequest) -> HttpResponse:
     """The rows alone. Their bars are drawn only if something has changed."""
     asked, now = Asked.read(request.GET), clock.now()
