@@ -53,7 +53,7 @@ class ActivityFilters(TimesForm):
         required=False,
         choices=[
             ("", "Anybody"),
-            *[("user", "A person"), ("api_key", "An API token"), ("schedule", "A schedule")],
+            *[("user", "A person"), ("token", "An API token"), ("schedule", "A schedule")],
             ("system", "JIM itself"),
         ],
     )
