@@ -105,7 +105,7 @@ class OperationsAdmin(JimAdmin[M]):
         if operation.is_rehearsed and request.POST.get("rehearsed") != answers_of(request):
             rehearsed = self._rehearse(request, operation, targets, form)
             return self._confirmation(request, operation, targets, form, rehearsed)
-        done = self._perform(request, operation, targets, form)
+        done = perform_each(request, operation, targets, form)
         if done is None:
             return self._confirmation(request, operation, targets, form)
         if any(each.reveal for each in done):
@@ -155,25 +155,6 @@ class OperationsAdmin(JimAdmin[M]):
             return UUID_TEXT.fullmatch(text) is not None
         return text.isascii() and text.isdigit() and len(text) < 19
 
-    def _perform(
-        self, request: HttpRequest, operation: Operation[Any], targets: Sequence[M], form: forms.Form
-    ) -> list[Done] | None:
-        """One after the other, each on its own; None if the answers turned out to be wrong."""
-        assert request.user.is_authenticated
-        by, now, done = Initiator.user(request.user), clock.now(), []
-        for target in targets:
-            try:
-                result = operation.perform(target, answers=form.cleaned_data, initiator=by, now=now)
-            except Declined as declined:
-                self.message_user(request, declined.args[0], messages.ERROR)
-            except ValidationError as error:
-                complain(form, error)
-                return None
-            else:
-                self.message_user(request, result.message, messages.SUCCESS)
-                done.append(result)
-        return done
-
     def _rehearse(
         self, request: HttpRequest, operation: Operation[Any], targets: Sequence[M], form: forms.Form
     ) -> list[str]:
@@ -221,6 +202,26 @@ class OperationsAdmin(JimAdmin[M]):
     @property
     def _url_name(self) -> str:
         return f"{self.opts.app_label}_{self.opts.model_name}_do"
+
+
+def perform_each(
+    request: HttpRequest, operation: Operation[Any], targets: Sequence[Model], form: forms.Form
+) -> list[Done] | None:
+    """One after the other, each on its own, and each told; None if the answers turned out to be wrong."""
+    assert request.user.is_authenticated
+    by, now, done = Initiator.user(request.user), clock.now(), []
+    for target in targets:
+        try:
+            result = operation.perform(target, answers=form.cleaned_data, initiator=by, now=now)
+        except Declined as declined:
+            messages.error(request, declined.args[0])
+        except ValidationError as error:
+            complain(form, error)
+            return None
+        else:
+            messages.success(request, result.message)
+            done.append(result)
+    return done
 
 
 def answers_of(request: HttpRequest) -> str:

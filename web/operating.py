@@ -20,8 +20,16 @@ from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from activities import clock
-from activities.models import Initiator
-from activities.operations import MOST_AT_ONCE, UUID_TEXT, Declined, Done, Operation, answers_of, complain
+from activities.operations import (
+    MOST_AT_ONCE,
+    UUID_TEXT,
+    Declined,
+    Done,
+    Operation,
+    answers_of,
+    complain,
+    perform_each,
+)
 
 from .page import form_page, is_htmx
 
@@ -89,7 +97,7 @@ def conduct(request: HttpRequest, operation: Operation[Any], targets: Sequence[M
         return _question(request, operation, targets, form)
     if operation.is_rehearsed and request.POST.get("rehearsed") != answers_of(request):
         return _question(request, operation, targets, form, _rehearse(operation, targets, form))
-    done = _perform(request, operation, targets, form)
+    done = perform_each(request, operation, targets, form)
     if done is None:
         return _question(request, operation, targets, form)
     if any(each.reveal for each in done):
@@ -115,26 +123,6 @@ def _is_id(model: type[Model], text: str) -> bool:
     if key.get_internal_type() == "CharField":
         return 0 < len(text) <= (key.max_length or 100)
     return text.isascii() and text.isdigit() and len(text) < 19
-
-
-def _perform(
-    request: HttpRequest, operation: Operation[Any], targets: Sequence[Model], form: forms.Form
-) -> list[Done] | None:
-    """One after the other, each on its own; None if the answers turned out to be wrong."""
-    assert request.user.is_authenticated
-    by, now, done = Initiator.user(request.user), clock.now(), []
-    for target in targets:
-        try:
-            result = operation.perform(target, answers=form.cleaned_data, initiator=by, now=now)
-        except Declined as declined:
-            messages.error(request, declined.args[0])
-        except ValidationError as error:
-            complain(form, error)
-            return None
-        else:
-            messages.success(request, result.message)
-            done.append(result)
-    return done
 
 
 def _rehearse(operation: Operation[Any], targets: Sequence[Model], form: forms.Form) -> list[str]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -229,11 +230,11 @@ class Activities(Listed):
         return dict(asked.validated_data)
 
 
-class OfActivity(mixins.ListModelMixin, Resource):
+class OfActivity(mixins.ListModelMixin, Resource, ABC):
     """A list of what one activity has."""
 
-    def rows(self, activity: int) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def rows(self, activity: int) -> Any: ...
 
     def get_queryset(self) -> Any:
         pk = int(self.kwargs.get("activity", 0))
