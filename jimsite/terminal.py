@@ -6,6 +6,7 @@ import io
 import json
 import os
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -44,7 +45,7 @@ STYLES = {
 }
 
 
-class JimCommand(BaseCommand):
+class JimCommand(BaseCommand, ABC):
     """What all commands of JIM have in common; each says what it asks for, and what it does then."""
 
     # Besides those that all of them have.
@@ -64,8 +65,8 @@ class JimCommand(BaseCommand):
     def ask(self, parser: CommandParser) -> None:
         """Adds its arguments."""
 
-    def run(self, options: dict[str, Any]) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def run(self, options: dict[str, Any]) -> None: ...
 
     def handle(self, *args: Any, **options: Any) -> None:
         self.stdout.ending = ""  # what is written in pieces gets no ends of lines in between
