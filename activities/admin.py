@@ -106,7 +106,7 @@ class ActivityAdmin(RecordAdmin[Activity], OperationsAdmin[Activity]):
     def target(self, activity: Activity) -> SafeString | str:
         """A link, if the target is a row with a page of its own."""
         name = f"{activity.target_name} ({activity.target_type})"
-        for app in ("schedules", "execution", "webhooks"):
+        for app in ("schedules", "execution", "workflows", "webhooks"):
             try:
                 url = reverse(f"admin:{app}_{activity.target_type}_change", args=[activity.target_id])
             except NoReverseMatch:

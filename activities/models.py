@@ -15,7 +15,7 @@ from django.db.models.functions import Coalesce, Greatest
 from django.urls import reverse
 
 from .signals import activities_finished
-from .statements import among, fetch, insert_each, update_each
+from .statements import among, fetch, insert_each, planned_once, update_each, write
 from .text import clean_json, clean_text
 
 
@@ -92,8 +92,12 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         return [pk for (pk,) in insert_each(Activity, fields, rows, same=same, returning="id")]
 
     def begin(self, ids: Sequence[int], *, worker_id: UUID, now: datetime) -> int:
-        return self.filter(pk__in=ids, status=Activity.Status.PENDING).update(
-            status=Activity.Status.IN_PROGRESS, worker_id=worker_id, executed_at=now
+        theirs, params = among("id", ids)
+        at = connection.ops.adapt_datetimefield_value(now)
+        return write(
+            "UPDATE activities_activity SET status = 'in_progress', worker_id = %s, executed_at = %s "
+            f"WHERE status = 'pending' AND {theirs}",
+            [_worker(worker_id), at, *params],
         )
 
     def unbegin(self, ids: Sequence[int]) -> int:
@@ -173,12 +177,9 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         now: datetime,
         message: str = "",
         details: Any = None,
-    ) -> Activity:
+    ) -> None:
         """The record of an administrative change, finished as soon as it is made."""
-        (made,) = self.record_each(
-            operation, [target], initiator=initiator, now=now, message=message, details=details
-        )
-        return made
+        self.record_each(operation, [target], initiator=initiator, now=now, message=message, details=details)
 
     def record_each(
         self,
@@ -189,29 +190,26 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         now: datetime,
         message: str = "",
         details: Any = None,
-    ) -> list[Activity]:
+    ) -> None:
         """The same change of several, each on its own record."""
-        message, details = clean_text(message), clean_json(details)
-        made = self.bulk_create(
-            Activity(
-                status=Activity.Status.COMPLETE,
-                operation=operation,
-                target_type=target._meta.model_name or "",
-                target_id=str(target.pk)[:64],
-                target_name=str(target),
-                initiator_type=initiator.type,
-                initiator_id=initiator.id,
-                initiator_name=initiator.name,
-                created_at=now,
-                executed_at=now,
-                finished_at=now,
-                message=message,
-                details=details,
-            )
-            for target in targets
-        )
-        activities_finished.send(Activity, ids=[activity.pk for activity in made])
-        return made
+        told = clean_text(message), clean_json(details)
+        fields = ("target_type", "target_id", "target_name", "message", "details")
+        rows = [
+            (target._meta.model_name or "", str(target.pk)[:64], str(target), *told) for target in targets
+        ]
+        same = {name: value for name, value in Activity.UNSAID.items() if name not in fields} | {
+            "status": Activity.Status.COMPLETE,
+            "operation": operation,
+            "initiator_type": initiator.type,
+            "initiator_id": initiator.id,
+            "initiator_name": initiator.name,
+            "created_at": now,
+            "executed_at": now,
+            "finished_at": now,
+        }
+        with planned_once():
+            made = insert_each(Activity, fields, rows, same=same, returning="id")
+        activities_finished.send(Activity, ids=[pk for (pk,) in made], operation=operation)
 
     def record_ended(self, activities: Sequence[Activity]) -> None:
         """Those of work that ends without having run."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.dispatch import Signal
 
-# ids: the activities that have just ended, of runs and of administrative changes alike.
+# ids: the activities that have just ended; operation: what they are, unless they are runs.
 activities_finished = Signal()
 
 # events: a sequence of `Event`, for what happens without an activity that ends.

@@ -11,10 +11,10 @@ MAX_DIGITS = 100
 MAX_CHARS = 256 * 1024
 
 
-def loads(text: str) -> Any:
+def loads(text: str, *, most: int = MAX_CHARS) -> Any:
     """Raises ValueError in words for what is no JSON, repeats a key, nests too deeply or is too long."""
-    if len(text) > MAX_CHARS:
-        raise ValueError(f"{len(text):,} characters are too many; at most {MAX_CHARS:,}")
+    if len(text) > most:
+        raise ValueError(f"{len(text):,} characters are too many; at most {most:,}")
     try:
         value = json.loads(
             text,

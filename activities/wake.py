@@ -29,7 +29,9 @@ def wake(channel: Channel) -> None:
 class Watch:
     """A thread that calls `changed()` soon after somebody else's commit."""
 
-    SQLITE_SECONDS = 0.01
+    # Between two looks at SQLite: while something is going on, and while nothing is.
+    BUSY_SECONDS, QUIET_SECONDS = 0.005, 0.02
+    GOING_ON_SECONDS = 0.25
 
     def __init__(self, channel: Channel, changed: Callable[[], None]) -> None:
         self.channel = channel
@@ -71,10 +73,11 @@ class Watch:
         name = str(connection.settings_dict["NAME"])
         uri = name.startswith("file:")
         with contextlib.closing(sqlite3.connect(name, uri=uri, isolation_level=None)) as raw:
-            before = None
+            before, quiet_from = None, 0.0
             while not self.stopping.is_set():
                 version = raw.execute("PRAGMA data_version").fetchone()[0]
                 if version != before:
-                    before = version
+                    before, quiet_from = version, time.monotonic() + self.GOING_ON_SECONDS
                     self.changed()
-                time.sleep(self.SQLITE_SECONDS)
+                is_quiet = time.monotonic() > quiet_from
+                time.sleep(self.QUIET_SECONDS if is_quiet else self.BUSY_SECONDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
+from math import inf
 
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -11,35 +12,50 @@ from django.utils.safestring import SafeString
 # Each outcome has a tone and a glyph of its own, so that nobody has to tell colours apart.
 TONES = {
     "pending": ("○", ("pending", "queued")),
-    "waiting": ("◔", ("waiting", "paused", "late", "overdue", "cancelling", "disabled", "missed")),
-    "running": ("▶", ("in_progress", "processing", "open")),
+    "waiting": (
+        "◔",
+        (
+            *("waiting", "paused", "late", "overdue", "cancelling", "disabled", "missed"),
+            *("paused:transient", "paused:approval", "paused:reconciliation"),
+        ),
+    ),
+    "running": ("▶", ("in_progress", "processing", "open", "reserved")),
     "complete": (
         "✓",
         (
             *("complete", "completed", "running", "alive", "started", "ok", "done"),
-            *("enabled", "delivered", "active"),
+            *("enabled", "delivered", "active", "idle", "committed", "consumed"),
         ),
     ),
-    "warning": ("!", ("complete_with_warning", "warning", "partial", "dropped")),
+    "warning": ("!", ("complete_with_warning", "warning", "partial", "dropped", "needs_attention")),
     "failed": (
         "✕",
-        ("failed", "failed_with_error", "complete_with_error", "broken", "dead"),
+        (
+            *("failed", "failed_with_error", "complete_with_error", "broken", "dead"),
+            *("failed:logic", "failed:internal", "crashed"),
+        ),
     ),
-    "cancelled": ("⊘", ("cancelled", "closed", "gone", "ended", "revoked", "expired", "archived", "removed")),
+    "cancelled": (
+        "⊘",
+        ("cancelled", "closed", "gone", "ended", "revoked", "expired", "archived", "removed", "stopped"),
+    ),
     "skipped": ("↷", ("skipped",)),
 }
 TONE_OF = {state: tone for tone, (_, states) in TONES.items() for state in states}
 NOTHING = "\N{EN DASH}"
+# Ten hours away or twelve: nobody asks for the minutes, which are there when the pointer rests on it.
+ENOUGH = 10
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 @lru_cache(maxsize=256)
-def badge(state: str) -> SafeString:
+def badge(state: str, like: str = "") -> SafeString:
+    """`like`: the state whose tone it has, where its own word means something else elsewhere."""
     return format_html(
         '<span class="badge tone-{}"><span aria-hidden="true">{}</span> {}</span>',
-        tone(state),
-        TONES[tone(state)][0],
-        state.replace("_", " "),
+        tone(like or state),
+        TONES[tone(like or state)][0],
+        state.replace("_", " ").replace(":", ": "),
     )
 
 
@@ -83,21 +99,27 @@ def distance(at: datetime, *, now: datetime) -> str:
     away = at - now
     if abs(away) < timedelta(seconds=1):
         return "now"
-    return f"in {span(away)}" if away > timedelta(0) else f"{span(-away)} ago"
+    words = _words(abs(away).total_seconds(), exact_below=ENOUGH)
+    return f"in {words}" if away > timedelta(0) else f"{words} ago"
 
 
 def span(length: timedelta | None) -> str:
-    """The two largest units of a duration; what is short is said more exactly."""
+    """The largest unit of a duration and the next smaller one; what is short is said more exactly."""
     if length is None:
         return NOTHING
     seconds = max(length.total_seconds(), 0)
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else _words(seconds)
+
+
+def _words(seconds: float, *, exact_below: float = inf) -> str:
+    """With the next smaller unit, as long as there are fewer of the largest one."""
     if seconds < 10:
         return f"{seconds:.1f} s"
-    left, words = int(seconds), []
+    counts = []
+    left = int(seconds)
     for size, unit in UNITS:
         count, left = divmod(left, size)
-        if count:
-            words.append(f"{count} {unit}")
-    return " ".join(words[:2])
+        counts.append((count, unit))
+    first = next(place for place, (count, _) in enumerate(counts) if count)
+    most = 2 if counts[first][0] < exact_below else 1
+    return " ".join(f"{count} {unit}" for count, unit in counts[first : first + most] if count)
