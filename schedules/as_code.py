@@ -19,6 +19,7 @@ from activities.yaml_lines import write
 
 from .models import Refused, Schedule, ScheduleQuerySet, SharedCalendar, Step, TaskTemplate
 from .models.refusals import unknown_schedule
+from .models.schedule import in_words
 from .models.shared_calendar import names_in
 from .registry import ConfigError, StepKind, step_types
 from .revisions import compare
@@ -156,8 +157,8 @@ def canonical_spec(spec: object) -> dict[str, object] | None:
         return None
 
 
-def spec_in_words(spec: object) -> str:
-    return _parsed(spec).describe()
+def started_in_words(definition: Mapping[str, Any]) -> str:
+    return in_words(_parsed(definition["spec"]), definition["topics"])
 
 
 def _parsed(spec: object) -> Spec:

@@ -146,6 +146,8 @@ def state_of(schedule: Schedule) -> str:
         return "broken"
     if schedule.is_paused:
         return "paused"
+    if schedule.topics:
+        return "running"
     if spec.is_manual:
         return "by hand"
     is_unfilled = schedule.processed_until is None

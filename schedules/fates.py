@@ -70,7 +70,7 @@ def reason_in_short(occurrence: Occurrence, *, now: datetime) -> str:
     if occurrence.status != Occurrence.Status.PENDING:
         is_blocked = occurrence.reason == "overlap"
         return "another was running" if is_blocked else REASONS.get(occurrence.reason, occurrence.reason)
-    if occurrence.schedule.is_paused and occurrence.source == Occurrence.Source.AUTO:
+    if occurrence.schedule.is_paused and occurrence.source in Occurrence.UNASKED_FOR:
         return "waits: the schedule is paused"
     if occurrence.due_at is None and occurrence.blocked_by is not None:
         return "waits until another has ended"
@@ -102,7 +102,7 @@ def kept_words() -> str:
 
 def _pending(occurrence: Occurrence, local: LocalTime, now: datetime) -> str:
     schedule = occurrence.schedule
-    if schedule.is_paused and occurrence.source == Occurrence.Source.AUTO:
+    if schedule.is_paused and occurrence.source in Occurrence.UNASKED_FOR:
         return f"It is waiting: {paused_words(schedule, local)}."
     if occurrence.planned_at > now:
         return f"It is waiting: its jitter holds it back until {local.words(occurrence.planned_at)}."

@@ -127,6 +127,12 @@ class ScheduleForm(OneComplaint, ScheduleModelForm):
         required=False,
         help_text="One per line, such as <code>owner: Ada</code>; the list can be filtered by them.",
     )
+    topics = Tags(
+        label="On events of",
+        required=False,
+        help_text="Topics, with commas between them: each of their events starts it. Its steps can use "
+        "<code>{{ event.payload }}</code>.",
+    )
     paused = forms.BooleanField(
         label="Start paused", required=False, help_text="It then runs only by hand until it is resumed."
     )
@@ -152,6 +158,7 @@ class ScheduleForm(OneComplaint, ScheduleModelForm):
             "description",
             "tags",
             "memo",
+            "topics",
             "overlap",
             *DURATIONS,
             "on_failure",

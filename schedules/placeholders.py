@@ -22,6 +22,7 @@ VALUES = (
     "idempotency_key",
 )
 LAST_RESULT = "last_result"
+OF_EVENT = ("topic", "message_id", "title", "payload")
 LITERAL = "a {{ that is no placeholder is written {{{{"
 
 _QUOTED = r""""(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'"""
@@ -50,7 +51,7 @@ class Filled(str):
 class Reference:
     """What one placeholder stands for; `text` is the same however it was spaced and quoted."""
 
-    kind: Literal["step", "secret", "last", "value"]
+    kind: Literal["step", "secret", "last", "event", "value"]
     name: str
     path: tuple[str, ...]
     text: str
@@ -162,8 +163,10 @@ def reference(body: str) -> Reference:
             return Reference("secret", _name(parts[0]), (), _path(root, _name(parts[0])))
         case "last_result":
             return Reference("last", root, tuple(parts), _path(root, *parts))
+        case "event":
+            return _event(parts)
         case _ if root not in VALUES:
-            known = ("steps", "secrets", LAST_RESULT, *VALUES)
+            known = ("steps", "secrets", "event", LAST_RESULT, *VALUES)
             raise PlaceholderError(f"there is no value “{root}”; {hint(root, known)}")
         case _ if parts:
             raise PlaceholderError(f"“{_path(root, *parts)}”: nothing can follow {root}")
@@ -245,6 +248,16 @@ def _step(parts: list[str]) -> Reference:
         )
     name, path = _name(parts[0]), tuple(parts[2:])
     return Reference("step", name, path, _path("steps", name, "result", *path))
+
+
+def _event(parts: list[str]) -> Reference:
+    """Only its payload has anything inside."""
+    if not parts or parts[0] not in OF_EVENT:
+        raise PlaceholderError(f"“{_path('event', *parts)}” must be event. and one of {', '.join(OF_EVENT)}")
+    name, path = parts[0], tuple(parts[1:])
+    if path and name != "payload":
+        raise PlaceholderError(f"“{_path('event', *parts)}”: nothing can follow event.{name}")
+    return Reference("event", name, path, _path("event", name, *path))
 
 
 def _name(part: str) -> str:

@@ -19,7 +19,7 @@ from django.db.models import Q
 from activities.models import Initiator
 
 from . import permissions
-from .as_code import CALENDAR, CHUNK, SCHEDULE, TEMPLATE, Shape, canonical_spec, spec_in_words
+from .as_code import CALENDAR, CHUNK, SCHEDULE, TEMPLATE, Shape, canonical_spec, started_in_words
 from .code_files import Entry, Library, Problem
 from .models import Conflict, Refused, Schedule, SharedCalendar, Step, TaskTemplate, shared_calendar, template
 from .spec.wording import counted
@@ -267,7 +267,7 @@ class ScheduleChange(Change):
 
     def in_words(self) -> str:
         paused = ", paused" if self.paused else ""
-        return f"{spec_in_words(self.after['spec'])}; {counted(len(self.steps), 'step')}{paused}"
+        return f"{started_in_words(self.after)}; {counted(len(self.steps), 'step')}{paused}"
 
 
 def _compared_calendars(library: Library) -> list[CalendarChange]:

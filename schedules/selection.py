@@ -14,12 +14,12 @@ OPEN = ~Q(status="closed")
 # Closed schedules stay for their history: they are shown when asked for.
 STATES = {
     "": OPEN,
-    "running": Q(status="running", spec_error="", next_run_at__isnull=False),
+    "running": Q(status="running", spec_error="") & (Q(next_run_at__isnull=False) | ~Q(topics=[])),
     "paused": Q(status="paused"),
     "failing": OPEN & Q(failures_in_a_row__gt=0),
     "overdue": OPEN,
     "broken": OPEN & ~Q(spec_error=""),
-    "idle": Q(status="running", spec_error="", next_run_at=None),
+    "idle": Q(status="running", spec_error="", next_run_at=None, topics=[]),
     "closed": Q(status="closed"),
     "all": Q(),
 }

@@ -35,7 +35,11 @@ class CancelBackfill(Operation[Backfill]):
     question = "Nothing more of it starts; what is running goes on. It cannot be taken up again. Cancel it?"
 
     def applies(self, backfill: Backfill) -> bool:
-        return backfill.status == Backfill.Status.OPEN or backfill.occurrences.pending().exists()
+        """A page that shows it has counted already what waits."""
+        if backfill.status == Backfill.Status.OPEN:
+            return True
+        waiting: int | None = getattr(backfill, "waiting", None)
+        return backfill.occurrences.pending().exists() if waiting is None else waiting > 0
 
     def about(self, backfill: Backfill) -> str:
         return f"of “{backfill.schedule}”"

@@ -100,7 +100,7 @@ class OccurrenceAdmin(RecordAdmin[Occurrence]):
         return REASONS.get(occurrence.reason, occurrence.reason) or NOTHING
 
     def _waits_for(self, occurrence: Occurrence) -> SafeString | str:
-        if occurrence.schedule.is_paused and occurrence.source == Occurrence.Source.AUTO:
+        if occurrence.schedule.is_paused and occurrence.source in Occurrence.UNASKED_FOR:
             return "waits: the schedule is paused"
         if occurrence.due_at is None and occurrence.blocked_by is not None:
             return format_html("waits for {}", _execution_link(occurrence.blocked_by))

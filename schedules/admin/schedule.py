@@ -54,7 +54,7 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
     sortable_by = ("name", "next_run", "last")
     fieldsets = (
         (None, {"fields": ("name", "description", "tags", "version")}),
-        ("When", {"fields": ("patterns", "cron", "every", "at", "time_zone")}),
+        ("When", {"fields": ("patterns", "cron", "every", "at", "time_zone", "topics")}),
         ("When not", {"fields": ("exclude", ("start_at", "end_at"))}),
         ("Calendars, jitter and changing clocks", {"fields": ("structured", "jitter", "dst")}),
         (
@@ -129,7 +129,7 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        context["step_types"] = list(registry.step_types.values())
+        context["step_types"] = registry.offered()
         context["time_zones"] = time_zones()
         if context.get("original"):
             context["overview"] = overview(request, context["original"])

@@ -156,7 +156,7 @@ class TaskTemplateAdmin(VerbsAdmin[TaskTemplate]):
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        context["step_types"] = list(registry.step_types.values())
+        context["step_types"] = registry.offered()
         if original := context.get("original"):
             template = TaskTemplate.objects.get(pk=original.pk)  # a form may have changed the other one
             context["stored"] = template

@@ -1,4 +1,4 @@
-"""Tags and memos: what people write on a schedule to find it again."""
+"""Tags and memos: what people write on a schedule to find it again. And its topics, which are words too."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from activities.text import clean_text
 MOST_TAGS = 50
 LONGEST_TAG = 50
 MOST_ENTRIES = 50
+MOST_TOPICS = 20
 LONGEST_NAME = 50
 LONGEST_TEXT = 1_000
 
@@ -49,6 +50,13 @@ def wrong_with_tags(tags: Any) -> str:
         allowed = f"at most {LONGEST_TAG} characters, without commas and control characters"
         return f"{wrong[0][:60]!r} is no tag: {allowed}."
     return ""
+
+
+def wrong_with_topics(topics: Any) -> str:
+    """The complaint about a clean list of them, if there is one; whether they exist, others know."""
+    if not _are_words(topics):
+        return 'A list of topics is expected, such as ["orders"].'
+    return f"{len(topics)} topics are too many; at most {MOST_TOPICS}." if len(topics) > MOST_TOPICS else ""
 
 
 def wrong_with_memo(memo: Any) -> str:

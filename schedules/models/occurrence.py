@@ -119,6 +119,13 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
     def automatic(self) -> OccurrenceQuerySet:
         return self.filter(source=Occurrence.Source.AUTO)
 
+    def asked_for(self) -> OccurrenceQuerySet:
+        """Runs by hand and backfills, which a pause does not hold back."""
+        return self.exclude(source__in=Occurrence.UNASKED_FOR)
+
+    def unasked_for(self) -> OccurrenceQuerySet:
+        return self.filter(source__in=Occurrence.UNASKED_FOR)
+
     def due(self, now: datetime) -> OccurrenceQuerySet:
         """What the invoker has to look at: not what waits for its paused schedule or a running execution."""
         return self.pending().filter(due_at__lte=now)
@@ -132,7 +139,7 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
 
     def hold(self) -> int:
         """Their schedule is paused: nobody looks at them until it is resumed."""
-        return self.pending().automatic().update(due_at=None)
+        return self.pending().unasked_for().update(due_at=None)
 
     def release(self) -> int:
         """The invoker looks at them again."""
@@ -146,13 +153,13 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
     def waiting(
         self, schedule_ids: Sequence[int], *, paused: Sequence[int], now: datetime, limit: int
     ) -> list[Waiting]:
-        """All whose time has come, also those that are kept; not the automatic ones of paused schedules."""
+        """All whose time has come, also those that are kept; of paused schedules only what was asked for."""
         theirs, params = among("schedule_id", schedule_ids)
         held, held_params = among("schedule_id", paused) if paused else ("1 = 0", [])
         rows = fetch(
             f"SELECT {_WAITING} FROM schedules_occurrence "
             f"WHERE status = 'pending' AND planned_at <= %s AND {theirs} "
-            f"AND (source <> 'auto' OR NOT {held}) "
+            f"AND (source NOT IN ('auto', 'event') OR NOT {held}) "
             "ORDER BY schedule_id, source <> 'manual', planned_at LIMIT %s",
             [connection.ops.adapt_datetimefield_value(now), *params, *held_params, limit],
         )
@@ -207,6 +214,9 @@ class Occurrence(models.Model):
         MANUAL = "manual"
         BACKFILL = "backfill"
         EVENT = "event"
+
+    # What comes by itself waits while its schedule is paused.
+    UNASKED_FOR = (Source.AUTO, Source.EVENT)
 
     schedule = models.ForeignKey(
         "schedules.Schedule", models.CASCADE, related_name="occurrences", db_index=False
@@ -296,6 +306,17 @@ class Occurrence(models.Model):
         )
         occurrence.planned_at = occurrence.due_at = now
         occurrence.backfill, occurrence.overlap = backfill, backfill.overlap
+        return occurrence
+
+    @classmethod
+    def of_event(
+        cls, schedule: Schedule, event_id: int, at: datetime, *, name: str, now: datetime
+    ) -> Occurrence:
+        """Once for each event, however often somebody looks at it."""
+        by = Initiator("event", str(event_id), name[:255])
+        occurrence = cls._new(schedule, cls.Source.EVENT, f"event/{event_id}", at, initiator=by, now=now)
+        occurrence.planned_at = now
+        occurrence.due_at = None if schedule.is_paused else now
         return occurrence
 
     @classmethod

@@ -12,27 +12,28 @@ from zoneinfo import ZoneInfo
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxLengthValidator, MaxValueValidator, MinValueValidator
-from django.db import models, transaction
+from django.db import connection, models, transaction
 from django.db.models import F, Q
 from django.db.models.functions import Lower
 from django.urls import reverse
 
 from activities.models import Activity, Initiator
 from activities.signals import Event, noticed
-from activities.statements import update_each
+from activities.statements import among, read, update_each
 from activities.text import clean_lines, clean_text
 from activities.wake import wake
 from schedules import permissions, registry
 from schedules.field_types import StrictlyTyped
 from schedules.overlap import MISSED, latest_missed
 from schedules.spec import Spec, SpecError
+from schedules.spec.wording import listed
 from schedules.spec.zones import zone_of
 
-from .labels import Tag, clean_tags, wrong_with_memo, wrong_with_tags
+from .labels import Tag, clean_tags, wrong_with_memo, wrong_with_tags, wrong_with_topics
 from .occurrence import Automatic, Occurrence, Overlap, named_time, notice_missed
 from .refusals import Conflict, Refused, unknown_schedule
 from .shared_calendar import SharedCalendar
-from .step import Step, check_plain_text, check_steps
+from .step import Step, check_plain_text, check_steps, unheard_events
 from .template import TaskTemplate, as_they_run
 
 if TYPE_CHECKING:
@@ -114,6 +115,20 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
     def lock(self, *, skip_locked: bool = False) -> ScheduleQuerySet:
         return self.select_for_update(of=("self",), no_key=True, skip_locked=skip_locked)
 
+    def hold(self, ids: Sequence[int], *, skip_locked: bool = False) -> list[Schedule]:
+        """Locked, by id. Whoever does not skip those of others waits for each of them, a second at most.
+
+        That holds for all locks of the same transaction, and is said on the way to the first.
+        """
+        theirs, params = among("schedules_schedule.id", ids)
+        ending = f"WHERE {theirs} ORDER BY schedules_schedule.id"
+        if connection.vendor == "postgresql":
+            ending += " FOR NO KEY UPDATE OF schedules_schedule"
+            patience = ", set_config('lock_timeout', '1s', true)"
+            ending = f"{ending} SKIP LOCKED" if skip_locked else f"{patience} {ending}"
+        names = [field.attname for field in Schedule._meta.concrete_fields]
+        return [Schedule.from_db(self.db, names, row) for row in read(Schedule, names, ending, params)]
+
     def pause_all(self, *, initiator: Initiator, now: datetime, note: str = "") -> int:
         """Each on its own, so that nobody waits for all; those that are paused already stay as they are."""
         return self.filter(status=Schedule.Status.RUNNING)._each(
@@ -162,6 +177,8 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
             schedule.save(force_insert=True)
             schedule._replace_steps(steps, templates)
             schedule._index()
+            if schedule.topics:
+                schedule._follow_topics(now)
             Activity.objects.record(
                 "create", schedule, initiator=initiator, now=now, details=schedule._editable()
             )
@@ -184,6 +201,7 @@ class Schedule(StrictlyTyped):
         "tags",
         "memo",
         "spec",
+        "topics",
         "overlap",
         "catch_up_seconds",
         "timeout_seconds",
@@ -211,6 +229,7 @@ class Schedule(StrictlyTyped):
     tags = models.JSONField(default=list, blank=True)
     memo = models.JSONField(default=dict, blank=True)
     spec = models.JSONField(default=dict, blank=True)
+    topics = models.JSONField(default=list, blank=True, help_text="Each of their events starts it.")
     overlap = models.CharField(max_length=16, choices=Overlap.choices, default=Overlap.SKIP)
     catch_up_seconds = models.PositiveIntegerField(
         "catch-up window (seconds)",
@@ -334,7 +353,7 @@ class Schedule(StrictlyTyped):
     @property
     def spec_in_words(self) -> str:
         try:
-            return self.compiled_spec.describe()
+            return in_words(self.compiled_spec, self.topics)
         except SpecError as error:
             return f"Broken: {error}"
 
@@ -400,9 +419,11 @@ class Schedule(StrictlyTyped):
             if steps is not None:
                 self._replace_steps(steps, templates)
             self._index()
-            kept = self.occurrences.exclude(source="auto") if self.is_paused else self.occurrences.all()
+            kept = self.occurrences.asked_for() if self.is_paused else self.occurrences.all()
             kept.release()  # another policy may not let them wait
             self._save_moved()
+            if self.topics != before["topics"]:
+                self._follow_topics(now)
             details = {"before": before, "after": self._editable()}
             Activity.objects.record("edit", self, initiator=initiator, now=now, details=details)
 
@@ -438,7 +459,7 @@ class Schedule(StrictlyTyped):
                 raise Refused(f"“{self}” is not paused.")
             self.generate_until(now)
             if discard:
-                waiting = self.occurrences.pending().automatic()
+                waiting = self.occurrences.pending().unasked_for()
                 self._count_skips("discarded", waiting.settle("skipped", reason="discarded", now=now))
             else:
                 self._miss_or_keep(now)
@@ -446,6 +467,8 @@ class Schedule(StrictlyTyped):
             self.pause_note, self.is_paused_together = "", False
             self.occurrences.release()
             self._save_moved()
+            if self.topics:
+                self._follow_topics(now)
             Activity.objects.record(
                 "resume", self, initiator=initiator, now=now, details={"discard": discard}
             )
@@ -557,6 +580,8 @@ class Schedule(StrictlyTyped):
                 backfill.cancel(initiator=initiator, now=now, reason="The schedule was closed.")
             self.status, self.next_run_at, self.paused_until = self.Status.CLOSED, None, None
             self._save_moved()
+            if self.topics:
+                self._follow_topics(now)
             Activity.objects.record("close", self, initiator=initiator, now=now)
 
     def generate(self, now: datetime) -> list[Automatic]:
@@ -647,8 +672,12 @@ class Schedule(StrictlyTyped):
         except SpecError as error:
             errors["spec"] = [str(error)]
         step_errors = check_steps(steps, templates)
+        if not step_errors and not self.topics:
+            step_errors = unheard_events(steps, templates)
         if step_errors:
             errors["steps"] = step_errors
+        if self.topics and not errors and (wrong := self.wrong_with_events(as_they_run(steps, templates))):
+            errors["topics"] = wrong
         if errors:
             raise ValidationError(errors)
 
@@ -656,8 +685,12 @@ class Schedule(StrictlyTyped):
         self.name = unicodedata.normalize("NFC", self.name.strip())
         check_plain_text(self.name, "name")
         self.description = clean_lines(self.description)
-        self.tags = clean_tags(self.tags)
-        errors = {"tags": wrong_with_tags(self.tags), "memo": wrong_with_memo(self.memo)}
+        self.tags, self.topics = clean_tags(self.tags), clean_tags(self.topics)
+        errors = {
+            "tags": wrong_with_tags(self.tags),
+            "memo": wrong_with_memo(self.memo),
+            "topics": wrong_with_topics(self.topics),
+        }
         if self.on_failure not in registry.failure_policies:
             known = ", ".join(registry.failure_policies)
             errors["on_failure"] = f"There is no “{self.on_failure}”; there are: {known}."
@@ -667,6 +700,14 @@ class Schedule(StrictlyTyped):
             )
         if wrong := {name: text for name, text in errors.items() if text}:
             raise ValidationError(wrong)
+
+    def wrong_with_events(self, steps: Sequence[Mapping[str, Any]]) -> list[str]:
+        """About its topics, given these steps as they run."""
+        return [words for source in registry.event_sources for words in source.complaints(self, steps)]
+
+    def _follow_topics(self, now: datetime) -> None:
+        for source in registry.event_sources:
+            source.follow(self, now=now)
 
     def _take(self, token: int | None) -> None:
         """Locks the row and reads it anew, so that what follows is decided on the newest state."""
@@ -783,6 +824,14 @@ class Schedule(StrictlyTyped):
         from schedules.description import describe
 
         return describe(self, now=now)
+
+
+def in_words(spec: Spec, topics: Sequence[str]) -> str:
+    """What starts a schedule, in one sentence."""
+    if not topics:
+        return spec.describe()
+    events = f"each event of {listed(topics)}"
+    return f"For {events}" if spec.is_manual else f"{spec.describe()}, and for {events}"
 
 
 def _asked_by(name: str) -> str:

@@ -23,6 +23,7 @@ from schedules.spec.exclusions import (
     Dates,
     Exclusion,
     Holidays,
+    Matching,
     calendar_in_words,
     calendar_items,
 )
@@ -154,11 +155,19 @@ class SharedCalendar(models.Model):
 
     def upcoming_dates(self, year: int) -> list[tuple[date, str]]:
         """The dates of a year that it names one by one, and the holiday or comment of each."""
+        return sorted(set(_dates_of(self._items, year)))
+
+    def matching_days(self, year: int) -> list[tuple[date, str]]:
+        """The days of a year that its rules leave out as a whole, with their comments."""
+        return sorted(set(_matching_days(self._items, year)))
+
+    @property
+    def _items(self) -> Sequence[Exclusion]:
+        """None while it is broken."""
         try:
-            items = calendar_items(self.excluded)
+            return calendar_items(self.excluded)
         except SpecError:
-            return []
-        return sorted(set(_dates_of(items, year)))
+            return ()
 
     def check_definition(self) -> None:
         """Raises ValidationError by field."""
@@ -241,6 +250,14 @@ def _dates_of(items: Sequence[Exclusion], year: int) -> Iterator[tuple[date, str
                 yield day, item.comment
             elif isinstance(item, Holidays) and (name := item.name_on((day - EPOCH).days)):
                 yield day, name
+
+
+def _matching_days(items: Sequence[Exclusion], year: int) -> Iterator[tuple[date, str]]:
+    matching = [item for item in items if isinstance(item, Matching)]
+    for day in _days(year) if matching else ():
+        for item in matching:
+            if item.leaves_out_day((day - EPOCH).days):
+                yield day, item.structured.comment
 
 
 def _days(year: int) -> Iterator[date]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +9,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
+from activities.statements import among, read
 from schedules import registry
 from schedules.field_types import StrictlyTyped
 from schedules.placeholders import Reference, found, has_placeholders, hint
@@ -92,8 +94,8 @@ class TaskFields(StrictlyTyped):
         check_words(self.resources, "resources")
         check_counted([self.pool], "pool")
         check_counted(self.resources, "resources")
-        if self.step_type not in registry.step_types:
-            known = ", ".join(sorted(registry.step_types))
+        known = ", ".join(kind.name for kind in registry.offered())
+        if self.step_type not in known.split(", "):
             raise ValidationError(
                 {"step_type": f"There is no step type “{self.step_type}”; there are: {known}."}
             )
@@ -188,6 +190,16 @@ class Step(TaskFields):
         overrides = {field: value for field, value in data.items() if field not in ("index", "name")}
         return cls(**templates[name].merged(data), template=templates[name], overrides=overrides)
 
+    @classmethod
+    def lines_of(cls, schedule_ids: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
+        """As they run, in order, by schedule."""
+        lines: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        theirs, params = among("schedule_id", schedule_ids)
+        fields = ("schedule", *cls.FIELDS)
+        for schedule_id, *values in read(cls, fields, f'WHERE {theirs} ORDER BY "index", id', params):
+            lines[schedule_id].append(dict(zip(cls.FIELDS, values, strict=True)))
+        return lines
+
     def as_json(self) -> dict[str, Any]:
         """As it runs."""
         return {name: getattr(self, name) for name in self.FIELDS}
@@ -242,6 +254,18 @@ def check_steps(steps: Any, templates: Mapping[str, TaskTemplate] | None = None)
         except ValidationError as error:
             complaints += [f"{label}: {words}" for words in _by_field(error)]
     return [*complaints, *plan_complaints(plan)]
+
+
+def unheard_events(steps: Sequence[Mapping[str, Any]], templates: Mapping[str, TaskTemplate]) -> list[str]:
+    """Placeholders for the event that started a run, in steps of a schedule that no event starts."""
+    plan = [Step.read(data, templates) for data in steps]
+    return [
+        f"Step {number} ({step.name}): config: {field}: {{{{ {ref.text} }}}}: no event starts this schedule: "
+        "name a topic in its topics"
+        for number, step in enumerate(plan, 1)
+        for field, ref in step.references()
+        if ref.kind == "event"
+    ]
 
 
 def plan_complaints(plan: Mapping[str, Step]) -> list[str]:
@@ -313,6 +337,8 @@ def _why_no_value(ref: Reference, step: Step, plan: Mapping[str, Step], secrets:
             return _why_no_result(ref.name, step, plan)
         case "step":
             return "a single job has no earlier steps"
+        case "event" if not plan:
+            return "a single job is started by no event"
         case "secret" if ref.name not in secrets:
             return _no_secret(ref.name, secrets)
         case "value" | "last" if not plan and ref.name not in VALUES_OF_ANY_JOB:

@@ -302,6 +302,8 @@ class TaskTemplate(TaskFields):
             known = plan_complaints(_labelled(schedule, [copy(step) for step in plan]))
             if fresh := [words for words in wrong if words not in known][:MOST_NAMED]:
                 raise Refused(f"{' '.join(fresh)} Change what uses “{self}” first.")
+        if schedule.topics and (wrong := schedule.wrong_with_events([step.as_json() for step in after])):
+            raise Refused(f"“{schedule}”: {' '.join(wrong)} Change what uses “{self}” first.")
         pairs = zip(plan, after, strict=True)
         return [new for old, new in pairs if not same_json(old.as_json(), new.as_json())]
 
@@ -353,7 +355,7 @@ def _labelled(schedule: Schedule, plan: Sequence[Step]) -> dict[str, Step]:
 
 def same_json(one: object, other: object) -> bool:
     """As JSON: to Python, 1 is the same as true."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    return one is other or json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def _normal(name: str) -> str:

@@ -196,6 +196,10 @@ class Matching:
     def leaves_out(self, wall: int, instant: int) -> bool:
         return self.structured.calendar.matches(wall)
 
+    def leaves_out_day(self, day: int) -> bool:
+        """The whole of it."""
+        return self.structured.is_of_days and self.structured.calendar.matches(day * DAY)
+
     def reason(self, wall: int, calendar: str) -> str:
         return _left_out(wall) + _in_brackets(calendar, self.structured.comment, self.words())
 

@@ -47,6 +47,11 @@ class Structured:
         return _calendar(self.texts)
 
     @property
+    def is_of_days(self) -> bool:
+        """Whether it matches a day as a whole, or not at all."""
+        return self.texts[:3] == _AS_EXCLUSION[:3]
+
+    @property
     def notes(self) -> Iterator[str]:
         for field, text in zip(FIELDS, self.texts, strict=True):
             yield from field.steps_past_the_end(text)
