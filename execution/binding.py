@@ -39,11 +39,16 @@ class Unbound(Exception):
 
 
 def note(
-    lines: Sequence[dict[str, Any]], *, zone: tzinfo | None, has_last: bool = False, now: datetime
+    lines: Sequence[dict[str, Any]],
+    *,
+    zone: tzinfo | None,
+    has_last: bool = False,
+    event: Mapping[str, Any] | None = None,
+    now: datetime,
 ) -> None:
     """Adds to the lines of a new plan what their placeholders need; to those without any, nothing.
 
-    `zone` is whose clock the plan reads; a single job has none, and no times.
+    `zone` is whose clock the plan reads; a single job has none, and no times. `event` is what started it.
     """
     for line in lines:
         if has_last and (line["step_type"] == "python" or has_placeholders(line["config"])):
@@ -54,7 +59,26 @@ def note(
             names = {ref.name for ref in refs if ref.kind == "step"}
             line["refs"] = [ref.text for ref in refs]
             line["values"] = {ref.text: known[ref.text] for ref in refs if ref.text in known}
+            _note_event(line, [ref for ref in refs if ref.kind == "event"], event)
             line["keys"] = {other["name"]: other["key"] for other in lines if other["name"] in names}
+
+
+def _note_event(line: dict[str, Any], refs: Sequence[Reference], event: Mapping[str, Any] | None) -> None:
+    """What it says of itself, or why it does not: events are not kept as long as plans may be repeated."""
+    for ref in refs:
+        try:
+            line["values"][ref.text] = _of_event(ref, event)
+        except Unbound as error:
+            line.setdefault("unbound", {})[ref.text] = str(error)
+
+
+def _of_event(ref: Reference, event: Mapping[str, Any] | None) -> Any:
+    if event is None:
+        raise Unbound("this run was not started by an event")
+    try:
+        return look_up(event[ref.name], ref.path)
+    except PlaceholderError as error:
+        raise Unbound(f"in the {ref.name} of the event: {error}") from None
 
 
 def bind(tasks: Sequence[Held]) -> dict[int, Binding]:
@@ -85,6 +109,7 @@ class _Wanted:
     values: dict[str, Any]
     refs: list[Reference] = field(default_factory=list)
     keys: dict[str, UUID] = field(default_factory=dict)
+    unbound: dict[str, str] = field(default_factory=dict)
     last_result: Any = None
     damage: str = ""
 
@@ -94,15 +119,16 @@ class _Wanted:
         try:
             line = task.step
             keys = {name: UUID(key) for name, key in line.get("keys", {}).items()}
-            return cls(
-                values | line.get("values", {}), [reference(text) for text in line.get("refs") or []], keys
-            )
+            refs = [reference(text) for text in line.get("refs") or []]
+            return cls(values | line.get("values", {}), refs, keys, line.get("unbound", {}))
         except (AttributeError, TypeError, ValueError) as error:
             return cls({}, damage=f"the placeholders in its plan cannot be read: {error}")
 
     def bound(self, results: Mapping[UUID, _Ended], secrets: Mapping[str, str | VaultError]) -> Binding:
         if self.damage:
             return Binding(problem=self.damage)
+        if unbound := next((ref.text for ref in self.refs if ref.text in self.unbound), None):
+            return Binding(problem=f"{{{{ {unbound} }}}}: {self.unbound[unbound]}")
         values, hidden = dict(self.values), set()
         try:
             for ref in self.refs:

@@ -15,6 +15,7 @@ from activities.statements import AWAY
 
 from .models import Execution, Worker, WorkerTask
 from .models.attempt import Finish, Held
+from .models.handover import Freed
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +25,7 @@ def finish(
     *,
     worker_id: UUID,
     now: datetime,
-    then: Callable[[], list[Held]] = list,
+    then: Callable[[Freed], Sequence[Held]] = lambda freed: (),
     start: Callable[[list[Held]], None] = lambda claimed: None,
 ) -> list[Held]:
     """One transaction for all, and for what is claimed `then`; if the database refuses it, one by one.
@@ -33,8 +34,8 @@ def finish(
     """
     claimed: list[Held] = []
 
-    def claim() -> list[Held]:
-        claimed.extend(then())
+    def claim(freed: Freed) -> list[Held]:
+        claimed.extend(then(freed))
         return claimed
 
     try:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from django.conf import settings
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, transaction
 
 from activities.models import Activity, Initiator
 from activities.signals import Event, noticed
 from activities.statements import AWAY, fetch, instant, update_each
 from activities.wake import wake
-from schedules.models import Backfill, Occurrence, Refused, Schedule, ScheduleQuerySet, Step
+from schedules import registry
+from schedules.models import Backfill, Occurrence, Refused, Schedule, Step
 from schedules.models.occurrence import Waiting, notice_missed
 from schedules.models.step import check_plain_text
 from schedules.overlap import Decision, Fate, Pending, Running, decide
@@ -126,8 +128,7 @@ def _trigger_in_turn(wanted: Callable[[], Occurrence], *, is_keyed: bool, now: d
 
 def _trigger(wanted: Occurrence, *, is_keyed: bool, now: datetime) -> Occurrence:
     with transaction.atomic():
-        _wait_a_second()
-        schedule = Schedule.objects.lock().get(pk=wanted.schedule_id)
+        [schedule] = Schedule.objects.hold([wanted.schedule_id])
         if is_keyed and (known := schedule.occurrences.filter(key=wanted.key).first()):
             return _same(known, wanted)
         if schedule.status == Schedule.Status.CLOSED:
@@ -219,10 +220,7 @@ def _invoke_some(ids: Sequence[int], *, now: datetime, wait: bool) -> Sequence[i
 
 def _invoke_batch(ids: Sequence[int], *, now: datetime, wait: bool) -> Sequence[int]:
     with transaction.atomic():
-        if wait:
-            _wait_a_second()
-        rows: ScheduleQuerySet = Schedule.objects.lock(skip_locked=not wait)
-        return _account_and_settle(list(rows.filter(pk__in=ids).order_by("pk")), now)
+        return _account_and_settle(Schedule.objects.hold(ids, skip_locked=not wait), now)
 
 
 def _account_and_settle(schedules: Sequence[Schedule], now: datetime) -> Sequence[int]:
@@ -239,16 +237,10 @@ def _account_and_settle(schedules: Sequence[Schedule], now: datetime) -> Sequenc
         schedules = [schedule for schedule in schedules if schedule.pk <= done]
         waiting = [occurrence for occurrence in waiting if occurrence.schedule_id <= done]
     if just_paused := _account(schedules, now):
-        waiting = [o for o in waiting if o.source != "auto" or o.schedule_id not in just_paused]
+        held = Occurrence.UNASKED_FOR
+        waiting = [o for o in waiting if o.source not in held or o.schedule_id not in just_paused]
     _settle(schedules, waiting, now)
     return left
-
-
-def _wait_a_second() -> None:
-    """Nobody who waits for an answer, or to go on with other work, waits longer than that for a lock."""
-    if connection.vendor == "postgresql":
-        with connection.cursor() as cursor:
-            cursor.execute("SET LOCAL lock_timeout = '1s'")
 
 
 def _account(schedules: Sequence[Schedule], now: datetime) -> set[int]:
@@ -314,9 +306,18 @@ def _settle(schedules: Sequence[Schedule], waiting: Sequence[Waiting], now: date
         blockers = [(by_pk[fate.id], fate.blocked_by or started.get(fate.behind or 0)) for fate in kept]
         Occurrence.objects.keep(blockers, now=now)
     _count(schedules, [(by_pk[pk], status, reason) for pk, status, reason, _ in settled], now)
+    moved = {by_pk[pk].schedule_id for pk, *_ in settled}
     backfills = {by_pk[pk].schedule_id for pk, *_ in settled if by_pk[pk].source == "backfill"}
+    _make_room([schedule for schedule in schedules if schedule.pk in moved], now, backfills=backfills)
+
+
+def _make_room(schedules: Sequence[Schedule], now: datetime, *, backfills: Collection[int]) -> None:
+    """Some of what they had pending is settled: those who wait with more may go on."""
     if backfills:
         Backfill.objects.make_room(backfills, now=now)
+    if eventful := [schedule.pk for schedule in schedules if schedule.topics]:
+        for source in registry.event_sources:
+            source.make_room(eventful, now=now)
 
 
 def _start(starts: Sequence[Start], now: datetime) -> dict[int, int]:
@@ -399,12 +400,9 @@ def _plan(
 ) -> tuple[list[Start], dict[int, str]]:
     """What can be started, and why the rest cannot. Errors in one definition stay with its schedule."""
     by_pk = {schedule.pk: schedule for schedule in schedules}
-    steps: dict[int, list[Step]] = defaultdict(list)
-    for step in Step.objects.filter(schedule__in={o.schedule_id for o in occurrences}).order_by(
-        "index", "pk"
-    ):
-        steps[step.schedule_id].append(step)
+    steps = Step.lines_of(list({occurrence.schedule_id for occurrence in occurrences}))
     before = Execution.objects.in_bulk([o.retry_of for o in occurrences if o.retry_of])
+    events = _events(occurrences)
     starts, impossible = [], {}
     for occurrence in occurrences:
         schedule = by_pk[occurrence.schedule_id]
@@ -414,13 +412,21 @@ def _plan(
             elif occurrence.retry_of:
                 impossible[occurrence.id] = f"execution {occurrence.retry_of} is gone"
             elif steps[schedule.pk]:
-                starts.append(Start.of(schedule, occurrence, steps[schedule.pk]))
+                event = events.get(occurrence.initiator_id) if occurrence.source == "event" else None
+                starts.append(Start.of(schedule, occurrence, steps[schedule.pk], event))
             else:
                 impossible[occurrence.id] = "the schedule has no steps"
         except Exception as error:
             logger.error("schedule %s cannot be started: %s", schedule, error)
             impossible[occurrence.id] = f"cannot be started: {error}"[:200]
     return starts, impossible
+
+
+def _events(occurrences: Sequence[Waiting]) -> dict[str, Mapping[str, Any]]:
+    """Those that ask for a start, by id as text: an occurrence says who its initiator is."""
+    ids = {int(o.initiator_id) for o in occurrences if o.source == "event"}
+    found = [source.events(ids) for source in registry.event_sources] if ids else []
+    return {str(pk): event for each in found for pk, event in each.items()}
 
 
 def _again(before: Execution, schedule: Schedule, occurrence: Waiting) -> Start:
@@ -462,8 +468,8 @@ def _give_up(pk: int, error: Exception, now: datetime) -> None:
         schedule = Schedule.objects.lock().get(pk=pk)
         waiting = schedule.occurrences.pending().filter(planned_at__lte=now)
         if schedule.is_paused:
-            waiting = waiting.exclude(source=Occurrence.Source.AUTO)
+            waiting = waiting.asked_for()
         skipped = waiting.settle(Occurrence.Status.SKIPPED, reason=reason, now=now)
         schedule.count_settled("skipped", skipped, source="", reason=reason, now=now)
         schedule.save(update_fields=SETTLED)
-        Backfill.objects.make_room([pk], now=now)
+        _make_room([schedule], now, backfills=[pk])

@@ -58,7 +58,10 @@ def notice_late(now: datetime) -> None:
         wake("jim_schedules")
 
 
-SETTLING: tuple[Callable[[datetime], object], ...] = (
+Part = Callable[[datetime], object]
+Times = Callable[[], tuple[QuerySet[Any], str]]
+
+SETTLING: list[Part] = [
     fill,
     generate,
     backfill,
@@ -66,24 +69,46 @@ SETTLING: tuple[Callable[[datetime], object], ...] = (
     time_out,
     notice_late,
     invoke,
-)
-RECOVERING: tuple[Callable[[datetime], object], ...] = (
-    recovery.bury_proven_dead,
-    recovery.bury_expired,
-    recovery.recover,
-)
+]
+RECOVERING: list[Part] = [recovery.bury_proven_dead, recovery.bury_expired, recovery.recover]
+OPENING: list[Part] = []
+_probed: list[Callable[[datetime], QuerySet[Any]]] = []
+_foreseen: list[Times] = []
+
+
+def register(settle: Part, *, due: Callable[[datetime], QuerySet[Any]], times: Times) -> None:
+    """What an app settles in each tick that finds some of its rows `due`; `times` says when the next will be.
+
+    Call it in `AppConfig.ready`.
+    """
+    SETTLING.append(settle)
+    _probed.append(due)
+    _foreseen.append(times)
+
+
+def register_recovery(recover: Part) -> None:
+    RECOVERING.append(recover)
+
+
+def register_opening(once: Part) -> None:
+    """Done by each scheduler before its first tick."""
+    OPENING.append(once)
 
 
 def tick(now: datetime, *, recovering: bool = True) -> bool:
     """What a scheduler does, in this order; trouble in one part never stops the others. True: none had it."""
+    return _each((*(SETTLING if is_due(now) else ()), *(RECOVERING if recovering else ())), now)
+
+
+def _each(parts: Sequence[Part], now: datetime) -> bool:
     is_well = True
-    for part in (*(SETTLING if is_due(now) else ()), *(RECOVERING if recovering else ())):
+    for part in parts:
         try:
             part(now)
         except AWAY:
             raise
         except Exception:
-            logger.exception("%s failed; the next tick tries again", part.__name__)
+            logger.exception("%s failed; the next tick tries again", getattr(part, "__name__", part))
             is_well = False
     return is_well
 
@@ -116,6 +141,7 @@ def _probe(vendor: str) -> tuple[str, list[Any]]:
         Backfill.objects.due(_SOME_TIME),
         Execution.objects.overtime(_SOME_TIME),
         Execution.objects.newly_late(_SOME_TIME),
+        *(due(_SOME_TIME) for due in _probed),
     )
     compiled = [_compiled(rows.values("pk")) for rows in probes]
     return f"SELECT {' OR '.join(f'EXISTS ({sql})' for sql, _ in compiled)}", _params(compiled)
@@ -130,6 +156,7 @@ def _outlook(vendor: str) -> tuple[str, list[Any]]:
         (Backfill.objects.open(), "slice_at"),
         (Execution.objects.in_progress().filter(cancel_requested_at=None), "timeout_at"),
         (Execution.objects.in_progress().filter(late_noticed_at=None), "deadline_at"),
+        *(times() for times in _foreseen),
     )
     compiled = [
         _compiled(rows.filter(**{f"{field}__gt": _SOME_TIME}).order_by(field).values(field)[:1])
@@ -156,6 +183,7 @@ class SchedulerLoop:
         self.ticked = float("-inf")
         self.recovered = float("-inf")
         self.patience = 0.0
+        self.is_open = False
 
     def run(self) -> None:
         wait_for_database(self.stopping)
@@ -188,6 +216,8 @@ class SchedulerLoop:
     def _tick(self) -> None:
         """Recovery looks at all that is running, so it is not repeated for every time that becomes due."""
         recovering = time.monotonic() - self.recovered > settings.JIM_LEASE_SECONDS / 12
+        if not self.is_open:
+            self.is_open = _each(OPENING, clock.now())
         self.ticked_at, began = clock.now(), time.monotonic()
         if tick(self.ticked_at, recovering=recovering):
             self.ticked = time.monotonic()

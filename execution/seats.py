@@ -18,6 +18,8 @@ from execution.steps.base import Context, Outcome, perform, unspeakable
 from .models.attempt import Finish, Held
 from .recorder import Said
 
+DOUBT_SECONDS = 0.05
+
 
 class Run:
     """One claimed task in this process, from its claim to its outcome."""
@@ -46,9 +48,12 @@ class Run:
 
 
 class Seats:
-    def __init__(self, size: int, done: Callable[[Run], None]) -> None:
+    """`may_start`: whether what was claimed is certainly still this worker's."""
+
+    def __init__(self, size: int, done: Callable[[Run], None], *, may_start: Callable[[], bool]) -> None:
         self.size = size
         self._done = done
+        self._may_start = may_start
         self._queue: SimpleQueue[tuple[Run, Nursery] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._threads = 0
@@ -82,6 +87,7 @@ class Seats:
     def _sit(self) -> None:
         while work := self._queue.get():
             run, nursery = work
+            self._wait_for_certainty(run)
             if run.take():
                 self._perform(run, nursery)
             else:
@@ -90,6 +96,14 @@ class Seats:
             with self._lock:
                 self._submitted -= 1
         connections.close_all()
+
+    def _wait_for_certainty(self, run: Run) -> None:
+        """A process that was frozen, or cut off, must not start what others may have done meanwhile.
+
+        The loop withdraws what does not start for long: to give it back, or because it is lost.
+        """
+        while run.is_unstarted and not self._may_start():
+            time.sleep(DOUBT_SECONDS)
 
     def _perform(self, run: Run, nursery: Nursery) -> None:
         """Whatever happens: a task without an outcome would be in process for ever."""

@@ -72,7 +72,7 @@ def _waiting(tasks: Sequence[WorkerTask]) -> dict[int, str]:
         reached = sum(index <= execution.current_index for index in theirs)
         is_running = any(status == "processing" for _, status in live[pk])
         names = _named([f"“{name}”" for name, _ in live[pk]])
-        told[pk] = f"step {reached} of {len(theirs)} is {'running' if is_running else 'queued'}"
+        told[pk] = f"group {reached} of {len(theirs)} is {'running' if is_running else 'queued'}"
         told[pk] += f": {names}" if names else ""
     return {task.pk: told[task.execution_id] for task in tasks if task.execution_id is not None}
 

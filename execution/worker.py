@@ -28,6 +28,7 @@ from .lifeline import Lifeline
 from .loops import wait_for_database
 from .models import Worker, WorkerTask
 from .models.attempt import Finish, Held
+from .models.handover import Freed
 from .models.task import WorkerTaskQuerySet
 from .nursery import Nursery
 from .seats import Run, Seats
@@ -65,8 +66,8 @@ class WorkerLoop:
         self.pools = tuple(pools)
         self.until_idle = until_idle
         self.seats: dict[Isolation, Seats] = {
-            "thread": Seats(threads, self._outcome),
-            "process": Seats(processes, self._outcome),
+            "thread": Seats(threads, self._outcome, may_start=self._has_lease),
+            "process": Seats(processes, self._outcome, may_start=self._has_lease),
         }
         self.runs: dict[tuple[int, int], Run] = {}
         self.ended: deque[Run] = deque()
@@ -188,7 +189,7 @@ class WorkerLoop:
             if self.is_doubtful:
                 finishes = still_held(finishes, worker_id=worker_id)
             is_own = worker_id == self.worker.pk
-            then = self._claim if claiming and is_own else list
+            then = self._claim if claiming and is_own else _nothing
             claimed += finish(finishes, worker_id=worker_id, now=clock.now(), then=then, start=self._start)
         return claimed
 
@@ -258,14 +259,19 @@ class WorkerLoop:
                 self.stop()
                 self.wants_restart = True
 
-    def _claim(self) -> list[Held]:
-        lease, self.claimed_at = settings.JIM_LEASE_SECONDS, clock.now()
-        if self.buried == self.worker.pk or time.monotonic() - self.last_beat > lease * 5 / 6:
+    def _claim(self, freed: Freed | None = None) -> list[Held]:
+        self.claimed_at = clock.now()
+        if not self._has_lease():
             return []
         free = {isolation: seats.size - self._busy(isolation) for isolation, seats in self.seats.items()}
         return WorkerTask.objects.claim(
-            self.worker, seats=free, ahead=self.ahead, pools=self.pools, now=self.claimed_at
+            self.worker, seats=free, ahead=self.ahead, pools=self.pools, now=self.claimed_at, freed=freed
         )
+
+    def _has_lease(self) -> bool:
+        """For certain: well before it ends."""
+        is_fresh = time.monotonic() - self.last_beat <= settings.JIM_LEASE_SECONDS * 5 / 6
+        return is_fresh and self.buried != self.worker.pk
 
     @property
     def _backlog(self) -> int:
@@ -428,6 +434,10 @@ class WorkerLoop:
         self.company.wake()
         if not self._backlog:
             self.woken.set()
+
+
+def _nothing(freed: Freed) -> list[Held]:
+    return []
 
 
 def _with_last_words(run: Run) -> Finish:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from activities.models import Activity, Ending
 from activities.statements import instant
 from execution import retry
 from execution.steps.base import Isolation, Outcome, Reason, Work
+from schedules import registry
 
 if TYPE_CHECKING:
     from .task import WorkerTask
@@ -109,8 +110,17 @@ class Finish:
     outcome: Outcome
 
     @classmethod
-    def lost(cls, task: Held, *, now: datetime) -> Finish:
-        return cls.unfinished(task, "lost", "worker lost", now=now)
+    def lost(cls, task: Held, *, is_cancelled: bool, now: datetime) -> Finish:
+        """What its step type decides, if it does; else what the retry policy makes of it."""
+        usual = cls.unfinished(task, "lost", "worker lost", now=now)
+        kind = registry.step_types.get(task.work.step_type)
+        status = kind.lost(task.work, is_cancelled=is_cancelled, now=now) if kind else None
+        if status is None:
+            return usual
+        error = "" if status == Activity.Status.COMPLETE else usual.outcome.error
+        return cls(
+            task, replace(usual.outcome, status=status, error=error, interrupted=None, can_retry=False)
+        )
 
     @classmethod
     def unfinished(cls, task: Held, reason: Reason, why: str, *, now: datetime) -> Finish:

@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from activities.models import Activity, Ending, Initiator
 from activities.signals import Event, noticed
-from activities.statements import AWAY, among, fetch, insert_each, instant, planned_once, update_each
+from activities.statements import AWAY, among, fetch, insert_each, instant, planned_once, update_each, write
 from activities.wake import wake
 from execution import failure
 from schedules.models import Occurrence, Refused, Schedule
@@ -81,6 +81,14 @@ class Around(NamedTuple):
     is_running: bool
     changed_at: datetime
     """When it ended, or else when it started."""
+
+
+class Standing(NamedTuple):
+    """Whether any task is live, the first index that waits, and the last attempts of the current group."""
+
+    is_live: bool
+    following: int | None
+    last: dict[int | None, failure.Last]
 
 
 class ExecutionQuerySet(models.QuerySet["Execution"]):
@@ -182,17 +190,14 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
     def advance(self, executions: Iterable[Execution], *, now: datetime) -> list[Execution]:
         """Moves on those of these locked executions whose group is done; returns the ones that ended."""
         running = [e for e in executions if e.status == Execution.Status.IN_PROGRESS]
-        left = self._left(running) if running else {}
-        idle = [e for e in running if e.pk not in left or not left[e.pk][0]]
-        if not idle:
-            return []
-        last = self._last_attempts(idle)
+        standings = self._standings(running) if running else {}
         moving: list[Execution] = []
         ending: list[Execution] = []
-        for execution in idle:
-            following = left[execution.pk][1] if execution.pk in left else None
-            is_over = execution._judge(last[execution.activity_id], following)
-            (ending if is_over else moving).append(execution)
+        for execution in running:
+            standing = standings[execution.pk]
+            if not standing.is_live:
+                is_over = execution._judge(standing.last, standing.following)
+                (ending if is_over else moving).append(execution)
         self._move(moving, now=now)
         self._end(ending, now=now)
         return ending
@@ -235,7 +240,9 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
             accounted = ended.setdefault(pk, Accounted(schedule_id, status, error, {}))
             if step is not None:
                 accounted.results[step] = _plan(result) if isinstance(result, str) else result
-        self.filter(pk__in=list(ended), accounted_at=None).update(accounted_at=now)
+        if ended:
+            fields, guard = ("accounted_at",), "t.accounted_at IS NULL"
+            update_each(Execution, fields, [(pk, now) for pk in sorted(ended)], where=guard)
         return list(ended.values())
 
     def around(self, schedule_ids: Sequence[int], *, now: datetime) -> list[Around]:
@@ -278,30 +285,26 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
             Activity.objects.filter(pk__in=[root for _, root in old]).delete()
         return len(old)
 
-    def _left(self, executions: Sequence[Execution]) -> dict[int, tuple[bool, int | None]]:
-        """Of those that have tasks: whether any is live, and the first index that waits."""
-        theirs, params = among("execution_id", [e.pk for e in executions])
+    def _standings(self, executions: Sequence[Execution]) -> dict[int, Standing]:
+        """What is left of each, and how its current group ended if nothing of that is live any more."""
+        theirs, params = among("e.id", [e.pk for e in executions])
+        tasks, _ = among("execution_id", [e.pk for e in executions])
         rows = fetch(
-            "SELECT execution_id, MAX(CASE WHEN status = 'waiting' THEN 0 ELSE 1 END), "
-            "MIN(CASE WHEN status = 'waiting' THEN step_index END) "
-            f"FROM execution_workertask WHERE {theirs} GROUP BY execution_id",
-            params,
-        )
-        return {pk: (bool(is_live), following) for pk, is_live, following in rows}
-
-    def _last_attempts(self, executions: Sequence[Execution]) -> dict[int, dict[int | None, failure.Last]]:
-        """By root activity and line, for the current group of each execution."""
-        theirs, params = among("a.parent_id", [e.activity_id for e in executions])
-        rows = fetch(
-            "SELECT a.parent_id, a.line, a.status, a.error FROM activities_activity a "
-            "JOIN execution_execution e ON e.activity_id = a.parent_id AND e.current_index = a.step_index "
+            "SELECT e.id, t.is_live, t.following, a.line, a.status, a.error FROM execution_execution e "
+            "LEFT JOIN (SELECT execution_id, MAX(CASE WHEN status = 'waiting' THEN 0 ELSE 1 END) AS is_live, "
+            "MIN(CASE WHEN status = 'waiting' THEN step_index END) AS following "
+            f"FROM execution_workertask WHERE {tasks} GROUP BY execution_id) t ON t.execution_id = e.id "
+            "LEFT JOIN activities_activity a ON a.parent_id = e.activity_id "
+            "AND a.step_index = e.current_index AND COALESCE(t.is_live, 0) = 0 "
             f"WHERE {theirs} ORDER BY a.attempt",
-            params,
+            [*params, *params],
         )
-        last: dict[int, dict[int | None, failure.Last]] = defaultdict(dict)
-        for root, line, status, error in rows:
-            last[root][line] = failure.Last(status, error)
-        return last
+        standings: dict[int, Standing] = {}
+        for pk, is_live, following, line, status, error in rows:
+            standing = standings.setdefault(pk, Standing(bool(is_live), following, {}))
+            if status is not None:
+                standing.last[line] = failure.Last(status, error)
+        return standings
 
     def _move(self, executions: Sequence[Execution], *, now: datetime) -> None:
         """Their next groups need not wait any longer; workers hear of it."""
@@ -338,12 +341,11 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
             Activity.objects.close_lines(pairs, status=status, message=why, now=now)
 
     def _end(self, executions: list[Execution], *, now: datetime) -> None:
-        from .task import WorkerTask
-
         if not executions:
             return
         self._close(executions, now=now)
-        WorkerTask.objects.filter(execution__in=[e.pk for e in executions]).delete()
+        theirs, params = among("execution_id", [e.pk for e in executions])
+        write(f"DELETE FROM execution_workertask WHERE {theirs}", params)
         for status, why in (
             (Execution.Status.CANCELLED, "Not run: the execution was cancelled."),
             (Execution.Status.FAILED, failure.SOMETHING_FAILED),
@@ -366,10 +368,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
 
     def _finish_roots(self, executions: list[Execution], *, now: datetime) -> None:
         roots = [e.activity_id for e in executions if e.status == Execution.Status.COMPLETED]
-        troubled = Activity.objects.filter(parent__in=roots, retries=None).filter(
-            status__in=[*Activity.FAILURES, Activity.Status.COMPLETE_WITH_WARNING]
-        )
-        warned = set(troubled.values_list("parent_id", flat=True)) if roots else set()
+        warned = self._warned(roots) if roots else set()
         Activity.objects.finish(
             [
                 Ending(
@@ -378,6 +377,18 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
                 for e in executions
             ]
         )
+
+    def _warned(self, roots: Sequence[int]) -> set[int]:
+        """Those of these root activities with a step whose last attempt did not go well."""
+        theirs, params = among("a.parent_id", roots)
+        troubled = [*Activity.FAILURES, Activity.Status.COMPLETE_WITH_WARNING]
+        rows = fetch(
+            f"SELECT a.parent_id FROM activities_activity a WHERE {theirs} "
+            f"AND a.status IN ({', '.join(['%s'] * len(troubled))}) "
+            "AND NOT EXISTS (SELECT 1 FROM activities_activity r WHERE r.retry_of_id = a.id)",
+            [*params, *troubled],
+        )
+        return {root for (root,) in rows}
 
 
 def _notice(kind: str, ids: Iterable[int], now: datetime) -> None:

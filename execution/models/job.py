@@ -9,6 +9,7 @@ from django.db import IntegrityError, transaction
 from activities.models import Activity, Initiator
 from activities.wake import wake
 from schedules.models import Refused
+from schedules.registry import step_types
 
 from .task import WorkerTask
 
@@ -58,6 +59,9 @@ class Job:
         step = (last.details or {}).get("step")
         if step is None:
             raise Refused(f"“{last.target_name}” belongs to an execution: retry that.")
+        kind = step_types.get(step.get("step_type", ""))
+        if kind is not None and not kind.is_offered:
+            raise Refused(f"“{last.target_name}” was not started by a person: what started it decides.")
         try:
             with transaction.atomic():
                 return WorkerTask.objects.requeue(last, step, initiator=initiator, now=now)

@@ -35,7 +35,7 @@ class LimitQuerySet(models.QuerySet["Limit"]):
         """A new limit, which counts what runs already; nothing is saved if anything is wrong."""
         limit = Limit(key=(key or "").strip(), size=size, note=note)
         limit.check_definition()
-        with _queue_at_rest():
+        with queue_at_rest():
             if self.filter(pk=limit.key).exists():
                 raise ValidationError(
                     {"key": "There is a limit with this key already: change its size instead."}
@@ -103,10 +103,10 @@ class Limit(models.Model):
         return {name: getattr(self, name) for name in self.EDITABLE}
 
     def edit(self, *, changes: Mapping[str, Any], initiator: Initiator, now: datetime) -> None:
-        """What runs goes on, also above a size that is less now."""
+        """What runs goes on, also above a size that is less now; nothing starts by the size it had."""
         if unknown := set(changes) - set(self.EDITABLE):
             raise ValidationError(dict.fromkeys(sorted(unknown), "There is no such field to edit."))
-        with transaction.atomic():
+        with queue_at_rest():
             before = self._take().definition()
             for name, value in changes.items():
                 setattr(self, name, value)
@@ -119,7 +119,7 @@ class Limit(models.Model):
 
     def remove(self, *, initiator: Initiator, now: datetime) -> None:
         """What waited for it starts at once, unless another limit holds it."""
-        with _queue_at_rest():
+        with queue_at_rest():
             details = self._take().definition()
             Activity.objects.record("delete", self, initiator=initiator, now=now, details=details)
             Limit.objects.filter(pk=self.pk).delete()
@@ -151,10 +151,11 @@ def hidden(kind: str) -> str:
 
 
 @contextmanager
-def _queue_at_rest() -> Iterator[None]:
+def queue_at_rest() -> Iterator[None]:
     """Nobody queues, claims or ends a task meanwhile: each is marked by the limits that there are, always.
 
-    The lock keeps out as well those who hold rows that they are about to write.
+    The lock keeps out as well those who hold rows that they are about to write. It comes before the lock of
+    a limit, as for those who claim.
     """
     try:
         with transaction.atomic():
@@ -178,16 +179,16 @@ def _unmark(key: str) -> None:
     if connection.vendor == "postgresql":
         others = "string_to_array(limit_keys, chr(10)) && ARRAY(SELECT key::text FROM execution_limit)"
     else:
-        others = f"EXISTS (SELECT 1 FROM execution_limit l WHERE {_contains('l.key')})"
+        others = f"EXISTS (SELECT 1 FROM execution_limit l WHERE {contains('l.key')})"
     sql = f"UPDATE execution_workertask SET is_limited = FALSE WHERE is_limited AND {has} AND NOT ({others})"
     write(sql, params)
 
 
 def _has(key: str) -> tuple[str, list[str]]:
-    return _contains("%s"), [key]
+    return contains("%s"), [key]
 
 
-def _contains(key: str) -> str:
+def contains(key: str) -> str:
     """One of the keys of a task is this one, all of it."""
     find, end = ("strpos", "chr(10)") if connection.vendor == "postgresql" else ("instr", "char(10)")
     return f"{find}({end} || limit_keys || {end}, {end} || {key} || {end}) > 0"

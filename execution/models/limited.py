@@ -45,12 +45,20 @@ COUNTS = f"""
     UNION ALL SELECT 'worker', CAST(pools AS text), '', '', seats, 0, 0 FROM execution_worker
         WHERE status = 'alive' AND EXISTS ({RESERVED})
 """
-# From each set of keys (and isolation, and pool) to the next, however many tasks each of them has.
-NEXT_SET = f"""
-    SELECT n.id FROM execution_workertask n
-    WHERE {READY_LIMITED} AND (limit_keys, isolation, pool) > (s.limit_keys, s.isolation, s.pool)
-    ORDER BY limit_keys, isolation, pool LIMIT 1
-"""
+# From each set of keys (and isolation, and pool) to the next, however many tasks each of them has. SQLite
+# would compare all of a set with the three of them: it gets another pool, another isolation, other keys.
+FIRST_AFTER = (
+    f"SELECT n.id FROM execution_workertask n WHERE {READY_LIMITED} AND {{}} "
+    "ORDER BY limit_keys, isolation, pool LIMIT 1"
+)
+NEXT_SET = {
+    "postgresql": FIRST_AFTER.format("(limit_keys, isolation, pool) > (s.limit_keys, s.isolation, s.pool)"),
+    "sqlite": "SELECT COALESCE(({}), ({}), ({}))".format(
+        FIRST_AFTER.format("limit_keys = s.limit_keys AND isolation = s.isolation AND pool > s.pool"),
+        FIRST_AFTER.format("limit_keys = s.limit_keys AND isolation > s.isolation"),
+        FIRST_AFTER.format("limit_keys > s.limit_keys"),
+    ),
+}
 BEYOND = "AND (limit_keys, isolation, pool) > (%s, %s, %s)"
 WAITING_IN_SETS = (
     "SELECT limit_keys, (SELECT count(*) FROM (SELECT 1 FROM execution_workertask n "
@@ -177,7 +185,7 @@ def sets(beyond: str = "") -> str:
             SELECT * FROM (SELECT id, limit_keys, isolation, pool FROM execution_workertask
                 WHERE {READY_LIMITED} {beyond} ORDER BY limit_keys, isolation, pool LIMIT 1) AS first
             UNION ALL SELECT t.id, t.limit_keys, t.isolation, t.pool
-            FROM s JOIN execution_workertask t ON t.id {found_in(NEXT_SET)}
+            FROM s JOIN execution_workertask t ON t.id {found_in(NEXT_SET[connection.vendor])}
         )
     """
 

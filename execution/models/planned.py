@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
 from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple
@@ -103,10 +102,12 @@ class Planned(NamedTuple):
     @property
     def given(self) -> tuple[Any, ...]:
         later_at = None if self.later_at is None else self.later_at.isoformat()
-        by = astuple(self.initiator)
+        by = self.initiator
         return (
             self.line,
-            *by,
+            by.type,
+            by.id,
+            by.name,
             self.status,
             self.execution_id,
             self.root_id,

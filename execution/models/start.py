@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .execution import Execution
 
 # What a plan's lines are told anew each time they start.
-TOLD = ("key", "refs", "values", "keys", "has_last", "reused")
+TOLD = ("key", "refs", "values", "keys", "unbound", "has_last", "reused")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +40,17 @@ class Start:
     retry_of: int | None = None
     # By line, what a retry takes over from the execution before.
     reused: Mapping[int, Activity] | None = None
+    # What started it, as it was then.
+    event: Mapping[str, Any] | None = None
 
     @classmethod
-    def of(cls, schedule: Schedule, occurrence: Waiting, steps: Sequence[Step]) -> Start:
+    def of(
+        cls,
+        schedule: Schedule,
+        occurrence: Waiting,
+        steps: Sequence[Mapping[str, Any]],
+        event: Mapping[str, Any] | None = None,
+    ) -> Start:
         about = _about(schedule.name, occurrence.nominal_at, schedule.spec.get("time_zone", "UTC"))
         return cls(
             name=schedule.name,
@@ -52,6 +60,7 @@ class Start:
             schedule=schedule,
             occurrence=occurrence,
             timeout_seconds=schedule.timeout_seconds,
+            event=event,
         )
 
     @classmethod
@@ -67,7 +76,7 @@ class Start:
     ) -> Start:
         about = _about(name, now, "UTC")
         ordered = sorted(steps, key=lambda step: step.index)
-        lines = [_line(step, number, about) for number, step in enumerate(ordered)]
+        lines = [_line(step.as_json(), number, about) for number, step in enumerate(ordered)]
         return cls(
             name=name,
             lines=lines,
@@ -96,6 +105,7 @@ class Start:
             timeout_seconds=before.timeout_seconds,
             retry_of=before.pk,
             reused={line: kept[line] for line in known},
+            event=before.plan.get("event"),
         )
 
     def for_occurrence(self, schedule: Schedule, occurrence: Waiting) -> Start:
@@ -139,13 +149,18 @@ class Start:
             occurrence and occurrence.id,
             occurrence.source if occurrence else "",
             self.retry_of,
-            {"steps": self.lines, "on_failure": self.on_failure},
+            self._plan,
             self.on_failure,
             self.first,
             _later(now, self.timeout_seconds),
             _later(now, schedule.deadline_seconds if schedule else None),
             schedule and schedule.last_result,
         )
+
+    @property
+    def _plan(self) -> dict[str, Any]:
+        plan = {"steps": self.lines, "on_failure": self.on_failure}
+        return plan if self.event is None else plan | {"event": self.event}
 
     @property
     def first(self) -> int:
@@ -160,7 +175,8 @@ class Start:
     def note(self, now: datetime) -> None:
         """Tells its lines what their placeholders need."""
         last_result = self.schedule and self.schedule.last_result
-        note(self.lines, zone=self.zone, has_last=last_result is not None, now=now)
+        has_last = last_result is not None
+        note(self.lines, zone=self.zone, has_last=has_last, event=self.event, now=now)
 
     @property
     def zone(self) -> tzinfo:
@@ -194,14 +210,14 @@ def _about(name: str, nominal_at: datetime, time_zone: str) -> dict[str, Any]:
     return {"schedule": name, "nominal_at": nominal_at.isoformat(), "time_zone": time_zone}
 
 
-def _line(step: Step, number: int, about: Mapping[str, Any]) -> dict[str, Any]:
-    kind = step_types.get(step.step_type)
-    data = step.as_json()
-    return data | {
+def _line(step: Mapping[str, Any], number: int, about: Mapping[str, Any]) -> dict[str, Any]:
+    kind = step_types.get(step["step_type"])
+    return {
+        **step,
         "line": number,
-        "limit_keys": limit_keys(data),
+        "limit_keys": limit_keys(step),
         "key": str(uuid.uuid4()),
-        "isolation": kind.isolation(step.config) if kind else "thread",
+        "isolation": kind.isolation(step["config"]) if kind else "thread",
         **about,
     }
 

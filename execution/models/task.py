@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -17,14 +17,16 @@ from activities.wake import wake
 from execution import retry
 from execution.concurrency import SEPARATOR
 from execution.steps.base import Isolation
+from schedules import registry
 from schedules.models import Refused
 
 from .adhoc import Wanted
 from .attempt import Finish, Held
 from .claim import claim
 from .execution import Execution
+from .handover import Freed
 from .limit import Limit
-from .limited import is_any_open
+from .limited import Group, is_any_open
 from .planned import AT_ONCE, add, up_to_date
 from .reservation import Reservation
 from .unlimited import RESERVED, Claimant, Seats
@@ -189,12 +191,14 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         pools: Sequence[str],
         now: datetime,
         ahead: Seats | None = None,
+        freed: Freed | None = None,
     ) -> list[Held]:
         """Takes ready tasks for a living worker: the first in order, at most as many as it has free seats.
 
-        What nobody limits may be taken `ahead` of them, by so many more.
+        What nobody limits may be taken `ahead` of them, by so many more. What is `freed` by the transaction
+        that this is part of need not be counted again.
         """
-        return claim(Claimant(worker.pk, pools, now), free=seats, ahead=ahead or {})
+        return claim(Claimant(worker.pk, pools, now), free=seats, ahead=ahead or {}, freed=freed or {})
 
     def release(self, tasks: Sequence[Held], *, worker_id: uuid.UUID) -> set[int]:
         """Back to the queue, unstarted, as the same attempt; one that is being cancelled is not released."""
@@ -210,7 +214,7 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         *,
         worker_id: uuid.UUID,
         now: datetime,
-        then: Callable[[], Sequence[Held]] = list,
+        then: Callable[[Freed], Sequence[Held]] = lambda freed: (),
     ) -> set[int]:
         """Ends attempts of one worker, in one transaction; returns the tasks whose outcome was accepted.
 
@@ -237,7 +241,9 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
                 Activity.objects.finish(endings)
                 _keep_steps([(f.task.activity_id, f.task.step) for f in over if _is_retryable(f, gone)])
             Execution.objects.advance(executions, now=now)
-            _tell_of_room([f.task for f in over if f.task.pk in gone and gone[f.task.pk].made_room], then())
+            ended = [f.task for f in over if f.task.pk in gone and gone[f.task.pk].made_room]
+            freed = Counter(group for pk in gone if (group := gone[pk].group))
+            _tell_of_room(ended, then(freed))
         return retried | put_off | set(gone)
 
     def cancel(self, *, now: datetime) -> int:
@@ -292,12 +298,16 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
             tasks = self.orphaned().in_bulk(orphans[start : start + RECOVERED_PER_PASS]).values()
             for worker_id in {task.worker_id for task in tasks if task.worker_id}:
                 own = [task for task in tasks if task.worker_id == worker_id]
-                recovered += len(self._recover(own, worker_id=worker_id, now=now))
+                for part in _apart(own):
+                    recovered += len(self._recover(part, worker_id=worker_id, now=now))
         return recovered
 
     def _recover(self, tasks: Sequence[WorkerTask], *, worker_id: uuid.UUID, now: datetime) -> set[int]:
         with transaction.atomic():
-            lost = [Finish.lost(Held.of(task), now=now) for task in _free(tasks)]
+            lost = [
+                Finish.lost(Held.of(task), is_cancelled=task.cancel_requested_at is not None, now=now)
+                for task in _free(tasks)
+            ]
             return self.finish(lost, worker_id=worker_id, now=now) if lost else set()
 
     def abandon(self, task: Held, error: str, *, worker_id: uuid.UUID, now: datetime) -> set[int]:
@@ -326,10 +336,14 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
             held = f"id = ANY(ARRAY(SELECT id FROM execution_workertask WHERE {held} ORDER BY id FOR UPDATE))"
         # On SQLite nobody has to be told of room.
         made_room = f"is_limited OR pool IN ({RESERVED})" if _is_postgresql() else "FALSE"
-        sql = f"{verb} WHERE {held} RETURNING id, cancel_requested_at, {made_room}"
+        columns = f"id, cancel_requested_at, {made_room}, is_limited, limit_keys, isolation, pool"
+        sql = f"{verb} WHERE {held} RETURNING {columns}"
         # Asked here: SQLite 3.40 answers IS NOT NULL wrongly after RETURNING.
         rows = fetch(sql, [*params, _stored(worker_id)])
-        return {pk: Gone(at is not None, bool(room)) for pk, at, room in rows}
+        return {
+            pk: Gone(at is not None, bool(room), Group(keys, isolation, pool, True) if is_limited else None)
+            for pk, at, room, is_limited, keys, isolation, pool in rows
+        }
 
     def _put_off(self, finishes: Sequence[Finish], worker_id: uuid.UUID) -> set[int]:
         """The same attempt, queued until its time comes; one that is being cancelled is not put off."""
@@ -381,14 +395,20 @@ _RELEASE = "UPDATE execution_workertask SET status = 'queued', worker_id = NULL,
 
 
 class Gone(NamedTuple):
-    """A task that its worker no longer holds; `made_room`: others may have waited for that."""
+    """A task that its worker no longer holds; `made_room`: others may have waited for that.
+
+    `group`: of a limited one, those who may take its place.
+    """
 
     is_cancelled: bool
     made_room: bool
+    group: Group | None
 
 
 def _tell_of_room(ended: Sequence[Held], claimed: Sequence[Held] = ()) -> None:
     """Unless what was claimed since has just the same keys, and so took it."""
+    if not ended:
+        return
     left = Counter(task.step.get("limit_keys") for task in ended)
     left.subtract(task.step.get("limit_keys") for task in claimed)
     if any(count > 0 for count in left.values()):
@@ -421,6 +441,18 @@ def _front(now: datetime) -> int:
 
 def _stored(worker_id: uuid.UUID) -> Any:
     return worker_id if _is_postgresql() else worker_id.hex
+
+
+def _apart(tasks: Sequence[WorkerTask]) -> Iterator[Sequence[WorkerTask]]:
+    """Those whose type locks rows of its own when they are lost, one by one: nobody knows in which order."""
+    alone = [task for task in tasks if _is_lost_alone(task)]
+    yield from ([task] for task in alone)
+    yield [task for task in tasks if task not in alone]
+
+
+def _is_lost_alone(task: WorkerTask) -> bool:
+    kind = registry.step_types.get(Held.of(task).work.step_type)
+    return kind is not None and kind.is_lost_alone
 
 
 def _free(tasks: Sequence[WorkerTask]) -> list[WorkerTask]:

@@ -106,9 +106,9 @@ def _claim_in_turn(by: Claimant, most: Seats, contested: bool) -> tuple[list[Row
 def take(by: Claimant, chosen: str, params: Sequence[Any]) -> list[Row]:
     """Claims what `chosen`, a condition on ids, is about; the activities begin."""
     if connection.vendor == "postgresql":
-        sql = f"WITH t AS ({_update(chosen)}), begun AS ({BEGIN}) SELECT {COLUMNS} FROM t"
+        sql = f"WITH t AS ({update(chosen)}), begun AS ({BEGIN}) SELECT {COLUMNS} FROM t"
         return [*fetch(sql, [by.worker_id, by.now, *params, by.worker_id, by.worker_id, by.now])]
-    rows: list[Row] = [*fetch(_update(chosen), [by.stored_id, by.stored_now, *params, by.stored_id])]
+    rows: list[Row] = [*fetch(update(chosen), [by.stored_id, by.stored_now, *params, by.stored_id])]
     Activity.objects.begin([row[ACTIVITY] for row in rows], worker_id=by.worker_id, now=by.now)
     return rows
 
@@ -125,21 +125,21 @@ def _left(most: Seats, rows: Sequence[Row]) -> dict[Isolation, int]:
 @lru_cache(maxsize=64)
 def _claim_statement(vendor: str, isolations: int, pools: int, contested: bool) -> str:
     if vendor != "postgresql":
-        return _update(f"id IN ({_any_ready(isolations, pools, contested)})")
+        return update(f"id IN ({_any_ready(isolations, pools, contested)})")
     unless = "" if contested else "AND NOT (SELECT is_contested FROM c) "
     # An array is computed once; a plain IN may become a join that runs the LIMIT again for each row.
     pick = f"ARRAY({ready(pools, contested, unless)} FOR UPDATE SKIP LOCKED)"
-    update = _update(f"id = ANY({' || '.join([pick] * isolations)})")
+    chosen = update(f"id = ANY({' || '.join([pick] * isolations)})")
     return (
         f"WITH c AS MATERIALIZED (SELECT {'FALSE' if contested else IS_CONTESTED} AS is_contested), "
         f"ripe AS ({RIPEN} WHERE id = ANY(ARRAY({RIPE} FOR UPDATE SKIP LOCKED)) RETURNING id), "
-        f"t AS ({update}), begun AS ({BEGIN}), "
+        f"t AS ({chosen}), begun AS ({BEGIN}), "
         "r AS (SELECT (SELECT count(*) FROM ripe) AS ripe, (SELECT count(*) FROM begun) AS begun) "
         f"SELECT ripe, begun, is_contested, {COLUMNS} FROM r CROSS JOIN c LEFT JOIN t ON TRUE"
     )
 
 
-def _update(chosen: str) -> str:
+def update(chosen: str) -> str:
     return (
         "UPDATE execution_workertask SET status = 'processing', worker_id = %s, claimed_at = %s "
         f"WHERE {chosen} AND status = 'queued' "

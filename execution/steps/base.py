@@ -453,6 +453,8 @@ class StepType(ABC):
     title: ClassVar[str]
     fields: ClassVar[tuple[Field, ...]] = ()
     needs_code_permission: ClassVar[bool] = True
+    is_offered: ClassVar[bool] = True
+    is_lost_alone: ClassVar[bool] = False
 
     @abstractmethod
     def run(self, ctx: Context) -> object:
@@ -460,6 +462,14 @@ class StepType(ABC):
 
     def isolation(self, config: dict[str, Any]) -> Isolation:
         return "thread"
+
+    def lost(self, work: Work, *, is_cancelled: bool, now: datetime) -> str | None:
+        """Decides, instead of the retry policy, what becomes of an attempt whose worker was lost.
+
+        Called in the transaction that ends the attempt; returns the status that it ends with. None: the
+        policy decides. One that locks rows says so with `is_lost_alone`.
+        """
+        return None
 
     def clean(self, config: object) -> dict[str, Any]:
         """The canonical config; ConfigError if there is none."""
@@ -504,7 +514,7 @@ S = TypeVar("S", bound=type[StepType])
 
 def register(step_type: S) -> S:
     """Makes the type known under its name. Call it in `AppConfig.ready`."""
-    known = registry.step_types.setdefault(step_type.name, step_type())
+    known: object = registry.step_types.setdefault(step_type.name, step_type())
     if type(known) is not step_type:
         raise ValueError(f"two step types are called {step_type.name!r}: {type(known)!r} and {step_type!r}")
     return step_type
@@ -514,7 +524,7 @@ def get(name: str) -> StepType:
     try:
         found = registry.step_types[name]
     except KeyError:
-        known = ", ".join(sorted(registry.step_types))
+        known = ", ".join(kind.name for kind in registry.offered())
         raise UnknownStepType(f"there is no step type {name!r}; known are {known}") from None
     assert isinstance(found, StepType)
     return found
