@@ -1,0 +1,139 @@
+"""What becomes of a run that did not commit, and how its next attempt begins. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Literal
+
+from .errors import AuthRequired, Indeterminate, Internal, PermissionRequired, Transient
+
+BASE = timedelta(seconds=10)
+CAP = timedelta(minutes=10)
+MOST_TRANSIENT = 5
+MOST_RECONCILED = 5
+MOST_CRASHES = 3
+MOST_FIXES = 3
+
+
+class Status(StrEnum):
+    ACTIVE = "active"
+    PAUSED_TRANSIENT = "paused:transient"
+    PAUSED_APPROVAL = "paused:approval"
+    PAUSED_RECONCILIATION = "paused:reconciliation"
+    FAILED_LOGIC = "failed:logic"
+    FAILED_INTERNAL = "failed:internal"
+    COMMITTED = "committed"
+    CRASHED = "crashed"
+
+
+class Phase(StrEnum):
+    PREPARING = "preparing"
+    PREPARED = "prepared"
+    MUTATING = "mutating"
+    MUTATED = "mutated"
+    EMITTING = "emitting"
+    COMMITTED = "committed"
+
+
+PHASES = tuple(Phase)
+# What became of the change outside; empty: none was tried.
+Effect = Literal["", "in_flight", "applied", "failed", "skipped"]
+
+
+@dataclass(frozen=True)
+class Tries:
+    """How often a chain of attempts went wrong in each way since somebody last looked after it."""
+
+    transient: int = 0
+    reconciled: int = 0
+    crashes: int = 0
+    fixes: int = 0
+
+
+@dataclass(frozen=True)
+class Stop:
+    """How an attempt ends, and when the next one begins by itself; None: when something changes."""
+
+    status: Status
+    due_at: datetime | None
+    tries: Tries
+
+
+def classify(error: BaseException, *, in_flight: bool) -> Status:
+    """By what was raised, never by its words. Once the mutation is in flight, only an explicit word says
+    that it did not happen."""
+    match error:
+        case Transient():
+            return Status.PAUSED_TRANSIENT
+        case AuthRequired() | PermissionRequired():
+            return Status.PAUSED_APPROVAL
+        case Indeterminate():
+            return Status.PAUSED_RECONCILIATION if in_flight else Status.FAILED_LOGIC
+    if in_flight:
+        return Status.PAUSED_RECONCILIATION
+    return Status.FAILED_INTERNAL if isinstance(error, Internal) else Status.FAILED_LOGIC
+
+
+def stop(status: Status, tries: Tries, *, can_reconcile: bool, now: datetime) -> Stop:
+    """Which of the ways out JIM takes by itself."""
+    match status:
+        case Status.PAUSED_TRANSIENT:
+            tries = _more(tries, transient=1)
+            at = now + backoff(tries.transient) if tries.transient <= MOST_TRANSIENT else None
+            return Stop(status, at, tries)
+        case Status.PAUSED_RECONCILIATION:
+            at = _ask_again(tries, now) if can_reconcile else None
+            return Stop(status, at, tries)
+        case Status.CRASHED:
+            tries = _more(tries, crashes=1)
+            if tries.crashes >= MOST_CRASHES:
+                return Stop(Status.FAILED_INTERNAL, None, tries)
+            return Stop(status, now, tries)
+    return Stop(status, None, tries)
+
+
+def not_applied(tries: Tries, *, now: datetime) -> Stop:
+    """`reconcile` found that it did not happen: the work starts afresh, the first time at once, then as after
+    any failure that may pass. What another mutation comes to is asked anew."""
+    tries = replace(tries, reconciled=0)
+    again = stop(Status.PAUSED_TRANSIENT, tries, can_reconcile=True, now=now)
+    return again if tries.transient else Stop(Status.PAUSED_RECONCILIATION, now, again.tries)
+
+
+def _ask_again(tries: Tries, now: datetime) -> datetime | None:
+    """At once, then after 10 s and twice as long each time."""
+    if tries.reconciled >= MOST_RECONCILED:
+        return None
+    return now + backoff(tries.reconciled) if tries.reconciled else now
+
+
+def backoff(tries: int) -> timedelta:
+    return min(CAP, BASE * int(2 ** min(tries - 1, 20)))
+
+
+def _more(tries: Tries, *, transient: int = 0, crashes: int = 0) -> Tries:
+    return Tries(tries.transient + transient, tries.reconciled, tries.crashes + crashes, tries.fixes)
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """Where an attempt begins. `keeps`: it takes over what was prepared, and the reservations."""
+
+    phase: Phase
+    keeps: bool
+
+
+def following(*, phase: Phase, effect: Effect, is_approved: bool) -> Beginning:
+    """The reset rules: from the start before the mutation, only forward after it.
+
+    What nobody knows of is asked about first; what a person approved is done as it was prepared.
+    """
+    if effect in ("applied", "skipped"):
+        return Beginning(Phase.EMITTING, keeps=True)
+    if effect == "in_flight":
+        return Beginning(Phase.MUTATING, keeps=True)
+    if is_approved and phase in (Phase.PREPARED, Phase.MUTATING):
+        return Beginning(Phase.PREPARED, keeps=True)
+    return Beginning(Phase.PREPARING, keeps=False)

@@ -1,0 +1,306 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db import models, transaction
+from django.db.models import F, OuterRef, Q, Subquery
+from django.urls import reverse
+
+from activities.models import Activity, Initiator
+from activities.statements import insert_each, update_each
+from activities.text import clean_json, clean_text
+from schedules.models import Refused
+from schedules.models.step import check_plain_text
+from schedules.placeholders import hint
+from workflows.definition import Pending
+
+from .workflow import Workflow
+
+PAYLOAD_BYTES = 256 * 1024
+LONGEST_ID = 200
+LONGEST_TITLE = 200
+MOST_CAUSES = 100
+MOST_COUNTED = 1_000
+
+
+@dataclass(frozen=True)
+class Publication:
+    """One event as somebody publishes it, checked."""
+
+    topic: str
+    message_id: str
+    payload: Any = None
+    title: str = ""
+
+    @classmethod
+    def of(cls, topic: str, message_id: object, payload: Any = None, title: object = "") -> Publication:
+        """ValidationError, by field, if it cannot be stored."""
+        wrong: dict[str, str] = {}
+        if not isinstance(message_id, str) or not 0 < len(message_id) <= LONGEST_ID:
+            wrong["message_id"] = (
+                f"A text of 1 to {LONGEST_ID} characters is expected: it tells events apart."
+            )
+        if not isinstance(title, str) or len(title) > LONGEST_TITLE:
+            wrong["title"] = f"A text of at most {LONGEST_TITLE} characters is expected."
+        if why := _unstorable(payload):
+            wrong["payload"] = why
+        if wrong:
+            raise ValidationError(wrong)
+        check_plain_text(str(message_id), "message_id")
+        return cls(topic, str(message_id), clean_json(payload), clean_text(str(title)))
+
+
+def _unstorable(payload: Any) -> str:
+    try:
+        size = len(json.dumps(clean_json(payload), allow_nan=False).encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        return f"It cannot be stored as JSON: {error}."
+    if size > PAYLOAD_BYTES:
+        return (
+            f"It is {size:,} bytes of JSON, more than the {PAYLOAD_BYTES:,} of an event; publish where it is."
+        )
+    return ""
+
+
+@dataclass(frozen=True)
+class Published:
+    """How many events are new, how many only got another payload, and how many were past that."""
+
+    new: int = 0
+    updated: int = 0
+    unchanged: int = 0
+
+    def __str__(self) -> str:
+        counts = {"new": self.new, "updated": self.updated, "unchanged": self.unchanged}
+        return ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or "nothing"
+
+
+class CountOf(Subquery):
+    """How many rows a subquery finds; cut off, it costs no more than so many of them."""
+
+    template = "(SELECT COUNT(*) FROM (%(subquery)s) AS counted)"
+    output_field = models.IntegerField()
+
+
+class TopicQuerySet(models.QuerySet["Topic"]):
+    def with_backlog(self) -> TopicQuerySet:
+        """`pending_count`, which is MOST_COUNTED + 1 if there are more than that; `oldest_at`."""
+        pending = Event.objects.pending().filter(topic=OuterRef("pk")).order_by("seq")
+        return self.annotate(
+            pending_count=CountOf(pending.values("pk")[: MOST_COUNTED + 1]),
+            oldest_at=Subquery(pending.values("created_at")[:1]),
+        )
+
+    def publish(
+        self,
+        publications: Sequence[Publication],
+        *,
+        now: datetime,
+        run_id: int | None = None,
+        causes: Sequence[int] = (),
+        awaken: Collection[int] = (),
+    ) -> Published:
+        """All of them or none. Sequence order is commit order, as each topic is locked until then.
+
+        `awaken`: workflows that may go on as well, in the same transaction.
+        """
+        from .trigger import EventTrigger
+
+        with transaction.atomic():
+            slugs = {each.topic for each in publications}
+            topics = {topic.slug: topic for topic in self.filter(slug__in=slugs).lock()}
+            triggers = EventTrigger.objects.hold(topics.values())
+            if unknown := sorted(slugs - topics.keys()):
+                raise Refused(f"There is no topic “{unknown[0]}”; {self._instead_of(unknown[0])}")
+            counts = Published()
+            grown: list[int] = []
+            for slug, topic in topics.items():
+                latest = {each.message_id: each for each in publications if each.topic == slug}
+                done = topic._add(latest, now=now, run_id=run_id, causes=list(causes)[:MOST_CAUSES])
+                counts = Published(
+                    counts.new + done.new, counts.updated + done.updated, counts.unchanged + done.unchanged
+                )
+                grown += [topic.pk] if done.new else []
+            EventTrigger.objects.awaken([each for each in triggers if each.topic_id in grown], now=now)
+            self._tell(grown, awaken=awaken, now=now)
+        return counts
+
+    def _tell(self, grown: Sequence[int], *, awaken: Collection[int], now: datetime) -> None:
+        from .handler import Subscription
+
+        consumers = Subscription.objects.filter(topic__in=grown).values_list("handler__workflow", flat=True)
+        Workflow.objects.awaken({*awaken, *(consumers if grown else ())}, now=now)
+
+    def lock(self) -> TopicQuerySet:
+        return self.select_for_update(of=("self",), no_key=True).order_by("pk")
+
+    def why_not(self, *slugs: str) -> str:
+        """Which of these does not exist, and which was probably meant; empty: all of them do."""
+        known = set(self.filter(slug__in=slugs).values_list("slug", flat=True))
+        missing = next((slug for slug in slugs if slug not in known), None)
+        return "" if missing is None else f"there is no topic “{missing[:60]}”; {self._instead_of(missing)}"
+
+    def _instead_of(self, slug: str) -> str:
+        known = list(self.order_by("slug").values_list("slug", flat=True))
+        return hint(slug, known) if known else "there are none yet: workflows bring them along"
+
+
+class Topic(models.Model):
+    """A named sequence of events. Never deleted, and consumed by one consumer at most."""
+
+    slug = models.SlugField(max_length=60, unique=True)
+    title = models.CharField(max_length=200, blank=True)
+    workflow = models.ForeignKey(
+        Workflow,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="topics",
+        help_text="Which brings it along.",
+    )
+    last_seq = models.BigIntegerField(default=0)
+    created_at = models.DateTimeField()
+
+    objects = TopicQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["slug"]
+        default_permissions = ("view",)
+        permissions = [("publish_event", "Can publish events")]
+
+    def __str__(self) -> str:
+        return self.slug
+
+    def get_absolute_url(self) -> str:
+        return reverse("web:topic", args=[self.slug])
+
+    def _add(
+        self, latest: dict[str, Publication], *, now: datetime, run_id: int | None, causes: list[int]
+    ) -> Published:
+        """The caller holds the lock. What is known keeps its place; while pending, it gets the payload."""
+        rows = Event.objects.filter(topic=self, message_id__in=latest).values_list(
+            "pk", "message_id", "status"
+        )
+        known = {message_id: (pk, status) for pk, message_id, status in rows}
+        pending = [
+            (pk, latest[m].payload) for m, (pk, status) in known.items() if status == Event.Status.PENDING
+        ]
+        if pending:
+            update_each(Event, ("payload",), pending, where="t.status = 'pending'")
+        new = [each for each in latest.values() if each.message_id not in known]
+        if new:
+            self._insert(new, now=now, run_id=run_id, causes=causes)
+        return Published(len(new), len(pending), len(known) - len(pending))
+
+    def _insert(
+        self, new: Sequence[Publication], *, now: datetime, run_id: int | None, causes: list[int]
+    ) -> None:
+        rows = [
+            (self.last_seq + number, each.message_id, each.payload, each.title, causes)
+            for number, each in enumerate(new, 1)
+        ]
+        same = {
+            "topic": self.pk,
+            "status": Event.Status.PENDING,
+            "created_by": run_id,
+            "attempt": 1,
+            "created_at": now,
+        }
+        insert_each(Event, ("seq", "message_id", "payload", "title", "caused_by"), rows, same=same)
+        Topic.objects.filter(pk=self.pk).update(last_seq=F("last_seq") + len(new))
+        self.last_seq += len(new)
+
+
+class EventQuerySet(models.QuerySet["Event"]):
+    def pending(self) -> EventQuerySet:
+        return self.filter(status=Event.Status.PENDING)
+
+    def reserve(self, ids: Collection[int], *, run_id: int, topics: Iterable[int]) -> int:
+        """How many of these were still pending, and now belong to the run."""
+        free = self.pending().filter(pk__in=ids, topic__in=topics)
+        return free.update(status=Event.Status.RESERVED, reserved_by=run_id)
+
+    def release(self) -> int:
+        """Pending again, for another attempt."""
+        reserved = self.filter(status=Event.Status.RESERVED)
+        return reserved.update(status=Event.Status.PENDING, reserved_by=None, attempt=F("attempt") + 1)
+
+    def consume(self, *, now: datetime) -> int:
+        """By the schedules that they start, where there is no consumer."""
+        return self.pending().update(status=Event.Status.CONSUMED, settled_at=now)
+
+    def settle(self, status: str, *, now: datetime) -> int:
+        """What a run had reserved has been seen to, one way or the other."""
+        return self.filter(status=Event.Status.RESERVED).update(status=status, settled_at=now)
+
+
+class Event(models.Model):
+    """One message of a topic, from its publication to its consumption."""
+
+    class Status(models.TextChoices):
+        PENDING = "pending"
+        RESERVED = "reserved"
+        CONSUMED = "consumed"
+        SKIPPED = "skipped"
+
+    topic = models.ForeignKey(Topic, models.CASCADE, related_name="events", db_index=False)
+    seq = models.BigIntegerField()
+    message_id = models.CharField(max_length=LONGEST_ID)
+    title = models.CharField(max_length=LONGEST_TITLE, blank=True)
+    payload = models.JSONField(null=True, blank=True)
+    status = models.CharField(max_length=8, choices=Status.choices, default=Status.PENDING)
+    reserved_by = models.ForeignKey(
+        "workflows.Run", models.SET_NULL, null=True, blank=True, related_name="reserved", db_index=False
+    )
+    created_by = models.ForeignKey(
+        "workflows.Run", models.SET_NULL, null=True, blank=True, related_name="published", db_index=False
+    )
+    caused_by = models.JSONField(default=list, blank=True, help_text="Ids of the events that led to it.")
+    attempt = models.PositiveIntegerField(default=1)
+    created_at = models.DateTimeField()
+    settled_at = models.DateTimeField(null=True, blank=True, help_text="When it was consumed or skipped.")
+
+    objects = EventQuerySet.as_manager()
+
+    class Meta:
+        default_permissions = ("view",)
+        constraints = [
+            models.UniqueConstraint(fields=["topic", "message_id"], name="event_once"),
+            models.UniqueConstraint(fields=["topic", "seq"], name="event_in_order"),
+        ]
+        indexes = [
+            models.Index(fields=["topic", "seq"], name="event_pending", condition=Q(status="pending")),
+            models.Index(
+                fields=["reserved_by"], name="event_reserved_by", condition=Q(reserved_by__isnull=False)
+            ),
+            models.Index(
+                fields=["created_by"], name="event_created_by", condition=Q(created_by__isnull=False)
+            ),
+            models.Index(fields=["settled_at"], name="event_settled", condition=Q(settled_at__isnull=False)),
+        ]
+
+    def __str__(self) -> str:
+        return self.title or self.message_id
+
+    def get_absolute_url(self) -> str:
+        return reverse("web:event", args=[self.pk])
+
+    def skip(self, note: str, *, initiator: Initiator, now: datetime) -> bool:
+        """Nobody will consume it. False: it is no longer pending."""
+        with transaction.atomic():
+            skipped = Event.objects.pending().filter(pk=self.pk)
+            if not skipped.update(status=Event.Status.SKIPPED, settled_at=now):
+                return False
+            Activity.objects.record("skip", self, initiator=initiator, now=now, message=note)
+        return True
+
+    def seen(self) -> Pending:
+        """As a consumer sees it."""
+        return Pending(
+            self.pk, self.topic.slug, self.message_id, self.payload, self.title, self.attempt, self.created_at
+        )

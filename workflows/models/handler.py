@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import models
+
+from activities.statements import fetch, instant
+from schedules.spec import Spec
+from workflows.decision import Consuming, Producing
+
+from .event import Topic
+from .workflow import Workflow
+
+# Before everything: a new consumer looks once, even if nothing was published yet.
+NEVER = -1
+
+
+class HandlerQuerySet(models.QuerySet["Handler"]):
+    def deployed(self) -> HandlerQuerySet:
+        return self.filter(is_stopped=False)
+
+    def producers(self) -> HandlerQuerySet:
+        return self.filter(kind=Handler.Kind.PRODUCER)
+
+    def facts(self, workflow_id: int) -> tuple[list[Producing], list[Consuming]]:
+        """Of those that are deployed: when each has something to do, with a probe of an index for each topic.
+
+        As plain SQL: whoever publishes or commits waits for it, and building it takes longer than asking.
+        """
+        producers: list[Producing] = []
+        consumers: dict[int, Consuming] = {}
+        for pk, kind, position, next_run_at, wake_at, is_dirty, oldest in fetch(_FACTS, [workflow_id]):
+            if kind == Handler.Kind.PRODUCER:
+                producers.append(Producing(pk, position, _instant(next_run_at)))
+                continue
+            other = consumers.get(pk)
+            times = [at for at in (_instant(oldest), other.oldest if other else None) if at is not None]
+            is_dirty = bool(is_dirty) or (other is not None and other.is_dirty)
+            consumers[pk] = Consuming(pk, position, is_dirty, _instant(wake_at), min(times, default=None))
+        return producers, list(consumers.values())
+
+
+_FACTS = """
+    SELECT handler.id, handler.kind, handler.position, handler.next_run_at, handler.wake_at,
+        topic.last_seq > subscription.cursor,
+        (
+            SELECT event.created_at FROM workflows_event event
+            WHERE event.topic_id = topic.id AND event.status = 'pending' ORDER BY event.seq LIMIT 1
+        )
+    FROM workflows_handler handler
+    LEFT JOIN workflows_subscription subscription ON subscription.handler_id = handler.id
+    LEFT JOIN workflows_topic topic ON topic.id = subscription.topic_id
+    WHERE handler.workflow_id = %s AND NOT handler.is_stopped
+"""
+
+
+def _instant(at: datetime | str | None) -> datetime | None:
+    return None if at is None else instant(at)
+
+
+class Handler(models.Model):
+    """A producer or a consumer, with its state."""
+
+    class Kind(models.TextChoices):
+        PRODUCER = "producer"
+        CONSUMER = "consumer"
+
+    workflow = models.ForeignKey(Workflow, models.CASCADE, related_name="handlers")
+    name = models.CharField(max_length=100)
+    title = models.CharField(max_length=200, blank=True)
+    kind = models.CharField(max_length=8, choices=Kind.choices)
+    position = models.PositiveIntegerField(default=0)
+    spec = models.JSONField(null=True, blank=True, help_text="When a producer runs.")
+    publishes = models.JSONField(default=list, blank=True)
+    timeout_seconds = models.PositiveIntegerField(default=300)
+    code_version = models.CharField(max_length=100)
+    is_stopped = models.BooleanField(default=False, help_text="The code no longer has it.")
+    state = models.JSONField(null=True, blank=True)
+    next_run_at = models.DateTimeField(null=True, blank=True)
+    wake_at = models.DateTimeField(null=True, blank=True)
+    topics = models.ManyToManyField(Topic, through="Subscription", related_name="consumers")
+
+    objects = HandlerQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["position"]
+        default_permissions = ("view",)
+        constraints = [models.UniqueConstraint(fields=["workflow", "name"], name="handler_once")]
+
+    def __str__(self) -> str:
+        return self.title or self.name
+
+    @property
+    def is_producer(self) -> bool:
+        return self.kind == self.Kind.PRODUCER
+
+    def next_time(self, now: datetime) -> datetime | None:
+        return Spec.parse(self.spec).next(now) if self.spec else None
+
+
+class Subscription(models.Model):
+    """A consumer's topic: it is dirty while the topic goes beyond the cursor."""
+
+    handler = models.ForeignKey(Handler, models.CASCADE, related_name="subscriptions")
+    # One consumer for each topic: an event is consumed once.
+    topic = models.OneToOneField(Topic, models.CASCADE, related_name="subscription")
+    cursor = models.BigIntegerField(default=NEVER)
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.handler} ← {self.topic}"

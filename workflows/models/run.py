@@ -1,0 +1,509 @@
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import models, transaction
+from django.db.models import Q
+from django.urls import reverse
+
+from activities.models import Activity, Initiator
+from activities.signals import Event as Notice
+from activities.signals import noticed
+from activities.text import clean_json, clean_text
+from execution.concurrency import limit_keys
+from execution.models.planned import Planned, add
+from schedules.models import Refused, Step
+from workflows import failures, words
+from workflows.definition import Prepared
+from workflows.errors import Superseded
+from workflows.failures import PHASES, Beginning, Phase, Status, Stop, Tries
+from workflows.waking import clamp
+
+from .event import Event, Publication, Topic
+from .handler import NEVER, Handler, Subscription
+from .workflow import Workflow
+
+ERROR_CHARS = 8_000
+MOST_NEAR = 50
+LARGE = ("snapshot", "prepare_result", "mutation_result")
+SYSTEM = Initiator.system("workflows")
+TRIES = ("transient", "reconciled", "crashes", "fixes")
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What a run leaves behind. `state`: None keeps the old one."""
+
+    state: Any
+    publications: Sequence[Publication]
+    summary: str
+
+
+class RunQuerySet(models.QuerySet["Run"]):
+    def active(self) -> RunQuerySet:
+        """By the index of the open ones: a workflow may have millions that are settled."""
+        return self.open().filter(status=Status.ACTIVE)
+
+    def open(self) -> RunQuerySet:
+        """Active, or stuck: each workflow has at most one of these."""
+        return self.filter(settled_at=None)
+
+    def stuck(self) -> RunQuerySet:
+        return self.open().exclude(status=Status.ACTIVE)
+
+    def waiting(self) -> RunQuerySet:
+        """Stuck until somebody acts."""
+        return self.stuck().filter(due_at=None)
+
+    def begin(self, handler: Handler, *, now: datetime) -> Run:
+        """A first attempt. The caller holds the workflow's lock."""
+        return self.add(Run(handler=handler, phase=Phase.PREPARING), now=now)
+
+    def add(self, run: Run, *, now: datetime) -> Run:
+        """With its task."""
+        handler = run.handler
+        run.key, run.workflow = uuid.uuid4(), handler.workflow
+        run.code_version, run.created_at, run.updated_at = handler.code_version, now, now
+        run.save(force_insert=True)
+        add([Planned(run._line(), SYSTEM)], now=now)
+        return run
+
+    def abandoned(self) -> RunQuerySet:
+        """Active, though the task that ran them has ended, and nobody has asked for another attempt of it."""
+        attempts = Activity.objects.filter(task_key=models.OuterRef("key"))
+        is_open = models.Exists(attempts.filter(status__in=Activity.OPEN))
+        return self.active().filter(models.Exists(attempts), ~is_open)
+
+    def prune(self, *, before: datetime, limit: int) -> int:
+        old = self.filter(settled_at__lt=before, retries=None, reserved__status__isnull=True)
+        return self.filter(pk__in=list(old.values_list("pk", flat=True)[:limit])).delete()[0]
+
+
+class Run(models.Model):
+    """One attempt of one handler. The phase only goes forward; the status is apart from it."""
+
+    class Effect(models.TextChoices):
+        """What became of the change outside; empty: none was tried."""
+
+        IN_FLIGHT = "in_flight", "Nobody knows"
+        APPLIED = "applied"
+        FAILED = "failed", "It did not happen"
+        SKIPPED = "skipped"
+
+    key = models.UUIDField(unique=True, help_text="Of its task; also the idempotency key of its mutation.")
+    workflow = models.ForeignKey(Workflow, models.CASCADE, related_name="runs", db_index=False)
+    handler = models.ForeignKey(Handler, models.CASCADE, related_name="runs")
+    retry_of = models.ForeignKey("self", models.SET_NULL, null=True, blank=True, related_name="retries")
+    phase = models.CharField(max_length=10, choices=[(each, each) for each in Phase])
+    status = models.CharField(
+        max_length=24, choices=[(each, each) for each in Status], default=Status.ACTIVE.value
+    )
+    effect = models.CharField(max_length=10, choices=Effect.choices, blank=True)
+    mutation_key = models.UUIDField(null=True, blank=True, help_text="Of the mutation that was tried.")
+    snapshot = models.JSONField(default=dict, blank=True, help_text="How far its topics went when it began.")
+    prepare_result = models.JSONField(null=True, blank=True)
+    mutation_result = models.JSONField(null=True, blank=True)
+    summary = models.CharField(max_length=500, blank=True)
+    error = models.TextField(blank=True)
+    error_type = models.CharField(max_length=100, blank=True)
+    note = models.CharField(max_length=1000, blank=True, help_text="Of whoever resolved it.")
+    is_approved = models.BooleanField(default=False)
+    transient = models.PositiveIntegerField(default=0)
+    reconciled = models.PositiveIntegerField(default=0)
+    crashes = models.PositiveIntegerField(default=0)
+    fixes = models.PositiveIntegerField(default=0)
+    code_version = models.CharField(max_length=100)
+    due_at = models.DateTimeField(null=True, blank=True, help_text="When it is followed by another attempt.")
+    created_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True, blank=True)
+    updated_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True, blank=True)
+    settled_at = models.DateTimeField(
+        null=True, blank=True, help_text="When it was committed, or followed by another attempt."
+    )
+
+    objects = RunQuerySet.as_manager()
+
+    class Meta:
+        default_permissions = ("view",)
+        constraints = [
+            # At most one is active, and nothing else runs while one is stuck.
+            models.UniqueConstraint(fields=["workflow"], name="run_open", condition=Q(settled_at=None)),
+        ]
+        indexes = [
+            models.Index(fields=["workflow", "-id"], name="run_of_workflow"),
+            models.Index(fields=["settled_at"], name="run_settled", condition=Q(settled_at__isnull=False)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.handler} {self.pk}"
+
+    def get_absolute_url(self) -> str:
+        return reverse("web:run", args=[self.pk])
+
+    @property
+    def is_active(self) -> bool:
+        return self.status == Status.ACTIVE
+
+    @property
+    def is_stuck(self) -> bool:
+        return self.settled_at is None and not self.is_active
+
+    @property
+    def tries(self) -> Tries:
+        return Tries(*(getattr(self, name) for name in TRIES))
+
+    @property
+    def is_empty(self) -> bool:
+        """It reserved nothing."""
+        return not (self.prepare_result or {}).get("reserve")
+
+    def chain(self) -> list[Run]:
+        """This attempt and those before and after it, the first one first, as far as they are near.
+
+        Nothing of a workflow runs between an attempt and the one that follows it: they are neighbours.
+        """
+        near = Run.objects.filter(workflow=self.workflow_id).defer(*LARGE)
+        before = near.filter(pk__lt=self.pk).order_by("-pk")[:MOST_NEAR]
+        after = near.filter(pk__gt=self.pk).order_by("pk")[:MOST_NEAR]
+        runs = [self]
+        for run in before:
+            if runs[0].retry_of_id != run.pk:
+                break
+            runs.insert(0, run)
+        for run in after:
+            if run.retry_of_id != runs[-1].pk:
+                break
+            runs.append(run)
+        return runs
+
+    def activity(self) -> Activity | None:
+        return Activity.objects.filter(task_key=self.key, attempt=1).first()
+
+    def _line(self) -> dict[str, Any]:
+        """Of its task: never repeated by itself, as the run decides what follows."""
+        workflow, handler = self.handler.workflow, self.handler
+        step = Step(
+            name=f"{workflow.title}: {handler}"[:200],
+            step_type="handler",
+            config={"workflow": workflow.slug, "handler": handler.name},
+            pool=workflow.pool,
+            timeout_seconds=handler.timeout_seconds,
+            max_retries=0,
+            on_crash=Step.OnCrash.FAIL,
+        )
+        line = step.as_json() | {"line": 0, "key": str(self.key), "isolation": "thread"}
+        return line | {"schedule": "", "nominal_at": None, "limit_keys": limit_keys(line)}
+
+    def start(self, now: datetime) -> None:
+        """By whoever performs it: what is published from now on is beyond what it will have seen.
+
+        One that goes on with what was prepared before has seen no more than that.
+        """
+        if self.phase == Phase.PREPARING:
+            topics = Topic.objects.filter(subscription__handler=self.handler_id)
+            self.snapshot = {str(pk): seq for pk, seq in topics.values_list("pk", "last_seq")}
+        self._write(now, snapshot=self.snapshot, started_at=now)
+
+    def reach(self, phase: Phase, *, now: datetime, **checkpoint: Any) -> None:
+        """Forward, with what is to be remembered of it; Superseded if the run is no longer active."""
+        before = PHASES[: PHASES.index(phase)]
+        self._write(now, before=before, phase=phase, **checkpoint)
+
+    def _write(self, now: datetime, *, before: Sequence[str] = PHASES, **values: Any) -> None:
+        mine = Run.objects.active().filter(pk=self.pk, phase__in=before)
+        if not mine.update(updated_at=now, **values):
+            raise Superseded(f"run {self.pk} is no longer this worker's")
+        for name, value in values.items():
+            setattr(self, name, value)
+
+    def reach_prepared(self, prepared: Prepared, *, now: datetime) -> bool:
+        """With its reservations. False: somebody skipped one of them meanwhile, so it prepares again."""
+        ids = [each.id for each in prepared.reserve]
+        topics = [int(pk) for pk in self.snapshot]
+        with transaction.atomic():
+            if ids:
+                # Whoever publishes what is pending already writes to the same events, in another order.
+                list(Topic.objects.filter(pk__in=topics).lock().values_list("pk"))
+            self.reach(
+                Phase.PREPARED,
+                now=now,
+                prepare_result={
+                    "reserve": ids,
+                    "data": clean_json(prepared.data),
+                    "wake_at": _as_text(prepared.wake_at),
+                    "title": clean_text(prepared.title)[:500],
+                },
+            )
+            if ids and Event.objects.reserve(ids, run_id=self.pk, topics=topics) != len(set(ids)):
+                transaction.set_rollback(True)
+                self.phase, self.prepare_result = Phase.PREPARING, None
+                return False
+        return True
+
+    def reach_mutating(self, *, now: datetime) -> None:
+        """Before the call: whoever finds it so knows that it may have happened, and under which key."""
+        key = self.mutation_key or self.key
+        self.reach(Phase.MUTATING, now=now, effect=Run.Effect.IN_FLIGHT, mutation_key=key)
+
+    def reach_mutated(self, result: Any, *, now: datetime) -> None:
+        self.reach(Phase.MUTATED, now=now, effect=Run.Effect.APPLIED, mutation_result=clean_json(result))
+
+    def commit(self, commit: Commit, *, now: datetime) -> str:
+        """Events, state and what follows, all at once; returns what there is to note."""
+        with transaction.atomic():
+            causes = (self.prepare_result or {}).get("reserve", [])
+            Topic.objects.publish(
+                commit.publications, now=now, run_id=self.pk, causes=causes, awaken=[self.workflow_id]
+            )
+            self.reach(
+                Phase.COMMITTED,
+                now=now,
+                status=Status.COMMITTED,
+                summary=clean_text(commit.summary)[:500],
+                finished_at=now,
+                settled_at=now,
+            )
+            skipped = self.effect == Run.Effect.SKIPPED
+            self.reserved.all().settle(Event.Status.SKIPPED if skipped else Event.Status.CONSUMED, now=now)
+            return self._move_handler(commit.state, now=now)
+
+    def _move_handler(self, state: Any, *, now: datetime) -> str:
+        values: dict[str, Any] = {} if state is None else {"state": clean_json(state)}
+        notice = ""
+        if self.handler.is_producer:
+            values["next_run_at"] = self.handler.next_time(now)
+        else:
+            asked = (self.prepare_result or {}).get("wake_at")
+            values["wake_at"], notice = clamp(
+                asked,
+                now=now,
+                least=timedelta(seconds=settings.JIM_WAKE_LEAST_SECONDS),
+                most=timedelta(seconds=settings.JIM_WAKE_MOST_SECONDS),
+            )
+            self._move_cursors()
+        Handler.objects.filter(pk=self.handler_id).update(**values)
+        return notice
+
+    def _move_cursors(self) -> None:
+        """It runs again until it reserves nothing, also among events that it had left alone before."""
+        mine = Subscription.objects.filter(handler=self.handler_id)
+        if not self.is_empty:
+            mine.exclude(cursor=NEVER).update(cursor=NEVER)
+            return
+        for topic, seq in self.snapshot.items():
+            mine.filter(topic=topic, cursor__lt=seq).update(cursor=seq)
+
+    def stop(
+        self, stop: Stop, error: BaseException | str, *, now: datetime, effect: str | None = None
+    ) -> bool:
+        """Paused or failed where it was: the phase stays. False: it is no longer active."""
+        told = error if isinstance(error, str) else str(error) or type(error).__name__
+        kind = "" if isinstance(error, str) else type(error).__name__
+        values: dict[str, Any] = {
+            "status": stop.status,
+            "due_at": stop.due_at,
+            "error": clean_text(told)[:ERROR_CHARS],
+            "error_type": kind[:100],
+            "finished_at": now,
+            "updated_at": now,
+            **{name: getattr(stop.tries, name) for name in TRIES},
+        }
+        if effect is not None:
+            values["effect"] = effect
+        with transaction.atomic():
+            list(Workflow.objects.filter(pk=self.workflow_id).lock().values_list("pk"))
+            if stop.status == Status.FAILED_LOGIC and self._has_new_code():
+                values["due_at"] = now
+            if not Run.objects.active().filter(pk=self.pk).update(**values):
+                return False
+            self.refresh_from_db()
+            Workflow.objects.awaken([self.workflow_id], now=now)
+            if self.due_at is None:
+                noticed.send(Run, events=[Notice("workflow.stuck", now, data=self._as_news(now))])
+        return True
+
+    def _has_new_code(self) -> bool:
+        """Deployed since it began."""
+        deployed = Handler.objects.deployed().filter(pk=self.handler_id)
+        return deployed.exclude(code_version=self.code_version).exists()
+
+    def _as_news(self, now: datetime) -> dict[str, Any]:
+        return {
+            "run_id": self.pk,
+            "workflow": self.workflow.slug,
+            "title": self.workflow.title,
+            "handler": self.handler.name,
+            "status": self.status,
+            "phase": self.phase,
+            "error": self.error,
+            "issue": words.issue(self.workflow, self, now),
+            "created_at": self.created_at,
+        }
+
+    def crash(self, why: str, *, now: datetime) -> bool:
+        """Nobody performs it any more; its next attempt begins where the reset rules say."""
+        end = failures.stop(Status.CRASHED, self.tries, can_reconcile=False, now=now)
+        if end.status == Status.FAILED_INTERNAL:
+            why = f"{why}: crash loop, lost {end.tries.crashes} times"
+        return self.stop(end, why, now=now)
+
+    def follow(self, *, now: datetime) -> Run:
+        """The next attempt. The caller holds the workflow's lock; this run is settled by it."""
+        beginning = self.beginning
+        Run.objects.filter(pk=self.pk, settled_at=None).update(settled_at=now, due_at=None, updated_at=now)
+        following = Run(handler=self.handler, retry_of=self, phase=beginning.phase)
+        # What was approved is what had been prepared: another attempt has to ask again.
+        following.is_approved = self.is_approved and self.status == Status.PAUSED_APPROVAL
+        following.note = self.note
+        for name in TRIES:
+            setattr(following, name, getattr(self, name))
+        if beginning.keeps:
+            for name in ("snapshot", "prepare_result", "mutation_result", "mutation_key"):
+                setattr(following, name, getattr(self, name))
+            following.effect = "" if beginning.phase == Phase.PREPARED else self.effect
+        run = Run.objects.add(following, now=now)
+        if beginning.keeps:
+            self.reserved.filter(status=Event.Status.RESERVED).update(reserved_by=run)
+        else:
+            self._give_back(now)
+        return run
+
+    @property
+    def is_without_code(self) -> bool:
+        """Stuck, and nobody can go on with it; what may have happened is for a person to say first."""
+        return self.is_stuck and self.handler.is_stopped and self.effect != Run.Effect.IN_FLIGHT
+
+    def leave(self, *, now: datetime) -> None:
+        """Nothing follows it: the code no longer has its handler. The caller holds the workflow's lock."""
+        Run.objects.filter(pk=self.pk, settled_at=None).update(settled_at=now, due_at=None, updated_at=now)
+        if self.effect == Run.Effect.APPLIED:
+            self.reserved.all().settle(Event.Status.CONSUMED, now=now)
+        elif self.effect == Run.Effect.SKIPPED:
+            self.reserved.all().settle(Event.Status.SKIPPED, now=now)
+        else:
+            self._give_back(now)
+
+    def _give_back(self, now: datetime) -> None:
+        """Whoever consumes these events by now has seen their topic without them."""
+        topics = set(self.reserved.filter(status=Event.Status.RESERVED).values_list("topic", flat=True))
+        if not topics:
+            return
+        self.reserved.all().release()
+        others = Subscription.objects.filter(topic__in=topics).exclude(handler=self.handler_id)
+        workflows = set(others.values_list("handler__workflow", flat=True))
+        others.update(cursor=NEVER)
+        # In a transaction of its own: who holds the lock of a workflow asks for no other.
+        transaction.on_commit(
+            lambda: Workflow.objects.awaken(workflows - {self.workflow_id}, now=now), robust=True
+        )
+
+    @property
+    def beginning(self) -> Beginning:
+        return failures.following(
+            phase=Phase(self.phase),
+            effect=self.effect,  # type: ignore[arg-type]
+            is_approved=self.is_approved and self.status == Status.PAUSED_APPROVAL,
+        )
+
+    def approve(self, note: str, *, initiator: Initiator, now: datetime) -> None:
+        self._resolve("approve", note, {"is_approved": True}, (Status.PAUSED_APPROVAL,), initiator, now)
+
+    def reject(self, note: str, *, initiator: Initiator, now: datetime) -> None:
+        """What it had prepared is left undone and `next` is told so; without anything prepared, or once it
+        was applied, there is nothing to leave out: the workflow pauses."""
+        if self.may_skip:
+            skipped = {"effect": Run.Effect.SKIPPED}
+            self._resolve("reject", note, skipped, (Status.PAUSED_APPROVAL,), initiator, now)
+            return
+        with transaction.atomic():
+            list(Workflow.objects.filter(pk=self.workflow_id).lock().values_list("pk"))
+            mine = Run.objects.stuck().filter(pk=self.pk, status=Status.PAUSED_APPROVAL)
+            if not mine.update(note=note[:1000], updated_at=now):
+                raise Refused(f"Run {self.pk} does not wait for this any more. Load the page again.")
+            Activity.objects.record("reject", self, initiator=initiator, now=now, message=note)
+            if not self.workflow.pause(f"Rejected: {note}".strip(), initiator=initiator, now=now):
+                raise Refused(f"“{self.workflow}” is not running: there is nothing to reject.")
+
+    def retry(self, note: str, *, initiator: Initiator, now: datetime) -> None:
+        """Without waiting any longer."""
+        self._resolve("retry", note, {}, STUCK, initiator, now)
+
+    def reconcile(
+        self, happened: bool, note: str, *, result: Any = None, initiator: Initiator, now: datetime
+    ) -> None:
+        """A person knows whether the mutation happened."""
+        values: dict[str, Any] = {"effect": Run.Effect.APPLIED if happened else Run.Effect.FAILED}
+        if happened:
+            values["mutation_result"] = clean_json(result)
+        operation = "happened" if happened else "did_not_happen"
+        if self.effect != Run.Effect.IN_FLIGHT:
+            raise Refused(f"Run {self.pk} has no mutation of unknown outcome.")
+        self._resolve(operation, note, values, STUCK, initiator, now)
+
+    def skip(self, note: str, *, initiator: Initiator, now: datetime) -> None:
+        """Leaves the mutation out: its events are skipped, and `next` is told so."""
+        if not self.may_skip:
+            raise Refused(f"Run {self.pk} has reserved no events, or its mutation was applied: retry it.")
+        self._resolve("skip", note, {"effect": Run.Effect.SKIPPED}, STUCK, initiator, now)
+
+    @property
+    def may_skip(self) -> bool:
+        return not self.is_empty and self.effect not in (Run.Effect.APPLIED, Run.Effect.SKIPPED)
+
+    def _resolve(
+        self,
+        operation: str,
+        note: str,
+        values: dict[str, Any],
+        statuses: Sequence[Status],
+        initiator: Initiator,
+        now: datetime,
+    ) -> None:
+        """Guarded: whoever comes second is told. What follows has all tries before it."""
+        with transaction.atomic():
+            list(Workflow.objects.filter(pk=self.workflow_id).lock().values_list("pk"))
+            mine = Run.objects.stuck().filter(pk=self.pk, status__in=statuses, effect=self.effect)
+            values |= dict.fromkeys(TRIES, 0)
+            if not mine.update(due_at=now, updated_at=now, note=note[:1000], **values):
+                raise Refused(f"Run {self.pk} does not wait for this any more. Load the page again.")
+            Activity.objects.record(operation, self, initiator=initiator, now=now, message=note)
+            Workflow.objects.awaken([self.workflow_id], now=now)
+        self.refresh_from_db()
+
+    def fix(self, *, now: datetime) -> bool:
+        """Something changed its code: the next attempt begins at once."""
+        with transaction.atomic():
+            list(Workflow.objects.filter(pk=self.workflow_id).lock().values_list("pk"))
+            mine = Run.objects.stuck().filter(pk=self.pk, status=Status.FAILED_LOGIC, due_at=None)
+            fixed = mine.update(due_at=now, fixes=models.F("fixes") + 1, updated_at=now)
+            if fixed:
+                Workflow.objects.awaken([self.workflow_id], now=now)
+        return bool(fixed)
+
+    def reconcile_stop(self, tries: Tries, *, now: datetime) -> Stop:
+        """After `reconcile` could not tell."""
+        more = replace(tries, reconciled=tries.reconciled + 1)
+        return failures.stop(Status.PAUSED_RECONCILIATION, more, can_reconcile=True, now=now)
+
+
+STUCK = (
+    Status.PAUSED_TRANSIENT,
+    Status.PAUSED_APPROVAL,
+    Status.PAUSED_RECONCILIATION,
+    Status.FAILED_LOGIC,
+    Status.FAILED_INTERNAL,
+    Status.CRASHED,
+)
+
+
+def _as_text(wake_at: object) -> object:
+    """As it is stored; what is no instant stays for the notice that says so."""
+    if isinstance(wake_at, datetime):
+        return wake_at.isoformat()
+    return wake_at if wake_at is None or isinstance(wake_at, str) else repr(wake_at)

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from django.conf import settings
+from django.db import models, transaction
+from django.db.models import F, Q
+
+from activities.statements import AWAY
+from activities.wake import wake
+from execution.invoker import invoke_soon
+from schedules.models import Occurrence, Schedule
+
+from .event import Event, Topic
+
+SCHEDULES_PER_TICK = 200
+logger = logging.getLogger(__name__)
+
+
+class EventTriggerQuerySet(models.QuerySet["EventTrigger"]):
+    def due(self, now: datetime) -> EventTriggerQuerySet:
+        return self.filter(due_at__lte=now)
+
+    def behind(self) -> EventTriggerQuerySet:
+        """Those whose topic goes beyond what they have seen."""
+        return self.filter(cursor__lt=F("topic__last_seq"))
+
+    def lock(self) -> EventTriggerQuerySet:
+        """After their topics, or their schedule, and before any event."""
+        return self.select_for_update(of=("self",), no_key=True).order_by("pk")
+
+    def follow(self, schedule: Schedule, *, now: datetime) -> None:
+        """One for each topic of an open schedule, which begins with the next event; none for a closed one."""
+        own = self.filter(schedule=schedule)
+        wanted = [] if schedule.status == Schedule.Status.CLOSED else schedule.topics
+        concerned = Topic.objects.filter(Q(slug__in=wanted) | Q(pk__in=own.values("topic")))
+        topics = {topic.slug: topic for topic in concerned.lock()}
+        own.exclude(topic__slug__in=wanted).delete()
+        known = set(own.values_list("topic__slug", flat=True))
+        for slug in wanted:
+            if slug not in known:
+                topic = topics[slug]
+                self.create(schedule=schedule, topic=topic, cursor=topic.last_seq)
+        own.behind().update(due_at=now)
+
+    def hold(self, topics: Collection[Topic]) -> list[EventTrigger]:
+        """Those of locked topics, before any event is written: whoever settles them does so after that."""
+        return list(self.filter(topic__in=topics).lock())
+
+    def awaken(self, triggers: Sequence[EventTrigger], *, now: datetime) -> None:
+        """New events have come for these, which are held; part of the transaction that publishes them.
+
+        The write has no condition, as that of workflows: whoever has just looked, and takes them off the
+        list, has not seen what comes now.
+        """
+        if not triggers:
+            return
+        self.filter(pk__in=[trigger.pk for trigger in triggers]).update(due_at=now)
+        schedules = sorted({trigger.schedule_id for trigger in triggers})
+        wake("jim_schedules")
+        transaction.on_commit(lambda: start_soon(schedules), robust=True)
+
+    def settle(self, schedule_id: int, *, now: datetime) -> None:
+        """The events that have come become occurrences, a slice of them; the invoker decides on those."""
+        with transaction.atomic():
+            [schedule] = Schedule.objects.hold([schedule_id])
+            due = self.filter(schedule=schedule, due_at__isnull=False)
+            for trigger in due.lock():
+                trigger._settle(schedule, now)
+
+    def settle_due(self, now: datetime) -> None:
+        due = self.due(now).order_by("schedule_id").values_list("schedule_id", flat=True).distinct()
+        ids = list(due[:SCHEDULES_PER_TICK])
+        for schedule_id in ids:
+            try:
+                self.settle(schedule_id, now=now)
+            except AWAY as error:
+                logger.info("the events of schedule %s are left to the next tick: %s", schedule_id, error)
+            except Exception:
+                logger.exception("the events of schedule %s cannot be settled", schedule_id)
+        if ids:
+            invoke_soon(ids, now=now)
+
+    def make_room(self, schedule_ids: Collection[int], *, now: datetime) -> None:
+        """Half of their share is taken still, so nothing runs dry meanwhile."""
+        waits = self.filter(schedule__in=schedule_ids, due_at=None).behind()
+        waiting = dict(waits.values_list("pk", "schedule_id"))
+        if not waiting:
+            return
+        pending = Occurrence.objects.pending().filter(schedule__in=waiting.values(), source="event")
+        held = Counter(pending.values_list("schedule_id", flat=True))
+        free = [pk for pk, schedule_id in waiting.items() if held[schedule_id] <= share() // 2]
+        if free:
+            list(self.filter(pk__in=free).lock().values_list("pk"))
+            self.filter(pk__in=free).update(due_at=now)
+            wake("jim_schedules")
+
+
+def start_soon(schedule_ids: Sequence[int]) -> None:
+    """So that nothing waits for a tick; a tick repeats what is lost here."""
+    from activities import clock
+
+    for schedule_id in schedule_ids:
+        try:
+            EventTrigger.objects.settle(schedule_id, now=clock.now())
+        except AWAY as error:
+            logger.warning("schedule %s cannot be started now, the scheduler will: %s", schedule_id, error)
+    invoke_soon(schedule_ids, now=clock.now())
+
+
+def share() -> int:
+    """How many events of a schedule may wait: the others wait in their topic, and its times have room."""
+    return max(int(settings.JIM_BUFFER_LIMIT) // 2, 1)
+
+
+class EventTrigger(models.Model):
+    """Lets the events of a topic start a schedule. Follows from the schedule's definition."""
+
+    schedule = models.ForeignKey(Schedule, models.CASCADE, related_name="event_triggers")
+    topic = models.ForeignKey(Topic, models.CASCADE, related_name="triggers")
+    cursor = models.BigIntegerField(help_text="The last event that has become an occurrence.")
+    due_at = models.DateTimeField(
+        null=True, blank=True, help_text="When to look; empty: nothing has come, or there is no room for it."
+    )
+
+    objects = EventTriggerQuerySet.as_manager()
+
+    class Meta:
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(fields=["schedule", "topic"], name="trigger_once")]
+        indexes = [
+            models.Index(fields=["due_at"], name="trigger_due", condition=Q(due_at__isnull=False)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.schedule} ← {self.topic}"
+
+    def _settle(self, schedule: Schedule, now: datetime) -> None:
+        """Both are locked: what is published from now on makes it due again."""
+        room = self._room(schedule)
+        events = list(self.topic.events.filter(seq__gt=self.cursor).order_by("seq").defer("payload")[:room])
+        heard = [event for event in events if event.status != Event.Status.SKIPPED]
+        Occurrence.objects.bulk_create(
+            [
+                Occurrence.of_event(
+                    schedule, event.pk, event.created_at, name=f"{self.topic}: {event}", now=now
+                )
+                for event in heard
+            ],
+            ignore_conflicts=True,
+        )
+        if not hasattr(self.topic, "subscription"):
+            Event.objects.filter(pk__in=[event.pk for event in heard]).consume(now=now)
+        if events:
+            self.cursor = events[-1].seq
+        self.due_at = None
+        self.save(update_fields=["cursor", "due_at"])
+
+    def _room(self, schedule: Schedule) -> int:
+        """With more than there is room for, it waits until some of them have been settled."""
+        pending = schedule.occurrences.buffered()
+        held = pending.filter(source=Occurrence.Source.EVENT).count()
+        return max(0, min(share() - held, int(settings.JIM_BUFFER_LIMIT) - pending.count()))

@@ -1,0 +1,94 @@
+"""Workflows as people see them: any number of them in a few queries."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import F
+
+from . import words
+from .models import Handler, Run, Topic, Workflow
+from .models.event import MOST_COUNTED
+from .models.run import LARGE
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """What waits in a topic for its consumer. `is_more`: there are more than were counted."""
+
+    topic: str
+    handler_id: int
+    count: int
+    is_more: bool
+    oldest_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Overview:
+    workflow: Workflow
+    handlers: Sequence[Handler]
+    open_run: Run | None
+    backlogs: Sequence[Backlog]
+    now: datetime
+
+    @property
+    def status(self) -> words.Shown:
+        return words.shown_status(self.workflow, self.open_run)
+
+    @property
+    def issue(self) -> str:
+        return words.issue(self.workflow, self.open_run, self.now)
+
+    @property
+    def schedule(self) -> str:
+        return words.schedule_words(self.handlers)
+
+    @property
+    def pending(self) -> tuple[int, bool]:
+        """How many events wait for it, and whether there are more than that."""
+        return sum(each.count for each in self.backlogs), any(each.is_more for each in self.backlogs)
+
+    @property
+    def next_at(self) -> datetime | None:
+        """When it goes on by itself, if no event comes before."""
+        if self.workflow.status != Workflow.Status.RUNNING:
+            return None
+        if self.open_run is not None:
+            return self.open_run.due_at
+        times = [each.next_run_at if each.is_producer else each.wake_at for each in self.deployed]
+        return min((at for at in times if at is not None), default=None)
+
+    @property
+    def deployed(self) -> list[Handler]:
+        return [handler for handler in self.handlers if not handler.is_stopped]
+
+
+def look(workflows: Sequence[Workflow], *, now: datetime, with_state: bool = False) -> list[Overview]:
+    """`with_state`: that of their handlers too, which may be large."""
+    ids = [workflow.pk for workflow in workflows]
+    handlers, backlogs = defaultdict[int, list[Handler]](list), defaultdict[int, list[Backlog]](list)
+    kept = Handler.objects.all() if with_state else Handler.objects.defer("state")
+    for handler in kept.filter(workflow__in=ids):
+        handlers[handler.workflow_id].append(handler)
+    open_runs = Run.objects.open().filter(workflow__in=ids).select_related("handler")
+    runs = {run.workflow_id: run for run in open_runs.defer(*LARGE)}
+    topics: Any = Topic.objects.filter(subscription__handler__workflow__in=ids).with_backlog()
+    for topic in topics.annotate(
+        consumer=F("subscription__handler"), consumed_by=F("subscription__handler__workflow")
+    ):
+        backlogs[topic.consumed_by].append(
+            Backlog(
+                topic.slug,
+                topic.consumer,
+                min(topic.pending_count, MOST_COUNTED),
+                topic.pending_count > MOST_COUNTED,
+                topic.oldest_at,
+            )
+        )
+    return [
+        Overview(each, handlers[each.pk], runs.get(each.pk), backlogs[each.pk], now) for each in workflows
+    ]

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db.models import BigIntegerField
+from django.db.models.functions import Cast
+
+from execution.housekeeping import BATCH
+from schedules.models import Occurrence
+
+from .models import Event, Run
+
+
+def prune_runs(now: datetime) -> int:
+    return Run.objects.prune(before=_before(now), limit=BATCH)
+
+
+def prune_events(now: datetime) -> int:
+    """Once its time is over, an event's message id may be used again.
+
+    One that a paused schedule has yet to start with stays.
+    """
+    awaited = Occurrence.objects.pending().filter(source=Occurrence.Source.EVENT)
+    ids = awaited.annotate(event=Cast("initiator_id", BigIntegerField())).values("event")
+    old = Event.objects.filter(settled_at__lt=_before(now)).exclude(pk__in=ids)
+    return Event.objects.filter(pk__in=list(old.values_list("pk", flat=True)[:BATCH])).delete()[0]
+
+
+def _before(now: datetime) -> datetime:
+    return now - timedelta(days=settings.JIM_RETENTION_DAYS)
