@@ -32,6 +32,8 @@ class Times(NamedTuple):
 class PartByPart(KeysetPages):
     """A page may have few rows, or none, and still be followed by another: each looks only so far."""
 
+    # By which the rows are in the order of their time.
+    key = "pk"
     is_part = False
     following: int | None = None
 
@@ -42,13 +44,18 @@ class PartByPart(KeysetPages):
         self.get_ordering(request, queryset, view)
         size, floor, top = self.get_page_size(request), *self._reaching(request, view)
         bottom = max(top - view.times.reach, floor)
-        rows = queryset.filter(pk__gte=bottom, pk__lt=top).order_by("-pk")
-        found: Sequence[Any] = list(rows[: size + 1])
+        part = {f"{self.key}__gte": bottom, f"{self.key}__lt": top}
+        found: Sequence[Any] = list(queryset.filter(**part).order_by(f"-{self.key}")[: size + 1])
         if len(found) > size:
-            self.following = found[size - 1].pk
-        elif bottom > floor and view.queryset.filter(pk__lt=bottom).exists():
+            self.following = getattr(found[size - 1], self.key)
+        elif bottom > floor and self.rows(view).filter(**{f"{self.key}__lt": bottom}).exists():
             self.following = bottom
         return found[:size]
+
+    def rows(self, view: Any) -> QuerySet[Any]:
+        """All that can be looked through."""
+        rows: QuerySet[Any] = view.queryset
+        return rows
 
     def get_next_link(self) -> str | None:
         if not self.is_part:
@@ -62,7 +69,7 @@ class PartByPart(KeysetPages):
 
     def _reaching(self, request: Request, view: Any) -> tuple[int, int]:
         """From which id on, and below which."""
-        rows, times = view.queryset, view.times
+        rows, times = self.rows(view), view.times
         after, before = (_moment(request, name) for name in (times.after, times.before))
         floor = _id_at(rows, times.column, after - SLACK) if after else 0
         position = self._position(request)
@@ -70,7 +77,7 @@ class PartByPart(KeysetPages):
             return floor, position
         if before is not None:
             return floor, _id_at(rows, times.column, before + SLACK)
-        return floor, (rows.aggregate(top=Max("pk"))["top"] or 0) + 1
+        return floor, (rows.aggregate(top=Max(self.key))["top"] or 0) + 1
 
     def _position(self, request: Request) -> int | None:
         try:

@@ -26,6 +26,9 @@ from execution import pools
 from execution.models import Chore, Execution, Worker, WorkerTask
 from schedules.models import Schedule
 from webhooks.models import Delivery, Endpoint
+from workflows.failures import Status
+from workflows.models import Run, Topic, Workflow
+from workflows.models.event import MOST_COUNTED as MOST_COUNTED_EVENTS
 
 from .permissions import can
 
@@ -76,6 +79,7 @@ class Look(Collector):
         yield from self._workers()
         yield from self._executions()
         yield from self._schedules()
+        yield from self._workflows()
         yield from self._webhooks()
 
     def describe(self) -> list[Metric]:
@@ -150,6 +154,34 @@ class Look(Collector):
         age = max(0.0, (self.now - at).total_seconds()) if at else float("inf")
         yield _number("jim_scheduler_tick_age_seconds", "Since a scheduler looked at everything.", age)
         yield _number("jim_scheduler_tick_seconds", "How long that took.", took or 0.0)
+
+    def _workflows(self) -> Iterator[Metric]:
+        """Of each workflow at most one run is open, and topics are as many as the code has."""
+        waiting = Run.objects.waiting().filter(workflow__status=Workflow.Status.RUNNING)
+        yield _number("jim_workflows_stuck", "Waiting for somebody to act.", waiting.count())
+        active = Run.objects.open().active().count()
+        yield _number("jim_runs_active", "Runs of handlers that were started and have not ended.", active)
+        settled = Run.objects.filter(settled_at__gt=self.now - RECENTLY).order_by("-settled_at")
+        outcomes = Counter(settled.values_list("status", flat=True)[:MOST_RECENT])
+        yield _gauge(
+            "jim_runs_ended_last_hour",
+            f"By status; of the last {MOST_RECENT:,} at most. Those that were tried again count as well.",
+            [({"status": each.value}, outcomes[each.value]) for each in Status if each != Status.ACTIVE],
+        )
+        topics: Any = list(Topic.objects.with_backlog())
+        yield _gauge(
+            "jim_topic_events_pending",
+            f"Events that wait to be consumed; counted up to {MOST_COUNTED_EVENTS + 1:,}.",
+            [({"topic": topic.slug}, topic.pending_count) for topic in topics],
+        )
+        yield _gauge(
+            "jim_topic_oldest_pending_seconds",
+            "For how long the first of them waits.",
+            [({"topic": topic.slug}, self._since(topic.oldest_at)) for topic in topics],
+        )
+
+    def _since(self, at: datetime | None) -> float:
+        return max(0.0, (self.now - at).total_seconds()) if at else 0.0
 
     def _webhooks(self) -> Iterator[Metric]:
         pending = Delivery.objects.pending()[:MOST_COUNTED].count()

@@ -34,13 +34,15 @@ WORDS: dict[type[serializers.Field[Any, Any, Any, Any]], tuple[str, type | tuple
 
 class StrictJSONParser(BaseParser):
     media_type = "application/json"
+    max_bytes = MAX_BYTES
+    max_chars = strict_json.MAX_CHARS
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
-        raw = stream.read(MAX_BYTES + 1)
-        if len(raw) > MAX_BYTES:
-            raise ParseError(f"The body is longer than {MAX_BYTES:,} bytes.")
+        raw = stream.read(self.max_bytes + 1)
+        if len(raw) > self.max_bytes:
+            raise ParseError(f"The body is longer than {self.max_bytes:,} bytes.")
         try:
-            value = strict_json.loads(raw.decode())
+            value = strict_json.loads(raw.decode(), most=self.max_chars)
         except UnicodeDecodeError as error:
             raise ParseError("The body is not UTF-8.") from error
         except ValueError as error:
@@ -50,6 +52,12 @@ class StrictJSONParser(BaseParser):
         if wrong := dict.fromkeys(_unstorable("", value), UNSTORABLE):
             raise ValidationError(wrong)
         return value
+
+
+class LongJSONParser(StrictJSONParser):
+    """For many things at once, each of which has its own bounds."""
+
+    max_bytes = max_chars = 4 * MAX_BYTES
 
 
 class Strict(serializers.Serializer[T]):

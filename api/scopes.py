@@ -6,11 +6,12 @@ from collections.abc import Collection
 
 SCOPES = {
     "view": "Read everything that its user may read.",
-    "run": "Also run, cancel, retry, pause and resume, and move what is queued.",
+    "run": "Also run, cancel, retry, pause and resume, publish events, and move what is queued.",
     "define": "Also create and change schedules, templates and calendars.",
     "admin": "Everything that its user may do.",
 }
 DEFINED = ("schedule", "tasktemplate", "sharedcalendar")
+OPERATED = ("schedules.run_schedule", "workflows.operate_workflow", "workflows.publish_event")
 # Reading them is part of looking after the installation.
 ADMINISTERED = ("secret", "apitoken")
 
@@ -27,6 +28,6 @@ def scope_of(permission: str) -> str:
         return "admin"
     if verb == "view":
         return "view"
-    if permission == "schedules.run_schedule":
+    if permission in OPERATED:
         return "run"
     return "define" if model in DEFINED or permission == "schedules.define_code" else "admin"

@@ -13,12 +13,15 @@ from .resources.executions import Executions
 from .resources.limits import Limits
 from .resources.occurrences import Occurrences
 from .resources.revisions import RevisionsOfSchedule
+from .resources.runs import Runs
 from .resources.schedules import Schedules
 from .resources.tasks import Tasks
 from .resources.templates import Templates
 from .resources.tokens import Tokens
+from .resources.topics import Events, EventsOfTopic, Topics
 from .resources.webhooks import Deliveries, Webhooks
 from .resources.workers import Pools, Workers
+from .resources.workflows import SLUG, Workflows
 
 app_name = "api"
 
@@ -42,6 +45,15 @@ router.register("direct", Direct, basename="direct")
 router.register("activities", Activities, basename="activity")
 router.register("activities/(?P<activity>[0-9]{1,18})/children", Children, basename="activity-child")
 router.register("activities/(?P<activity>[0-9]{1,18})/items", Items, basename="activity-item")
+
+# What events set going.
+router.register("workflows", Workflows, basename="workflow")
+router.register("runs", Runs, basename="run")
+router.register("topics", Topics, basename="topic")
+router.register(f"topics/(?P<topic>{SLUG})/events", EventsOfTopic, basename="topic-event")
+router.register("events", Events, basename="event")
+
+# Who works, who is told, who may ask.
 router.register("workers", Workers, basename="worker")
 router.register("pools", Pools, basename="pool")
 router.register("webhooks", Webhooks, basename="webhook")

@@ -18,6 +18,7 @@ KINDS = {
     "schedule.overdue": "The time of a schedule has passed and no scheduler saw to it.",
     "schedule.missed": "Times of a schedule came later than its catch-up window allows.",
     "schedule.failing": "A schedule keeps failing, as said below.",
+    "workflow.stuck": "A workflow waits for somebody to act; told once for each time.",
     "worker.lost": "A worker died, or fell silent for its whole lease.",
     "endpoint.disabled": "Another endpoint was disabled.",
 }
@@ -33,6 +34,7 @@ OF_ACTIVITY = {
 }
 # By operation and target type.
 OF_CHANGE = {("pause", "schedule"): "schedule.paused", ("disable", "endpoint"): "endpoint.disabled"}
+TOLD_CHANGES = {operation for operation, _ in OF_CHANGE}
 # Those that an activity which ends brings about.
 ENDINGS = {
     *OF_ACTIVITY.values(),

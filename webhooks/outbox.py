@@ -21,7 +21,7 @@ from activities.statements import AWAY, among
 from execution.models import Execution
 from schedules.models import Schedule
 
-from .events import ENDINGS, OF_ACTIVITY, OF_CHANGE, is_newly_failing
+from .events import ENDINGS, OF_ACTIVITY, OF_CHANGE, TOLD_CHANGES, is_newly_failing
 from .models import Delivery, Endpoint, Listener
 from .models.delivery import Letter, body_of
 
@@ -49,8 +49,10 @@ class News(NamedTuple):
     data: dict[str, Any]
 
 
-def hear_of_activities(sender: object, ids: Collection[int], **_: object) -> None:
-    if ids:
+def hear_of_activities(
+    sender: object, ids: Collection[int], operation: str = Activity.RUN, **_: object
+) -> None:
+    if ids and (operation == Activity.RUN or operation in TOLD_CHANGES):
         _write_down(ENDINGS, lambda: _of_activities(ids))
 
 
@@ -163,8 +165,27 @@ def _of_events(events: Sequence[Event]) -> Iterator[News]:
         elif event.schedule_id is not None:
             schedule = {"id": event.schedule_id, "name": names.get(event.schedule_id, "")}
             yield News(event.kind, event.at, event.schedule_id, {"schedule": schedule, **event.data})
+        elif event.kind == "workflow.stuck":
+            yield _of_workflow(event)
         else:
             yield News(event.kind, event.at, None, dict(event.data))
+
+
+def _of_workflow(event: Event) -> News:
+    told = event.data
+    data = {
+        "workflow": {"slug": told["workflow"], "title": told["title"]},
+        "issue": _cut(told["issue"]),
+        "run": {
+            "id": told["run_id"],
+            "handler": told["handler"],
+            "status": told["status"],
+            "phase": told["phase"],
+            "error": _cut(told["error"]),
+            "created_at": _time(told["created_at"]),
+        },
+    }
+    return News(event.kind, event.at, None, data)
 
 
 def _of_execution(kind: str, row: Row, at: datetime) -> News:

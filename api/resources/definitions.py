@@ -70,6 +70,7 @@ class ScheduleShape(serializers.ModelSerializer[Schedule]):
     tags = WordsField(required=False, max_length=50)
     memo = MemoField(required=False, help_text="Names and texts, for people.")
     spec = SpecField(required=False)
+    topics = WordsField(required=False, max_length=20, help_text="Each event of these starts it.")
 
     class Meta:
         model = Schedule

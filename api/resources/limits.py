@@ -16,6 +16,7 @@ from api.reading import Strict
 from api.schema import IDEMPOTENCY_KEY, IF_MATCH, IF_NONE_MATCH, changes, makes, reads, removes
 from api.versions import digest_of
 from execution.models import Limit
+from execution.models.limit import queue_at_rest
 from execution.models.limited import usage
 
 from .base import Listed
@@ -86,7 +87,7 @@ class Limits(Listed):
     def partial_update(self, request: Request, key: str) -> Response:
         """Change its size or its note."""
         read = self.read(LimitWriting, partial=True)
-        with transaction.atomic():
+        with queue_at_rest():
             limit = self._held()
             limit.edit(changes=read, initiator=self.by, now=self.now)
         return self.shown(limit, version=self.version_of(limit))
