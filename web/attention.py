@@ -12,8 +12,12 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from execution.models import Execution
+from schedules import permissions
 from schedules.selection import troubled
 from webhooks.models import Endpoint
+from workflows.models import Run
+from workflows.operations import OPERATE, first_operation
+from workflows.words import issue
 
 MOST_OF_A_KIND = 10
 LONGEST_WORDS = 200
@@ -31,6 +35,7 @@ class Concern:
     url: str = ""
     verb: str = ""
     target: Model | None = None
+    permission: str = permissions.RUN
 
     @property
     def shown(self) -> tuple[Any, ...]:
@@ -46,6 +51,8 @@ def concerns(request: HttpRequest, *, now: datetime) -> list[Concern]:
         found += _late(now)
     if request.user.has_perm("webhooks.view_endpoint"):
         found += _endpoints()
+    if request.user.has_perm("workflows.view_workflow"):
+        found += _workflows(now)
     return found
 
 
@@ -107,6 +114,23 @@ def _endpoints() -> list[Concern]:
         )
         for each in rows[:MOST_OF_A_KIND]
     ]
+
+
+def _workflows(now: datetime) -> list[Concern]:
+    """Those that wait for a person; what tries again by itself does not."""
+    waiting = Run.objects.stuck().filter(due_at=None, workflow__status="running")
+    rows = waiting.select_related("workflow", "handler").defer("handler__state", "snapshot")
+    return [_stuck(each, now) for each in rows.order_by("finished_at")[:MOST_OF_A_KIND]]
+
+
+def _stuck(run: Run, now: datetime) -> Concern:
+    about, first = run.workflow, first_operation(run)
+    words, url = _first_line(issue(about, run, now)), about.get_absolute_url()
+    if first is None:
+        return Concern("needs_attention", about, words, run.finished_at, "Say what happened", url)
+    return Concern(
+        *("needs_attention", about, words, run.finished_at, first.label, url, first.name, run), OPERATE
+    )
 
 
 def _first_line(text: str) -> str:

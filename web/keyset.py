@@ -22,14 +22,17 @@ class Pages(Generic[M]):
     """The address of the beginning, if this is not it."""
 
 
-def newest_first(request: HttpRequest, rows: QuerySet[M], *, count: int = ROWS) -> Pages[M]:
+def newest_first(
+    request: HttpRequest, rows: QuerySet[M], *, key: str = "pk", within: str = "", count: int = ROWS
+) -> Pages[M]:
+    """`key` grows with the rows, and an index has them in its order, or in the order of both."""
     before = request.GET.get(OLDER, "")
     is_later = before.isascii() and before.isdigit() and len(before) < 19
     if is_later:
-        rows = rows.filter(pk__lt=int(before))
-    found = list(rows.order_by("-pk")[: count + 1])
+        rows = rows.filter(**{f"{key}__lt": int(before)})
+    found = list(rows.order_by(*filter(None, [within]), f"-{key}")[: count + 1])
     shown = found[:count]
-    older = address(request, **{OLDER: shown[-1].pk}) if len(found) > count else ""
+    older = address(request, **{OLDER: getattr(shown[-1], key)}) if len(found) > count else ""
     return Pages(shown, older, address(request, **{OLDER: ""}) if is_later else "")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-BOX_WIDTH, BOX_HEIGHT, BOX_GAP, LANE_GAP, LONGEST_LINE = 188, 44, 8, 28, 23
+BOX_WIDTH, BOX_HEIGHT, BOX_GAP, LANE_GAP, LONGEST_LINE = 200, 44, 8, 28, 23
 
 
 class Box(NamedTuple):

@@ -67,5 +67,33 @@ def look_back(
     return Looked(shown, "", newest, reached_at, further)
 
 
+def look_among(
+    request: HttpRequest,
+    rows: QuerySet[M],
+    wanted: Q,
+    *,
+    key: str = "pk",
+    within: str = "",
+    by: str,
+    reach: int,
+) -> Looked[M]:
+    """The same for rows that one index has in the order of `key`, or of both: so many of them at a time."""
+    among: Any = rows.order_by(*filter(None, [within]), f"-{key}")
+    before = request.GET.get(OLDER, "")
+    is_later = before.isascii() and before.isdigit() and len(before) < 19
+    if is_later:
+        among = among.filter(**{f"{key}__lt": int(before)})
+    beyond = among.values_list(key, flat=True)[reach : reach + 1].first()
+    near = among if beyond is None else among.filter(**{f"{key}__gt": beyond})
+    found = list(near.filter(wanted)[: ROWS + 1])
+    shown, newest = found[:ROWS], address(request, **{OLDER: ""}) if is_later else ""
+    if len(found) > ROWS:
+        return Looked(shown, address(request, **{OLDER: getattr(shown[-1], key)}), newest)
+    if beyond is None:
+        return Looked(shown, "", newest)
+    reached_at = rows.filter(**{key: beyond}).values_list(by, flat=True).first()
+    return Looked(shown, "", newest, reached_at, address(request, **{OLDER: beyond + 1}))
+
+
 def _between(by: str, since: datetime | None, until: datetime | None) -> Q:
     return (Q(**{f"{by}__gte": since}) if since else Q()) & (Q(**{f"{by}__lt": until}) if until else Q())

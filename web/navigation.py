@@ -19,6 +19,7 @@ class Item(NamedTuple):
 MAIN = (
     ("Schedules", "schedules", "schedules.view_schedule", "s"),
     ("Executions", "executions", "execution.view_execution", "e"),
+    ("Workflows", "workflows", "workflows.view_workflow", "w"),
     ("Queue", "queue", "execution.view_workertask", "q"),
     ("Activities", "activities", "activities.view_activity", "a"),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import NoReverseMatch, reverse
 
 from activities.models import Activity
+from workflows.models import Workflow
 
 PAGES = {
     "schedule": "schedule",
@@ -17,11 +18,16 @@ PAGES = {
     "endpoint": "endpoint",
     "delivery": "delivery",
     "activity": "activity",
+    "run": "run",
+    "event": "event",
 }
 
 
 def target_url(activity: Activity) -> str:
     """Empty if it has none: most targets are steps, whose page is the activity's own."""
+    if activity.target_type == "workflow":
+        known = Workflow.objects.filter(pk=activity.target_id).first()
+        return known.get_absolute_url() if known else ""
     try:
         return reverse(f"web:{PAGES[activity.target_type]}", args=[activity.target_id])
     except (KeyError, NoReverseMatch):

@@ -17,13 +17,16 @@ from .views import (
     limits,
     queue,
     revisions,
+    runs,
     schedule,
     schedules,
     settings,
     templates,
     tokens,
+    topics,
     webhooks,
     workers,
+    workflows,
 )
 
 app_name = "web"
@@ -98,4 +101,16 @@ urlpatterns += [
     path("schedules/<int:pk>/backfills", backfills.backfills, name="backfills"),
     path("backfills/<int:pk>", backfills.backfill, name="backfill"),
     path("backfills/<int:pk>/progress", backfills.progress_part, name="backfill-progress"),
+]
+
+urlpatterns += [
+    path("workflows", workflows.workflows, name="workflows"),
+    path("workflows/<slug:slug>", workflows.workflow, name="workflow"),
+    path("workflows/<slug:slug>/now", workflows.workflow_now, name="workflow-now"),
+    path("workflows/<slug:slug>/runs", runs.runs, name="runs"),
+    path("runs/<int:pk>", runs.run, name="run"),
+    path("runs/<int:pk>/now", runs.run_now, name="run-now"),
+    path("topics", topics.topics, name="topics"),
+    path("topics/<slug:slug>", topics.topic, name="topic"),
+    path("events/<int:pk>", topics.event, name="event"),
 ]

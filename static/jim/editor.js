@@ -5,10 +5,11 @@ const editor = () => document.getElementById("editor");
 let isChanged = false;
 let open = [];
 
-for (const zone of ["UTC", ...(Intl.supportedValuesOf?.("timeZone") ?? [])]) {
+const zones = document.getElementById("time-zones");
+for (const zone of zones ? ["UTC", ...(Intl.supportedValuesOf?.("timeZone") ?? [])] : []) {
   const option = document.createElement("option");
   option.value = zone;
-  document.getElementById("time-zones").append(option);
+  zones.append(option);
 }
 
 document.addEventListener("input", (event) => {

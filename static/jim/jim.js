@@ -1,6 +1,7 @@
 "use strict";
 
 const THEMES = ["auto", "light", "dark"];
+const ENOUGH = 10;
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 
 document.addEventListener("click", (event) => {
@@ -78,8 +79,8 @@ function isTyping() {
 function moveRow(by) {
   const links = [...document.querySelectorAll("[data-rows] [data-row-link]")];
   if (!links.length) return;
-  const row = document.activeElement?.closest("tr");
-  const now = links.findIndex((link) => row && link.closest("tr") === row);
+  const row = document.activeElement?.closest("tr, article");
+  const now = links.findIndex((link) => row && link.closest("tr, article") === row);
   links[Math.min(Math.max(now + by, 0), links.length - 1)].focus();
 }
 
@@ -103,7 +104,7 @@ document.addEventListener("htmx:beforeSwap", (event) => {
 function isBusy(part) {
   const at = document.activeElement;
   const typing = at && part.contains(at) && at.matches("input, textarea, select");
-  const deciding = part.querySelector("details.menu[open], tbody input[type=checkbox]:checked");
+  const deciding = part.querySelector("details:is(.menu, .reading)[open], tbody input[type=checkbox]:checked");
   return typing || deciding !== null;
 }
 
@@ -140,14 +141,16 @@ function distance(seconds) {
 
 function span(seconds) {
   if (seconds < 10) return `${seconds.toFixed(1)} s`;
-  const words = [];
+  const counts = [];
   let left = Math.floor(seconds);
   for (const [size, unit] of UNITS) {
     const count = Math.floor(left / size);
     left -= count * size;
-    if (count) words.push(`${count} ${unit}`);
+    counts.push({ count, unit });
   }
-  return words.slice(0, 2).join(" ");
+  const first = counts.findIndex((each) => each.count);
+  const most = counts[first].count < ENOUGH ? 2 : 1;
+  return counts.slice(first, first + most).filter((each) => each.count).map((each) => `${each.count} ${each.unit}`).join(" ");
 }
 
 tell();

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,7 @@ from schedules.models import TaskTemplate
 from .draft import Part, Texts, packed
 from .fields import choice, line, lines
 from .settings import PREFIX, settings_form
-from .steps import FROM_TEMPLATE, Templates, is_json, kind_of, policy_form
+from .steps import FROM_TEMPLATE, POLICIES, Templates, is_json, kind_of, policy_form
 
 TYPED = (forms.TextInput, forms.Textarea)
 LONGEST_SUMMARY = 80
@@ -26,7 +26,7 @@ class HeadForm(forms.Form):
 
 
 class Card:
-    """One step; its forms are made only where they are shown."""
+    """One step; its forms are made only where they are shown. `wrong` names those of its fields that are."""
 
     def __init__(
         self,
@@ -34,16 +34,22 @@ class Card:
         templates: Templates,
         *,
         offered: Callable[[], Sequence[tuple[str, Any]]],
-        is_wrong: bool,
+        wrong: Collection[str],
     ) -> None:
         self.key, self.texts, self.prefix = part.key, part.texts, f"step-{part.key}"
-        self.is_wrong, self._templates, self._offered = is_wrong, templates, offered
+        self._wrong = {name.removeprefix(self.prefix).removeprefix("-") for name in wrong}
+        self._templates, self._offered = templates, offered
 
     @property
     def is_open(self) -> bool:
         """One that has to be filled in, or put right."""
         is_wanted = self.texts.get("new") or self.texts.get("open") or not self.texts.get("name")
-        return self.is_wrong or bool(is_wanted)
+        return bool(self._wrong or is_wanted)
+
+    @property
+    def has_wrong_policy(self) -> bool:
+        """What is folded away has to be put right."""
+        return not self._wrong.isdisjoint(POLICIES)
 
     @property
     def is_json(self) -> bool:

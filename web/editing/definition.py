@@ -31,6 +31,11 @@ class DefinitionForm(OneComplaint, ScheduleModelForm):
     use_required_attribute = False
     tags = Tags(required=False, help_text="With commas between them.")
     memo = Memo(required=False, help_text="One per line, such as “owner: Ada”.")
+    topics = Tags(
+        label="On events of",
+        required=False,
+        help_text="Topics, with commas between them: each of their events starts it.",
+    )
     time_zone = line(
         "Time zone", help="A place, such as Europe/London; UTC if empty.", example="UTC", list="time-zones"
     )

@@ -18,9 +18,12 @@ def line(
     return forms.CharField(label=label, required=False, strip=False, help_text=help, widget=widget)
 
 
-def lines(label: str, *, help: str = "", example: str = "", rows: int = 3) -> forms.CharField:
+def lines(
+    label: str, *, help: str = "", example: str = "", rows: int = 3, code: bool = True
+) -> forms.CharField:
     more = {"placeholder": example} if example else {}
-    widget = forms.Textarea(attrs={**QUIET, "class": "code", "rows": rows, **more})
+    shown = {**QUIET, "class": "code"} if code else {}
+    widget = forms.Textarea(attrs={**shown, "rows": rows, **more})
     return forms.CharField(label=label, required=False, strip=False, help_text=help, widget=widget)
 
 

@@ -15,22 +15,18 @@ from schedules.models.step import check_steps
 from schedules.registry import choices as type_choices
 
 from .cards import Card
-from .complaints import Complaints
+from .complaints import Complaints, placed
 from .definition import DefinitionForm
 from .draft import Draft, Part
 from .plan import groups_of
-from .settings import PREFIX
-from .steps import FROM_TEMPLATE, FROM_TYPE, POLICIES, chosen, is_json, kind_of, written
+from .steps import FROM_TEMPLATE, FROM_TYPE, chosen, written
 from .times import MOST_OFFERED, Times
 
 
 class Reading:
     def __init__(self, draft: Draft, *, schedule: Schedule | None, now: datetime) -> None:
         self.schedule, self.now = schedule, now
-        self.templates = _templates(draft.steps, schedule)
-        steps = [Part(part.key, chosen(part.texts, self.templates)) for part in draft.steps]
-        in_order = [step for group in groups_of(steps) for step in group]
-        self.draft = Draft(draft.own, draft.rules, draft.exclusions, in_order)
+        self.draft, self.templates = prepared(draft, schedule=schedule)
         self._complaints = Complaints()
         self.form = DefinitionForm(draft.own, schedule=schedule)
         self.times = Times(draft, self._complaints, schedule=schedule, now=now)
@@ -62,8 +58,8 @@ class Reading:
 
     def _card(self, part: Part) -> Card:
         prefix = f"step-{part.key}"
-        is_wrong = any(name == prefix or name.startswith(f"{prefix}-") for name in self.errors)
-        return Card(part, self.templates, offered=lambda: self.offered, is_wrong=is_wrong)
+        wrong = [name for name in self.errors if name == prefix or name.startswith(f"{prefix}-")]
+        return Card(part, self.templates, offered=lambda: self.offered, wrong=wrong)
 
     @cached_property
     def offered(self) -> list[tuple[str, Any]]:
@@ -90,29 +86,17 @@ class Reading:
         for number, (part, step) in enumerate(pairs, 1):
             label = f"Step {number} ({step['name']}): " if step["name"] else f"Step {number}: "
             if complaint.startswith(label):
-                self.complain(*self._field_of(part, complaint.removeprefix(label)))
+                self.complain(*placed(part, self.templates, complaint.removeprefix(label)))
                 return
         self.complain("steps", complaint)
 
-    def _field_of(self, part: Part, complaint: str) -> tuple[str, str]:
-        prefix = f"step-{part.key}"
-        field, colon, text = complaint.partition(": ")
-        if not colon:
-            return prefix, complaint
-        if field == "config":
-            return self._setting_of(part, text)
-        if field in ("step_type", "template"):
-            return f"{prefix}-runs", text if part.texts.get("runs") else "Choose what it runs."
-        return (f"{prefix}-{field}" if field in ("name", *POLICIES) else prefix), text
 
-    def _setting_of(self, part: Part, complaint: str) -> tuple[str, str]:
-        prefix = f"step-{part.key}"
-        if is_json(part.texts, self.templates):
-            return f"{prefix}-config", complaint
-        kind = kind_of(part.texts, self.templates)
-        setting, _, text = complaint.partition(": ")
-        known = {field.name for field in kind.fields} if kind else set()
-        return (f"{prefix}-{PREFIX}{setting}", text) if setting in known else (prefix, complaint)
+def prepared(draft: Draft, *, schedule: Schedule | None) -> tuple[Draft, dict[str, TaskTemplate]]:
+    """With its steps in order, each with the settings of what it runs now, and the templates they name."""
+    templates = _templates(draft.steps, schedule)
+    steps = [Part(part.key, chosen(part.texts, templates)) for part in draft.steps]
+    in_order = [step for group in groups_of(steps) for step in group]
+    return Draft(draft.own, draft.rules, draft.exclusions, in_order), templates
 
 
 def _templates(steps: Sequence[Part], schedule: Schedule | None) -> dict[str, TaskTemplate]:

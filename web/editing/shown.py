@@ -10,7 +10,9 @@ from functools import cached_property
 from typing import Any
 
 from activities import words
+from schedules.form_fields import Tags
 from schedules.models.occurrence import named_time
+from schedules.models.schedule import in_words
 from schedules.previews import Preview, preview
 from schedules.spec import SpecError
 from schedules.spec.zones import zone_of
@@ -85,6 +87,13 @@ class Shown:
             )
         except SpecError:
             return None
+
+    @property
+    def sentence(self) -> str:
+        """What starts it, as far as that can be read."""
+        spec = self.reading.times.readable
+        topics = Tags().to_python(self.reading.draft.own.get("topics", ""))
+        return in_words(spec, topics) if spec else ""
 
     @property
     def is_partial(self) -> bool:

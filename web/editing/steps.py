@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from copy import copy
+from functools import lru_cache
 from typing import Any
 
 from django import forms
@@ -67,7 +69,7 @@ def shown(step: Step) -> Texts:
     own = " ".join(_pinned(step.overrides)) if template else ""
     frame = {"index": str(step.index), "name": step.name, "runs": runs, "shown": runs, "own": own}
     config = step.overrides.get("config", {}) if template else step.config
-    return frame | policy_texts(step.as_json()) | _config_texts(step.step_type, step.config, config)
+    return frame | policy_texts(step.as_json()) | config_texts(step.step_type, step.config, config)
 
 
 def fresh(runs: str, templates: Templates) -> Texts:
@@ -75,7 +77,7 @@ def fresh(runs: str, templates: Templates) -> Texts:
     name = runs.removeprefix(FROM_TEMPLATE)
     if runs.startswith(FROM_TEMPLATE) and name in templates:
         made = Step.read({"template": name}, templates)
-        policies, config = policy_texts(made.as_json()), _config_texts(made.step_type, made.config, {})
+        policies, config = policy_texts(made.as_json()), config_texts(made.step_type, made.config, {})
     else:
         kind = step_types.get(runs.removeprefix(FROM_TYPE))
         policies, config = policy_texts(Step().as_json()), settings.defaults_of(kind) if kind else {}
@@ -97,9 +99,7 @@ def chosen(texts: Texts, templates: Templates) -> Texts:
 
 def written(texts: Texts, templates: Templates) -> tuple[dict[str, Any], dict[str, str]]:
     """The step as the model takes it, and what is wrong with single fields that have no value at all."""
-    form = policy_form("", texts)
-    errors = {name: " ".join(map(str, each)) for name, each in form.errors.items()}
-    policies = {name: form.cleaned_data[name] for name in POLICIES if name in form.cleaned_data}
+    policies, errors = _policies(texts)
     config, wrong = _config(texts, templates)
     if wrong:
         errors["config"] = wrong
@@ -110,6 +110,20 @@ def written(texts: Texts, templates: Templates) -> tuple[dict[str, Any], dict[st
     name = runs.removeprefix(FROM_TEMPLATE)
     own = _own(texts, policies, config, templates.get(name))
     return {**place, "template": name, **own}, errors
+
+
+def _policies(texts: Texts) -> tuple[dict[str, Any], dict[str, str]]:
+    """What they are, and what is wrong with them."""
+    cleaned, errors = _cleaned(tuple((name, texts[name]) for name in POLICIES if name in texts))
+    return {name: copy(value) for name, value in cleaned.items()}, dict(errors)
+
+
+@lru_cache(maxsize=100)
+def _cleaned(texts: tuple[tuple[str, str], ...]) -> tuple[Mapping[str, Any], Mapping[str, str]]:
+    """Remembered: most steps of a plan run in the same way, and a form for each takes its time."""
+    form = policy_form("", dict(texts))
+    errors = {name: " ".join(map(str, each)) for name, each in form.errors.items()}
+    return {name: form.cleaned_data[name] for name in POLICIES if name in form.cleaned_data}, errors
 
 
 def policy_form(prefix: str, texts: Mapping[str, str]) -> forms.Form:
@@ -155,7 +169,7 @@ def turned(texts: Texts, templates: Templates) -> Texts:
     return bare | drawn | {"as_json": "", "config": ""}
 
 
-def _config_texts(step_type: str, whole: Any, own: Any) -> Texts:
+def config_texts(step_type: str, whole: Any, own: Any) -> Texts:
     """`own` is what is shown where the fields cannot say the whole."""
     kind = step_types.get(step_type)
     texts = settings.texts_of(kind, whole) if kind else None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from datetime import datetime, tzinfo
 from typing import Any
 
@@ -35,6 +36,11 @@ def on_clock(at: datetime | None, zone: tzinfo | None = None) -> SafeString:
         return SafeString(words.NOTHING)
     shown = words.on_the_clock(at, zone) if zone else words.on_the_clock(at)
     return format_html('<time datetime="{}" class="clock">{} {}</time>', at.isoformat(), shown, zone or "UTC")
+
+
+@register.filter
+def as_json(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
 
 
 @register.inclusion_tag("web/_operations.html", takes_context=True)

@@ -25,6 +25,8 @@ from web.operating import register
 from web.output import download, follow, output_page
 from web.page import fragment, page, version_of
 from web.targets import target_url
+from workflows.models import Run
+from workflows.step import HandlerStep
 
 VIEW = "activities.view_activity"
 CHANGES = "changes"
@@ -212,6 +214,7 @@ class Look:
             "why": reasons([task], now=self.now)[task.pk] if task else "",
             "chain": self.chain,
             "execution": _execution(row),
+            "run": _run(row),
             "target_url": target_url(row),
             "elapsed": (row.finished_at or self.now) - row.executed_at if row.executed_at else None,
             "is_final": row.is_final,
@@ -231,6 +234,13 @@ def _execution(row: Activity) -> Any:
     """The one whose record it is, or that it is a part of."""
     own = getattr(row, "execution", None)
     return own or (getattr(row.parent, "execution", None) if row.parent else None)
+
+
+def _run(row: Activity) -> Run | None:
+    """The run of a workflow's handler that it is the record of."""
+    if row.task_key is None or row.target_type != HandlerStep.name:
+        return None
+    return Run.objects.select_related("handler", "workflow").filter(key=row.task_key).first()
 
 
 def _pretty(value: Any) -> str:

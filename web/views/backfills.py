@@ -59,7 +59,7 @@ def progress_part(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _find(pk: int) -> Backfill:
-    rows = Backfill.objects.select_related("schedule").defer("spec", "calendars", "schedule__last_result")
+    rows = Backfill.objects.with_waiting().select_related("schedule").defer("schedule__last_result")
     found = rows.filter(pk=pk).first() if pk < 2**63 else None
     if found is None:
         raise Http404(f"There is no backfill {pk}.")

@@ -52,6 +52,7 @@ def calendar(request: HttpRequest, pk: int) -> HttpResponse:
     this_year = clock.now().year
     year = _year(request.GET.get("year", ""), this_year)
     dates = found.upcoming_dates(year)
+    marked = [*dates, *found.matching_days(year)]
     context = {
         "title": found.name,
         "calendar": found,
@@ -59,7 +60,7 @@ def calendar(request: HttpRequest, pk: int) -> HttpResponse:
         "year": year,
         "years": range(max(this_year - 1, FIRST.year), min(this_year + 3, LAST.year) + 1),
         "dates": dates,
-        "months": months(year, dates),
+        "months": months(year, marked) if marked else [],
         "used_by": found.used_by() if request.user.has_perm("schedules.view_schedule") else None,
         "changes": records_of(found).order_by("-pk")[:CHANGES_SHOWN],
     }

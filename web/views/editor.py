@@ -16,7 +16,7 @@ from schedules import permissions
 from schedules.models import Conflict, Schedule
 from web.editing.commands import apply
 from web.editing.draft import Draft
-from web.editing.reading import Reading
+from web.editing.reading import Reading, prepared
 from web.editing.rivalry import reconciled
 from web.editing.saving import save
 from web.editing.shown import Shown
@@ -55,18 +55,16 @@ def _answer(request: HttpRequest, schedule: Schedule | None) -> HttpResponse:
     is_checked = command in ("save", "check") or bool(draft.own.get("checked"))
     if command == "save":
         return _save(request, draft, schedule)
-    reading = _read(draft, schedule)
     if command == "preview":
-        shown = Shown(reading, is_checked=is_checked)
+        shown = Shown(_read(draft, schedule), is_checked=is_checked)
         return render(request, "web/editor/_preview.html", _context(request, shown))
     verb, _, part = command.partition(".")
     if verb == "take" and schedule is not None:
         changed, said = with_theirs(draft, part, schedule), "Taken over as somebody else saved it."
     else:
-        changed, said = apply(reading.draft, command, reading.templates)
-    if changed is not reading.draft:
-        reading = _read(changed, schedule)
-    return _show(request, Shown(reading, is_checked=is_checked, said=said))
+        known, templates = prepared(draft, schedule=schedule)
+        changed, said = apply(known, command, templates)
+    return _show(request, Shown(_read(changed, schedule), is_checked=is_checked, said=said))
 
 
 def _save(request: HttpRequest, draft: Draft, schedule: Schedule | None) -> HttpResponse:

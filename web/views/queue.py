@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from django import forms
 from django.http import HttpRequest, HttpResponse
@@ -16,6 +18,8 @@ from execution.waits import reasons
 from web.keyset import address
 from web.operating import register
 from web.page import fragment, is_asked_by, page, version_of
+from workflows.models import Run
+from workflows.step import HandlerStep
 
 VIEW = "execution.view_workertask"
 MOST_SHOWN = 50
@@ -69,11 +73,12 @@ class Look:
     def shown(self, request: HttpRequest) -> dict[str, Any]:
         rows = self.tasks[:MOST_SHOWN]
         why = reasons(rows, now=self.now)
+        runs = _runs(rows)
         further = self.skipped + MOST_SHOWN
         return {
             "form": self.form,
             "is_filtered": bool(self.wanted),
-            "rows": [(task, _state(task), why[task.pk]) for task in rows],
+            "rows": [(task, _state(task), why[task.pk], runs.get(task.key)) for task in rows],
             "states": _states(request, self.wanted.get("state", "")),
             "later": address(request, skip=further) if len(self.tasks) > MOST_SHOWN else "",
             "first": address(request, skip="") if self.skipped else "",
@@ -92,6 +97,14 @@ def _skipped(request: HttpRequest) -> int:
     """The queue changes by the second: its pages are counted from its head, and not far."""
     text = request.GET.get("skip", "")
     return min(int(text), 1_000) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
+def _runs(tasks: Sequence[WorkerTask]) -> dict[UUID, Run]:
+    """Of those tasks that are runs of a workflow's handlers."""
+    keys = [task.key for task in tasks if task.step.get("step_type") == HandlerStep.name]
+    if not keys:
+        return {}
+    return {run.key: run for run in Run.objects.filter(key__in=keys).select_related("handler", "workflow")}
 
 
 def _state(task: WorkerTask) -> str:

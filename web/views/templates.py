@@ -1,36 +1,35 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping
 
 from django.contrib import messages
 from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce, Lower
-from django.forms import modelform_factory
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 
 from activities import clock
 from activities.words import NOTHING
 from schedules import permissions, registry
-from schedules.admin.step import POLICIES
-from schedules.admin.task_template import USERS_SHOWN, TaskTemplateAdmin, TemplateForm, uses
+from schedules.admin.task_template import USERS_SHOWN, TaskTemplateAdmin, uses
 from schedules.admin.verbs import initiator_of
-from schedules.models import Conflict, Step, TaskTemplate
+from schedules.models import Step, TaskTemplate
 from schedules.revisions import records_of
 from web import operating
-from web.page import form_page, page
-from web.saving import Overtaken, overtaken, save
+from web.editing.commands import apply
+from web.editing.draft import Draft
+from web.editing.steps import policy_texts
+from web.editing.template import TemplateReading, draft_of, label_of, new_draft
+from web.page import form_page, is_htmx, page
 
 MOST_SHOWN = 500
 CHANGES_SHOWN = 10
-NewTemplate = TemplateForm
-EditTemplate = modelform_factory(TaskTemplate, form=TemplateForm, fields=TaskTemplate.EDITABLE)
 ABOUT = (
     "What steps that are alike have in common, in one place. A step names a template and says only what is "
     "different; what you change here changes all of them."
 )
-FIRST = ("name", "description", "step_type", "config")
 # What is told of how it runs, in the order in which people ask.
 SHOWN = (
     *("timeout_seconds", "continue_on_failure", "on_crash", "max_retries", "retry_seconds", "retry_factor"),
@@ -61,13 +60,14 @@ def templates(request: HttpRequest) -> HttpResponse:
 def template(request: HttpRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(TaskTemplate, pk=pk)
     kind = registry.step_types.get(found.step_type)
+    texts = policy_texts(found.as_step())
     used = uses(found) if request.user.has_perm("schedules.view_schedule") else []
     context = {
         "title": found.name,
         "template": found,
         "kind": kind.title if kind else "not installed",
         "config": json.dumps(found.config, indent=2, ensure_ascii=False),
-        "policies": [_told(found, name) for name in SHOWN],
+        "policies": [_told(found, texts, name) for name in SHOWN],
         "uses": used[:USERS_SHOWN],
         "has_more_uses": len(used) > USERS_SHOWN,
         "changes": records_of(found).order_by("-pk")[:CHANGES_SHOWN],
@@ -77,62 +77,64 @@ def template(request: HttpRequest, pk: int) -> HttpResponse:
 
 @form_page("schedules.add_tasktemplate")
 def new(request: HttpRequest) -> HttpResponse:
-    form = NewTemplate(request.POST or None)
-    by = _by(request)
-    made = save(form, lambda given: TaskTemplate.objects.define(name=given["name"], **_fields(given), **by))
-    if made is None:
-        return _form(request, form, title="New template")
-    messages.success(request, f"“{made}” is there: name it in a step.")
-    return redirect(made)
+    if request.method == "POST":
+        return _answer(request, None)
+    return _show(request, _read(new_draft(), None))
 
 
 @form_page("schedules.change_tasktemplate")
 def edit(request: HttpRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(TaskTemplate, pk=pk)
-    form = EditTemplate(request.POST or None, instance=get_object_or_404(TaskTemplate, pk=pk))
-    conflict = None
-    try:
-        saved = save(form, lambda given: _edit(request, found, given))
-    except Conflict as other:
-        saved, conflict = None, overtaken(form, found, other)
+    if request.method == "POST":
+        return _answer(request, found)
+    return _show(request, _read(draft_of(found), found))
+
+
+def _answer(request: HttpRequest, found: TaskTemplate | None) -> HttpResponse:
+    """Every button sends the whole form; only “Save” stores anything."""
+    command = request.POST.get("do", "save")
+    is_checked = command == "save" or bool(request.POST.get("checked"))
+    reading = _read(Draft.read(request.POST), found, is_checked=is_checked)
+    if command == "save":
+        return _save(request, reading)
+    if command == f"json.{reading.part.key}":
+        draft, _ = apply(reading.draft, command, {})
+        reading = _read(draft, found, is_checked=is_checked)
+    return _show(request, reading)
+
+
+def _save(request: HttpRequest, reading: TemplateReading) -> HttpResponse:
+    may = request.user.has_perm(permissions.DEFINE_CODE)
+    saved = None
+    if reading.is_right:
+        saved = reading.save(initiator=initiator_of(request), now=clock.now(), may_define_code=may)
     if saved is None:
-        return _form(request, form, title=f"Edit {found}", template=found, conflict=conflict)
-    messages.success(request, f"“{found}” is saved.")
-    return redirect(found)
+        return _show(request, reading)
+    said = f"“{saved}” is saved." if reading.template else f"“{saved}” is there: name it in a step."
+    messages.success(request, said)
+    return redirect(saved)
 
 
-def _edit(request: HttpRequest, found: TaskTemplate, given: dict[str, Any]) -> TaskTemplate:
-    """Whoever looked at it and saved it as it was has not edited it."""
-    checked = TaskTemplate(name=found.name, **_fields(given))
-    checked.clean()
-    changes = {name: value for name, value in checked.definition().items() if value != getattr(found, name)}
-    if changes:
-        found.edit(token=given["version"], changes=changes, **_by(request))
-    return found
+def _read(draft: Draft, found: TaskTemplate | None, *, is_checked: bool = False) -> TemplateReading:
+    return TemplateReading(draft, template=found, is_checked=is_checked)
 
 
-def _form(
-    request: HttpRequest,
-    form: Any,
-    *,
-    title: str,
-    template: TaskTemplate | None = None,
-    conflict: Overtaken | None = None,
-) -> HttpResponse:
-    form.fields["config"].help_text = "JSON; the settings of each type are listed under “Settings by type”."
+def _show(request: HttpRequest, reading: TemplateReading) -> HttpResponse:
+    found = reading.template
+    address = reverse("web:template-edit", args=[found.pk]) if found else reverse("web:template-new")
     context = {
-        "title": title,
+        "title": f"Edit {found}" if found else "New template",
         "about": ABOUT,
-        "form": form,
-        "first": [form[name] for name in FIRST if name in form.fields],
-        "groups": [(str(legend), _bound(form, options["fields"])) for legend, options in POLICIES],
-        "target": template,
+        "shown": reading,
+        "card": reading.card,
+        "target": found,
         "list": "web:templates",
-        "conflict": conflict,
-        "step_types": list(registry.step_types.values()),
-        "used_by": template.used_by()[:USERS_SHOWN] if template else [],
+        "address": address,
+        "conflict": reading.conflict,
+        "used_by": found.used_by()[:USERS_SHOWN] if found else [],
     }
-    return render(request, "web/template_form.html", context)
+    template = "web/_template_form.html" if is_htmx(request) else "web/template_form.html"
+    return render(request, template, context)
 
 
 def _found(request: HttpRequest) -> QuerySet[TaskTemplate]:
@@ -152,25 +154,9 @@ def _found(request: HttpRequest) -> QuerySet[TaskTemplate]:
     return rows
 
 
-def _told(found: TaskTemplate, name: str) -> tuple[str, str]:
-    value = getattr(found, name)
-    field: Any = TaskTemplate._meta.get_field(name)
-    if isinstance(value, bool):
-        value = "yes" if value else "no"
-    if isinstance(value, list):
-        value = ", ".join(map(str, value))
-    return str(field.verbose_name), NOTHING if value in (None, "") else str(value)
-
-
-def _bound(form: Any, names: Any) -> list[Any]:
-    flat = [name for each in names for name in (each if isinstance(each, tuple) else (each,))]
-    return [form[name] for name in flat]
-
-
-def _fields(given: dict[str, Any]) -> dict[str, Any]:
-    return {name: given[name] for name in TaskTemplate.EDITABLE}
-
-
-def _by(request: HttpRequest) -> dict[str, Any]:
-    may = request.user.has_perm(permissions.DEFINE_CODE)
-    return {"initiator": initiator_of(request), "now": clock.now(), "may_define_code": may}
+def _told(found: TaskTemplate, texts: Mapping[str, str], name: str) -> tuple[str, str]:
+    if name == "on_crash":
+        return label_of(name), found.get_on_crash_display()
+    if name == "continue_on_failure":
+        return "Its failure", "does not count" if found.continue_on_failure else "counts"
+    return label_of(name), texts.get(name, "").replace("\n", ", ") or NOTHING

@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+from django.db.models import Q
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from activities import clock
+from activities.models import Activity
+from web.keyset import OLDER, Pages, address, newest_first
+from web.look_back import look_among
+from web.of_workflow import chain_of, runs_of
+from web.operating import register
+from web.page import fragment, is_asked_by, page, version_of
+from workflows import operations, words
+from workflows.failures import PHASES, Phase, Status
+from workflows.models import Event, Handler, Run, Workflow
+
+from .workflows import took
+
+VIEW = "workflows.view_run"
+REACH = 10_000
+MOST_EVENTS = 50
+MOST_ATTEMPTS = 50
+
+register(
+    Run,
+    view_permission=VIEW,
+    operations=lambda: [
+        *(operations.Approve(), operations.Reject(), operations.ItHappened(), operations.ItDidNotHappen()),
+        *(operations.SkipRun(), operations.RetryRun()),
+    ],
+)
+
+
+class RunFilters(forms.Form):
+    handler = forms.ChoiceField(required=False)
+    status = forms.ChoiceField(
+        required=False, choices=[("", "Any"), *((each.value, each.replace(":", ": ")) for each in Status)]
+    )
+
+    def __init__(self, given: Any, handlers: Sequence[Handler]) -> None:
+        super().__init__(given)
+        names = [(handler.name, str(handler)) for handler in handlers]
+        self.fields["handler"].choices = [("", "Any"), *names]  # type: ignore[attr-defined]
+
+
+@page(VIEW)
+def runs(request: HttpRequest, slug: str) -> HttpResponse:
+    workflow = Workflow.objects.filter(slug=slug).first()
+    if workflow is None:
+        raise Http404(f"There is no workflow {slug}.")
+    handlers = list(workflow.handlers.defer("state"))
+    form = RunFilters(request.GET, handlers)
+    form.is_valid()
+    wanted = {name: value for name, value in form.cleaned_data.items() if value}
+    pages = _found(request, workflow, handlers, wanted)
+    version = version_of([(run.pk, run.status, run.phase, run.settled_at) for run in pages.rows])
+    if is_asked_by(request, "rows") and request.GET.get("version") == version:
+        return HttpResponse(status=204)
+    by_pk = {handler.pk: handler for handler in handlers}
+    context = {
+        "title": f"Runs of {workflow}",
+        "workflow": workflow,
+        "form": form,
+        "is_filtered": bool(wanted),
+        "pages": pages,
+        "rows": [(run, by_pk[run.handler_id], took(run)) for run in pages.rows],
+        "is_live": OLDER not in request.GET,
+        "here": address(request),
+        "version": version,
+    }
+    if is_asked_by(request, "rows"):
+        return fragment(request, "web/workflows/_runs.html", context, version=version)
+    return render(request, "web/workflows/runs.html", context)
+
+
+def _found(
+    request: HttpRequest, workflow: Workflow, handlers: Sequence[Handler], wanted: dict[str, Any]
+) -> Pages[Run]:
+    """All of them are on an index; those of a handler or status are looked for among them."""
+    rows = runs_of(workflow.pk)
+    if not wanted:
+        return newest_first(request, rows, within="workflow_id")
+    condition = Q(status=wanted["status"]) if "status" in wanted else Q()
+    if "handler" in wanted:
+        condition &= Q(handler__in=[each.pk for each in handlers if each.name == wanted["handler"]])
+    return look_among(request, rows, condition, within="workflow_id", by="created_at", reach=REACH)
+
+
+@page(VIEW)
+def run(request: HttpRequest, pk: int) -> HttpResponse:
+    row = _run(pk)
+    context = {
+        "title": f"Run {row.pk} of {row.workflow}",
+        **_live(row),
+        "activity": row.activity(),
+        "reserved": _reserved(row),
+        "published": list(_events().filter(created_by=row).order_by("pk")[: MOST_EVENTS + 1]),
+        "most_events": MOST_EVENTS,
+        "tries": _tries(row),
+        "records": _records(row),
+    }
+    return render(request, "web/workflows/run.html", context)
+
+
+@page(VIEW)
+def run_now(request: HttpRequest, pk: int) -> HttpResponse:
+    row = _run(pk)
+    context = _live(row)
+    return fragment(
+        request,
+        "web/workflows/_run.html",
+        context,
+        version=context["version"],
+        is_final=row.settled_at is not None,
+    )
+
+
+def _run(pk: int) -> Run:
+    row = Run.objects.select_related("workflow", "handler").filter(pk=pk).first()
+    if row is None:
+        raise Http404(f"There is no run {pk}.")
+    return row
+
+
+def _live(row: Run) -> dict[str, Any]:
+    chain = chain_of(row.pk, most=MOST_ATTEMPTS)
+    told = [(each.pk, each.status) for each in chain]
+    first = operations.first_operation(row)
+    return {
+        "run": row,
+        "workflow": row.workflow,
+        "chain": chain,
+        "track": track(row),
+        "first": first.name if first else "",
+        "issue": words.issue(row.workflow, row, clock.now()) if row.settled_at is None else "",
+        "is_long": len(row.error) > words.MOST_SENTENCE or "\n" in row.error,
+        "is_final": row.settled_at is not None,
+        "version": version_of(row.status, row.phase, row.due_at, row.settled_at, row.workflow.status, told),
+    }
+
+
+HOW = {"done": "done", "left": "left out", "here": "now", "stopped": "stopped here", "ahead": "not reached"}
+
+
+@dataclass(frozen=True)
+class Mark:
+    phase: str
+    how: str
+
+    @property
+    def words(self) -> str:
+        return HOW[self.how]
+
+
+def track(row: Run) -> list[Mark]:
+    """How far it went. A producer has no more than a beginning and an end."""
+    phases = (Phase.PREPARING, Phase.COMMITTED) if row.handler.is_producer else PHASES
+    at = phases.index(Phase(row.phase)) if row.phase in phases else 0
+    marks = [Mark(phase, "done" if number < at else "ahead") for number, phase in enumerate(phases)]
+    if not row.effect and at > PHASES.index(Phase.MUTATED):
+        marks[2:4] = [Mark(phase, "left") for phase in (Phase.MUTATING, Phase.MUTATED)]
+    here = "done" if row.phase == Phase.COMMITTED else "here" if row.is_active else "stopped"
+    marks[at] = Mark(phases[at], here)
+    return marks
+
+
+def _reserved(row: Run) -> list[Event]:
+    """What it was about: the reservations themselves go on to the attempt that follows."""
+    ids = (row.prepare_result or {}).get("reserve", [])[:MOST_EVENTS]
+    return list(_events().filter(pk__in=ids).order_by("pk")) if ids else []
+
+
+def _events() -> Any:
+    return Event.objects.select_related("topic").defer("payload", "caused_by")
+
+
+def _tries(row: Run) -> str:
+    """How often it went wrong in which way, since somebody last looked after it."""
+    ways = {"transient": "transient failures", "reconciled": "open questions"}
+    ways |= {"crashes": "lost workers", "fixes": "fixes"}
+    counts = [(way, getattr(row, name)) for name, way in ways.items()]
+    return ", ".join(f"{way}: {count:,}" for way, count in counts if count) or "nothing went wrong before"
+
+
+def _records(row: Run) -> list[Activity]:
+    records = Activity.objects.filter(target_type="run", target_id=str(row.pk), task_key=None)
+    return list(records.defer("traceback", "result", "details").order_by("-pk")[:MOST_EVENTS])

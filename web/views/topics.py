@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.db.models import OuterRef, Q, Subquery
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from activities.models import Activity
+from schedules.models import Schedule
+from web.keyset import OLDER, Pages, address, newest_first
+from web.look_back import look_among
+from web.operating import register
+from web.page import fragment, is_asked_by, page, version_of
+from web.pending import MOST_COUNTED, with_pending
+from workflows import operations
+from workflows.models import Event, Topic
+
+VIEW_TOPIC, VIEW = "workflows.view_topic", "workflows.view_event"
+MOST_TOPICS = 500
+MOST_STARTED = 20
+MOST_RELATED = 50
+REACH = 10_000
+
+register(Event, view_permission=VIEW, operations=lambda: [operations.SkipEvent()])
+
+
+class EventFilters(forms.Form):
+    q = forms.CharField(
+        label="Search",
+        required=False,
+        max_length=200,
+        widget=forms.TextInput(attrs={"type": "search", "placeholder": "Message id, or a part of it"}),
+    )
+    status = forms.ChoiceField(
+        required=False, choices=[("", "Any"), *((v, label.lower()) for v, label in Event.Status.choices)]
+    )
+
+
+@page(VIEW_TOPIC)
+def topics(request: HttpRequest) -> HttpResponse:
+    oldest = Event.objects.pending().filter(topic=OuterRef("pk")).order_by("seq").values("created_at")
+    rows = with_pending(Topic.objects.annotate(oldest=Subquery(oldest[:1])))
+    rows = rows.select_related("workflow", "subscription__handler__workflow")
+    shown = list(rows.defer("subscription__handler__state").order_by("slug")[:MOST_TOPICS])
+    version = version_of([(row.pk, row.last_seq, row.pending, row.oldest) for row in shown])
+    context = {"title": "Topics", "rows": shown, "most_counted": MOST_COUNTED, "version": version}
+    if is_asked_by(request, "rows"):
+        return fragment(request, "web/workflows/_topics.html", context, version=version)
+    return render(request, "web/workflows/topics.html", context)
+
+
+@page(VIEW)
+def topic(request: HttpRequest, slug: str) -> HttpResponse:
+    row = _topic(slug)
+    form = EventFilters(request.GET)
+    form.is_valid()
+    wanted = {name: value for name, value in form.cleaned_data.items() if value}
+    pages = _found(request, row, wanted)
+    version = version_of(row.last_seq, row.pending, [(event.pk, event.status) for event in pages.rows])
+    context = {
+        "title": f"Topic {row.slug}",
+        "topic": row,
+        "consumer": getattr(row, "subscription", None) and row.subscription.handler,
+        "form": form,
+        "is_filtered": bool(wanted),
+        "pages": pages,
+        "is_live": OLDER not in request.GET,
+        "here": address(request),
+        "most_counted": MOST_COUNTED,
+        "version": version,
+    }
+    if is_asked_by(request, "rows"):
+        return fragment(request, "web/workflows/_events.html", context, version=version)
+    started = Schedule.objects.filter(event_triggers__topic=row).order_by("name")[:MOST_STARTED]
+    return render(request, "web/workflows/topic.html", context | {"started": started})
+
+
+def _topic(slug: str) -> Any:
+    rows = with_pending(Topic.objects.filter(slug=slug))
+    row = rows.select_related("workflow", "subscription__handler__workflow").first()
+    if row is None:
+        raise Http404(f"There is no topic {slug}.")
+    return row
+
+
+def _found(request: HttpRequest, row: Topic, wanted: dict[str, Any]) -> Pages[Event]:
+    """What is pending, and one by its whole message id, is on an index; others are looked for."""
+    rows = Event.objects.filter(topic=row).defer("payload", "caused_by")
+    if not wanted or wanted == {"status": Event.Status.PENDING}:
+        return newest_first(request, rows.filter(**wanted), key="seq")
+    condition = Q(status=wanted["status"]) if "status" in wanted else Q()
+    if text := wanted.get("q"):
+        exact = rows.filter(condition, message_id=text).first()
+        if exact is not None:
+            return Pages([exact])
+        condition &= Q(message_id__icontains=text)
+    return look_among(request, rows, condition, key="seq", by="created_at", reach=REACH)
+
+
+@page(VIEW)
+def event(request: HttpRequest, pk: int) -> HttpResponse:
+    related = ("topic", "reserved_by__handler__workflow", "created_by__handler__workflow")
+    row = Event.objects.select_related(*related).filter(pk=pk).first()
+    if row is None:
+        raise Http404(f"There is no event {pk}.")
+    others = Event.objects.select_related("topic").defer("payload", "caused_by")
+    led_to = others.filter(created_by=row.reserved_by_id) if row.reserved_by_id else others.none()
+    records = Activity.objects.filter(target_type="event", target_id=str(row.pk), task_key=None)
+    context = {
+        "title": str(row),
+        "event": row,
+        "causes": list(others.filter(pk__in=row.caused_by).order_by("pk")) if row.caused_by else [],
+        "led_to": list(led_to.order_by("pk")[:MOST_RELATED]),
+        "records": list(records.defer("traceback", "result", "details").order_by("-pk")[:MOST_RELATED]),
+    }
+    return render(request, "web/workflows/event.html", context)

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import F, Prefetch, Q, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+
+from activities import clock
+from activities.models import Activity
+from web.flow import Flow, Node, flow
+from web.keyset import address
+from web.of_workflow import newest_of
+from web.operating import register
+from web.page import fragment, is_asked_by, page, version_of
+from web.pending import MOST_COUNTED, with_pending
+from web.templatetags.humane import up_to
+from workflows import operations, words
+from workflows.failures import Status
+from workflows.models import Handler, Run, Subscription, Topic, Workflow
+
+VIEW = "workflows.view_workflow"
+MOST_SHOWN = 100
+MOST_TOLD = 3
+MOST_RUNS = 10
+MOST_CHANGES = 10
+RECENT = 20
+# "Tries again in 3 min" is told anew now and then.
+WORDS_SECONDS = 15
+
+register(
+    Workflow,
+    view_permission=VIEW,
+    operations=lambda: [operations.RunNow(), operations.Pause(), operations.Resume()],
+)
+
+
+@page(VIEW)
+def workflows(request: HttpRequest) -> HttpResponse:
+    now = clock.now()
+    looks = _looks(now)
+    version = version_of([look.told for look in looks])
+    if is_asked_by(request, "rows") and request.GET.get("version") == version:
+        return HttpResponse(status=204)
+    context = {"looks": _detailed(looks), "here": address(request), "most_counted": MOST_COUNTED}
+    if is_asked_by(request, "rows"):
+        return fragment(request, "web/workflows/_rows.html", context, version=version)
+    context |= {"title": "Workflows", "version": version}
+    return render(request, "web/workflows/list.html", context)
+
+
+@page(VIEW)
+def workflow(request: HttpRequest, slug: str) -> HttpResponse:
+    look = _look(slug, clock.now())
+    changes = Activity.objects.filter(target_type="workflow", target_id=str(look.workflow.pk), task_key=None)
+    context = {
+        "title": look.workflow.title,
+        **_shown(look),
+        "changes": list(changes.defer("traceback", "result", "details").order_by("-pk")[:MOST_CHANGES]),
+    }
+    return render(request, "web/workflows/page.html", context)
+
+
+@page(VIEW)
+def workflow_now(request: HttpRequest, slug: str) -> HttpResponse:
+    look = _look(slug, clock.now())
+    version = version_of(look.told)
+    if request.GET.get("version") == version:
+        return HttpResponse(status=204)
+    return fragment(request, "web/workflows/_now.html", _shown(look), version=version)
+
+
+@dataclass
+class Look:
+    """A workflow as people see it."""
+
+    workflow: Workflow
+    run: Run | None
+    topics: Sequence[Any]
+    now: datetime
+    handlers: Sequence[Handler] = ()
+    recent: Sequence[Run] = ()
+
+    @property
+    def told(self) -> tuple[Any, ...]:
+        """What it takes to know whether anything has changed."""
+        of, run = self.workflow, self.run
+        state = run and (run.pk, run.status, run.phase, run.due_at)
+        age = int(self.now.timestamp() / WORDS_SECONDS) if run and run.due_at else 0
+        topics = [(topic.pk, topic.last_seq, topic.pending) for topic in self.topics]
+        return of.pk, of.title, of.status, of.note, of.deployed_at, of.due_at, state, age, topics
+
+    @property
+    def status(self) -> str:
+        return words.shown_status(self.workflow, self.run)
+
+    @property
+    def like(self) -> str:
+        """The state whose tone its status has: what is running is not just in order, it is at work."""
+        return "in_progress" if self.status == "running" else self.status
+
+    @property
+    def issue(self) -> str:
+        return words.issue(self.workflow, self.run, self.now)
+
+    @property
+    def stuck(self) -> Run | None:
+        return self.run if self.run and self.run.is_stuck else None
+
+    @property
+    def first(self) -> str:
+        """The operation that most people want."""
+        found = self.run and operations.first_operation(self.run)
+        return found.name if found else ""
+
+    @property
+    def schedule(self) -> str:
+        return words.schedule_words(self.handlers)
+
+    @property
+    def next_at(self) -> datetime | None:
+        """When it looks for work again by itself."""
+        return min((at for at in self._times if at > self.now), default=None)
+
+    @property
+    def is_due(self) -> bool:
+        """Something is to run now, as soon as it is its turn."""
+        return any(at <= self.now for at in self._times)
+
+    @property
+    def _times(self) -> list[datetime]:
+        if self.workflow.status != Workflow.Status.RUNNING:
+            return []
+        return [at for each in self.handlers for at in (each.next_run_at, each.wake_at) if at]
+
+    @property
+    def did(self) -> list[Run]:
+        """What it did last; that it found nothing to do is told only if there is nothing else."""
+        done = [run for run in self.recent if run.status == Status.COMMITTED]
+        return [run for run in done if run.summary != words.NOTHING_TO_DO][:MOST_TOLD] or done[:1]
+
+
+def took(run: Run) -> timedelta | None:
+    return run.finished_at - run.created_at if run.finished_at else None
+
+
+def _looks(now: datetime) -> list[Look]:
+    rows = list(Workflow.objects.all()[:MOST_SHOWN])
+    open_runs = {run.workflow_id: run for run in _open_runs(rows)}
+    topics: dict[int, list[Any]] = defaultdict(list)
+    for topic in with_pending(Topic.objects.filter(subscription__handler__workflow__in=rows)).annotate(
+        consumed_by=F("subscription__handler__workflow")
+    ):
+        topics[topic.consumed_by].append(topic)
+    looks = [Look(row, open_runs.get(row.pk), topics[row.pk], now) for row in rows]
+    return sorted(looks, key=lambda look: look.status != "needs_attention")
+
+
+def _open_runs(rows: Sequence[Workflow]) -> QuerySet[Run]:
+    runs = Run.objects.open().filter(workflow__in=rows).select_related("handler")
+    return runs.defer("handler__state", "snapshot", "mutation_result")
+
+
+def _detailed(looks: list[Look]) -> list[Look]:
+    """With what is not needed to know whether anything has changed."""
+    handlers: dict[int, list[Handler]] = defaultdict(list)
+    for handler in Handler.objects.deployed().filter(workflow__in=[look.workflow.pk for look in looks]):
+        handlers[handler.workflow_id].append(handler)
+    recent: dict[int, list[Run]] = defaultdict(list)
+    for run in newest_of([look.workflow.pk for look in looks], count=RECENT):
+        recent[run.workflow_id].append(run)
+    for look in looks:
+        look.handlers, look.recent = handlers[look.workflow.pk], recent[look.workflow.pk]
+    return looks
+
+
+def _look(slug: str, now: datetime) -> Look:
+    row = Workflow.objects.filter(slug=slug).first()
+    if row is None:
+        raise Http404(f"There is no workflow {slug}.")
+    topics = Topic.objects.filter(Q(subscription__handler__workflow=row) | Q(workflow=row))
+    return Look(row, _open_runs([row]).first(), list(with_pending(topics).order_by("slug")), now)
+
+
+def _shown(look: Look) -> dict[str, Any]:
+    row = look.workflow
+    subscribed = Prefetch("subscriptions", Subscription.objects.select_related("topic"))
+    handlers = list(row.handlers.prefetch_related(subscribed))
+    look.handlers = [handler for handler in handlers if not handler.is_stopped]
+    look.recent = newest_of([row.pk], count=RECENT)
+    by_pk = {handler.pk: handler for handler in handlers}
+    return {
+        "look": look,
+        "workflow": row,
+        "handlers": [(handler, words.schedule_words([handler])) for handler in handlers],
+        "runs": [(run, by_pk[run.handler_id], took(run)) for run in look.recent[:MOST_RUNS]],
+        "flow": _flow(look),
+        "most_counted": MOST_COUNTED,
+        "version": version_of(look.told),
+    }
+
+
+def _flow(look: Look) -> Flow:
+    """Its handlers and their topics, and whoever else publishes to these or consumes them."""
+    slugs = {topic.slug for topic in look.topics} | _topics_of(look.handlers)
+    others = Handler.objects.deployed().exclude(workflow=look.workflow).select_related("workflow")
+    others = others.prefetch_related(Prefetch("subscriptions", Subscription.objects.select_related("topic")))
+    near = [other for other in others.defer("state") if _topics_of([other]) & slugs]
+    nodes = [_handler_node(handler) for handler in look.handlers]
+    nodes += [_handler_node(other, is_foreign=True) for other in near]
+    counts = {topic.slug: topic.pending for topic in look.topics}
+    nodes += [_topic_node(slug, counts.get(slug)) for slug in sorted(slugs)]
+    links = [link for handler in [*look.handlers, *near] for link in _links(handler)]
+    return flow(nodes, links)
+
+
+def _topics_of(handlers: Iterable[Handler]) -> set[str]:
+    return {slug for each in handlers for slug in (*each.publishes, *_consumed(each))}
+
+
+def _consumed(handler: Handler) -> list[str]:
+    return [each.topic.slug for each in handler.subscriptions.all()]
+
+
+def _handler_node(handler: Handler, *, is_foreign: bool = False) -> Node:
+    url = handler.workflow.get_absolute_url() if is_foreign else ""
+    note = handler.workflow.title if is_foreign else handler.kind
+    return Node(f"handler {handler.pk}", handler.kind, str(handler), note, url, is_foreign)
+
+
+def _topic_node(slug: str, pending: int | None) -> Node:
+    note = "topic" if pending is None else f"{up_to(pending, MOST_COUNTED)} pending"
+    return Node(slug, "topic", slug, note, reverse("web:topic", args=[slug]), is_open=bool(pending))
+
+
+def _links(handler: Handler) -> list[tuple[str, str]]:
+    key = f"handler {handler.pk}"
+    return [*((slug, key) for slug in _consumed(handler)), *((key, slug) for slug in handler.publishes)]
