@@ -13,7 +13,6 @@ from django.apps import apps
 from django.conf import settings
 from django.core.management import find_commands, load_command_class
 
-SHELLS = ("bash", "zsh")
 # Arguments of this name are schedules.
 SCHEDULE = "NAME"
 # What every command of Django has.
@@ -29,8 +28,8 @@ OF_DJANGO = {
     "migrate": "django.core",
 }
 
-BASH = r"""# Completion of JIM's commands for {shell}.
-{zsh}_jim_names() {{
+BASH = r"""# Completion of JIM's commands for bash.
+_jim_names() {{
     {manage} schedules --names 2>/dev/null
 }}
 _jim() {{
@@ -66,7 +65,47 @@ _jim_python() {{
 complete -o default -F _jim manage.py {program}
 complete -o default -F _jim_python python python3
 """
-ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
+# Its own, not bash's: zsh finds names in whatever case they are typed only if it is told to look for them.
+ZSH = r"""# Completion of JIM's commands for zsh.
+(( $+functions[compdef] )) || {{ autoload -Uz compinit && compinit }}
+_jim_names() {{
+    {manage} schedules --names 2>/dev/null
+}}
+_jim() {{
+    local at=2 options wants_name=""
+    local -a names
+    [[ "$words[2]" == *manage.py ]] && at=3
+    if (( CURRENT == at )); then
+        compadd -- {commands}
+        return
+    fi
+    case "$words[at]" in
+{cases}
+        *) _default; return ;;
+    esac
+    if [[ "$words[CURRENT-1]" == --schedule ]]; then
+        wants_name=1
+    elif [[ "$PREFIX" == -* ]]; then
+        compadd -- ${{=options}}
+        return
+    fi
+    if [[ -n "$wants_name" ]]; then
+        names=( ${{(f)"$(_jim_names)"}} )
+        compadd -M 'm:{{[:lower:][:upper:]}}={{[:upper:][:lower:]}}' -a names && return
+    fi
+    _default
+}}
+_jim_python() {{
+    if [[ "$words[2]" == *manage.py ]]; then
+        _jim
+    else
+        _python "$@"
+    fi
+}}
+compdef _jim manage.py {program}
+compdef _jim_python python python3
+"""
+SHELLS = {"bash": BASH, "zsh": ZSH}
 
 
 @dataclass(frozen=True)
@@ -78,9 +117,7 @@ class Known:
 def script(shell: str, *, program: str) -> str:
     known = commands()
     manage = shlex.join([sys.executable, str(settings.BASE_DIR / "manage.py")])
-    return BASH.format(
-        shell=shell,
-        zsh=ZSH if shell == "zsh" else "",
+    return SHELLS[shell].format(
         manage=manage,
         commands=" ".join(known),
         cases="\n".join(_cases(known)),

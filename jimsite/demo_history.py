@@ -133,7 +133,7 @@ class Past:
         )
 
     def _run(self, steps: Sequence[Step], is_talkative: bool) -> None:
-        start = Start.of(self.schedule, self._waiting(), steps)
+        start = Start.of(self.schedule, self._waiting(), [step.as_json() for step in steps])
         began = self.occurrence.settled_at or self.at
         is_cancelled = self.dice.random() < self.habits.cancels
         now, reached = began, start.first

@@ -21,7 +21,7 @@ from webhooks.events import KINDS
 from webhooks.models import Delivery, Endpoint
 from webhooks.models.delivery import body_of
 
-from . import demo
+from . import demo, demo_workflows
 from .demo_history import Habits, write_history
 
 MOST_TIMES = 300
@@ -59,6 +59,7 @@ def create(*, now: datetime, days: int = 120, owner: User) -> None:
     _trouble(schedules, now)
     _endpoints(now)
     _tokens(owner, now)
+    demo_workflows.create(now=now)
     Chore.objects.tick(outage=timedelta(seconds=15), now=now)
 
 
@@ -367,4 +368,5 @@ def examples() -> dict[str, Any]:
         "endpoint": Endpoint.objects.get(name="Ticket system").pk,
         "delivery": Delivery.objects.filter(status="failed").latest("pk").pk,
         "token": ApiToken.objects.filter(revoked_at=None).earliest("pk").pk,
+        **demo_workflows.examples(),
     }

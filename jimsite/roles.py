@@ -14,8 +14,13 @@ VIEWER = (
     *("execution.view_execution", "execution.view_workertask", "execution.view_worker"),
     *("execution.view_limit", "execution.view_reservation"),
     *("activities.view_activity", "activities.view_activityitem", "activities.view_outputline"),
+    *("workflows.view_workflow", "workflows.view_handler", "workflows.view_run"),
+    *("workflows.view_topic", "workflows.view_event"),
 )
-OPERATOR = (*VIEWER, "schedules.run_schedule", "webhooks.view_endpoint", "webhooks.view_delivery")
+OPERATOR = (
+    *(*VIEWER, "schedules.run_schedule", "webhooks.view_endpoint", "webhooks.view_delivery"),
+    *("workflows.operate_workflow", "workflows.publish_event"),
+)
 AUTHOR = (
     *OPERATOR,
     *("schedules.add_schedule", "schedules.change_schedule", "schedules.delete_schedule"),

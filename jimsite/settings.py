@@ -82,6 +82,19 @@ JIM_CONCURRENCY_POLICY = environment.text(
     about="Which limits a task counts for: the dotted path of a class with a method keys(line).",
 )
 
+JIM_WAKE_LEAST_SECONDS = environment.seconds(
+    "JIM_WAKE_LEAST_SECONDS", 30, least=0.01, about="How soon a consumer may ask to be woken."
+)
+JIM_WAKE_MOST_SECONDS = environment.seconds(
+    "JIM_WAKE_MOST_SECONDS", 86_400, least=1, about="How late it may: then it looks again in any case."
+)
+JIM_WORKFLOW_FIXER = environment.text(
+    "JIM_WORKFLOW_FIXER",
+    "",
+    about="What is asked for other code when the logic of a handler fails: the dotted path of a function "
+    "that gets the run and says whether to try again. None if empty.",
+)
+
 JIM_EXECUTABLE_FOLDERS = environment.folders(
     "JIM_EXECUTABLE_FOLDERS",
     [BASE_DIR / "scripts", JIM_DATA_DIR / "scripts"],
@@ -188,6 +201,7 @@ INSTALLED_APPS = [
     "schedules",
     "execution",
     "webhooks",
+    "workflows",
     "api",
     "web",
     "jimsite.apps.JimsiteConfig",
@@ -264,6 +278,7 @@ CSRF_COOKIE_NAME = f"jim_csrf_{JIM_PORT}"
 # A schedule's form has a dozen fields for each of up to 500 steps.
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 10_000
 
+AUTHENTICATION_BACKENDS = ["jimsite.authentication.Backend"]
 LOGIN_URL, LOGIN_REDIRECT_URL = "web:login", "web:home"
 CSRF_FAILURE_VIEW = "jimsite.mishaps.csrf_failed"
 
@@ -323,6 +338,11 @@ SPECTACULAR_SETTINGS = {
         "WebhookStatus": "webhooks.models.Endpoint.Status",
         "DeliveryStatus": "webhooks.models.Delivery.Status",
         "TokenState": "api.resources.tokens.STATES",
+        "WorkflowStatus": "api.resources.workflows.SHOWN",
+        "RunStatus": "api.resources.workflows.STATUSES",
+        "RunPhase": "api.resources.workflows.PHASE_NAMES",
+        "EventStatus": "workflows.models.Event.Status",
+        "HandlerKind": "workflows.models.Handler.Kind",
     },
 }
 

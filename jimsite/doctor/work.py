@@ -15,6 +15,8 @@ from schedules.models.refusals import named
 from schedules.spec.wording import counted
 from schedules.vault import VaultError
 from webhooks.models import Delivery, Endpoint
+from workflows import discovery
+from workflows.models import Workflow
 
 from .finding import Finding, Severity, ok
 
@@ -155,6 +157,26 @@ def late(now: datetime) -> Iterator[Finding]:
     )
 
 
+def definitions(now: datetime) -> Iterator[Finding]:
+    """Of workflows, as this host's code has them."""
+    problems = discovery.problems()
+    remedy = (
+        "Mend the module, then run “manage.py syncworkflows”. Until then its workflows stay as they were."
+    )
+    for problem in problems:
+        yield Finding("error", "workflows", f"They cannot be deployed: {problem}", remedy)
+    if not problems:
+        count = len(discovery.definitions().workflows)
+        yield ok("workflows", f"The code has {counted(count, 'workflow')}.")
+
+
+def stuck_workflows(now: datetime) -> Iterator[Finding]:
+    found = list(Workflow.objects.shown_as("needs_attention").only("title").order_by("title")[:MOST])
+    text = f"Waiting for somebody to act: {named(found)}."
+    remedy = "“manage.py workflows” says what for; resolve it on the page of the workflow."
+    yield _unless(len(found), "warning", "workflows", text, remedy)
+
+
 def limits(now: datetime) -> Iterator[Finding]:
     closed = list(Limit.objects.filter(size=0).order_by("key")[:MOST])
     text = f"Closed, so that nothing with these keys starts: {named(closed)}."
@@ -211,6 +233,8 @@ CHECKS: tuple[Callable[[datetime], Iterable[Finding]], ...] = (
     broken,
     failing,
     late,
+    definitions,
+    stuck_workflows,
     limits,
     housekeeping,
     webhooks,

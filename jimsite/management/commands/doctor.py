@@ -16,8 +16,8 @@ CODES = {"warning": 1, "error": 2}
 
 class Command(JimCommand):
     help = (
-        "Examine this installation: database, clocks, migrations, scheduler, workers, stuck work, webhooks, "
-        "configuration. Each finding comes with its remedy. It changes nothing."
+        "Examine this installation: database, clocks, migrations, scheduler, workers, stuck work, workflows, "
+        "webhooks, configuration. Each finding comes with its remedy. It changes nothing."
     )
     exit_codes = {0: "all is well", 1: "there are warnings", 2: "there are errors"}
     requires_system_checks = []

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from activities import strict_json
+from jimsite.terminal import JimCommand
+from schedules.models import Refused
+from schedules.placeholders import hint
+from workflows.models import Topic
+from workflows.models.event import Publication
+
+STANDARD_INPUT = "-"
+
+
+class Command(JimCommand):
+    help = (
+        "Publish an event to a topic; whoever consumes it is woken. The same message id again publishes "
+        "nothing: while the event is pending, it gets the new payload."
+    )
+
+    def ask(self, parser: CommandParser) -> None:
+        parser.add_argument("topic", metavar="TOPIC", help="its slug")
+        parser.add_argument("message_id", metavar="MESSAGE_ID", help="tells events apart")
+        parser.add_argument("--payload", metavar="JSON", help="as JSON; - reads standard input")
+        parser.add_argument("--title", default="", help="what people are shown instead of the id")
+
+    def run(self, options: dict[str, Any]) -> None:
+        slug, message_id = options["topic"], options["message_id"]
+        _check_topic(slug)
+        event = Publication.of(slug, message_id, _payload(options["payload"]), options["title"])
+        done = Topic.objects.publish([event], now=self.now)
+        outcome = "new" if done.new else "updated" if done.updated else "unchanged"
+        facts = {"topic": slug, "message_id": message_id, "outcome": outcome}
+        self.tell(facts, lambda: self.say(TOLD[outcome].format(slug=slug, message_id=message_id)))
+
+
+TOLD = {
+    "new": "“{message_id}” is published to {slug}.",
+    "updated": "“{message_id}” was pending in {slug} already: it has this payload now.",
+    "unchanged": "“{message_id}” was published to {slug} before, and is no longer pending: nothing changed.",
+}
+
+
+def _check_topic(slug: str) -> None:
+    known = list(Topic.objects.values_list("slug", flat=True))
+    if slug not in known:
+        otherwise = "" if known else "“syncworkflows” makes those that the code has"
+        raise Refused(f"There is no topic “{slug}”; {hint(slug, known, otherwise)}")
+
+
+def _payload(text: str | None) -> Any:
+    if text is None:
+        return None
+    if text == STANDARD_INPUT:
+        text = _read()
+    try:
+        return strict_json.loads(text)
+    except ValueError as error:
+        raise Refused(f"--payload: {error}.") from None
+
+
+def _read() -> str:
+    try:
+        # One more than may be, so that it is told of.
+        return sys.stdin.buffer.read(4 * strict_json.MAX_CHARS + 1).decode()
+    except UnicodeDecodeError:
+        raise Refused("--payload: standard input is not UTF-8.") from None

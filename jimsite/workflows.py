@@ -1,0 +1,188 @@
+"""An example that runs: files that belong together are combined, and a report says each day which.
+
+It is there while the folder `inbox` of the data folder is, which `manage.py demo` makes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from django.conf import settings
+
+from workflows import Consumer, Mutation, Pending, Prepared, Producer, Transient, Workflow
+from workflows.definition import Reconciled, applied, failed
+
+if TYPE_CHECKING:
+    from workflows.contexts import (
+        MutateContext,
+        NextContext,
+        PrepareContext,
+        ProduceContext,
+        ReconcileContext,
+    )
+
+MOST_FILES = 1_000
+MOST_CHARS = 100_000
+SETTLED_SECONDS = 1.0
+PAIR = (".csv", ".json")
+
+
+def inbox() -> Path:
+    return Path(settings.JIM_DATA_DIR, "inbox")
+
+
+def outbox() -> Path:
+    return Path(settings.JIM_DATA_DIR, "outbox")
+
+
+class WatchFolder(Producer):
+    """Publishes each file once; one that was changed is another one."""
+
+    title = "Watch the folder"
+    every = "10s"
+    publishes = ["inbox-files"]
+
+    def produce(self, ctx: ProduceContext) -> list[str]:
+        found = self.found(ctx.now)
+        known = set(ctx.state or ())
+        for message_id, name in found.items():
+            if message_id not in known:
+                ctx.publish("inbox-files", message_id, {"name": name}, title=name)
+        return sorted(found)
+
+    def found(self, now: datetime) -> dict[str, str]:
+        """By message id; what somebody may still be writing waits for the next look."""
+        if not inbox().is_dir():
+            return {}
+        with os.scandir(inbox()) as entries:
+            files = [each for each in entries if each.is_file(follow_symlinks=False)]
+        last = {each.name: each.stat(follow_symlinks=False).st_mtime for each in files}
+        settled = sorted(name for name, at in last.items() if now.timestamp() - at >= SETTLED_SECONDS)
+        return {f"{name[:180]} {last[name]:.0f}": name for name in settled[:MOST_FILES]}
+
+
+class Combine(Consumer):
+    """Waits until both files of a name are there, and makes one of them."""
+
+    title = "Combine what belongs together"
+    subscribe = ["inbox-files"]
+    publishes = ["combined-files"]
+
+    def prepare(self, ctx: PrepareContext) -> Prepared:
+        by_stem: dict[str, list[Pending]] = {}
+        for event in ctx.peek("inbox-files"):
+            by_stem.setdefault(Path(event.payload["name"]).stem, []).append(event)
+        for stem, events in by_stem.items():
+            if {Path(event.payload["name"]).suffix for event in events} >= set(PAIR):
+                return self.prepared(stem, events)
+        return Prepared()
+
+    def prepared(self, stem: str, events: Sequence[Pending]) -> Prepared:
+        is_there = all((inbox() / f"{stem}{suffix}").is_file() for suffix in PAIR)
+        if not is_there:
+            return Prepared(reserve=events, title=f"{stem} was taken away")
+        return Prepared(reserve=events, data=stem, title=f"Combined {stem}")
+
+    def mutate(self, ctx: MutateContext, prepared: Prepared) -> None:
+        if prepared.data is not None:
+            ctx.apply(self.combine, prepared.data, ctx.idempotency_key)
+
+    def combine(self, stem: str, key: str) -> str:
+        try:
+            files = [(inbox() / f"{stem}{suffix}").read_text(errors="replace") for suffix in PAIR]
+        except OSError as error:
+            raise Transient(f"{error.filename} cannot be read: {error.strerror}") from error
+        parts = [text[:MOST_CHARS] for text in files]
+        return write_once(outbox() / f"{stem}.txt", "\n".join(parts), key)
+
+    def reconcile(self, ctx: ReconcileContext, prepared: Prepared) -> Reconciled:
+        path = outbox() / f"{prepared.data}.txt"
+        return applied(path.name) if is_written(path, ctx.idempotency_key) else failed
+
+    def next(self, ctx: NextContext, prepared: Prepared, mutation: Mutation) -> None:
+        if mutation.outcome == "applied":
+            ctx.publish("combined-files", ctx.idempotency_key, {"name": mutation.result})
+
+
+class Report(Consumer):
+    """One file a day with what was combined on the day before."""
+
+    title = "Report of the day"
+    subscribe = ["combined-files"]
+
+    def prepare(self, ctx: PrepareContext) -> Prepared:
+        events, today = ctx.peek("combined-files"), ctx.now.astimezone(UTC).date()
+        if not events:
+            return Prepared()
+        day = min(self.day_of(event) for event in events)
+        if day == today:
+            midnight = datetime.combine(today + timedelta(days=1), time(), UTC)
+            return Prepared(wake_at=midnight, title="The day is not over")
+        of_day = [event for event in events if self.day_of(event) == day]
+        return Prepared(reserve=of_day, data=day.isoformat(), title=f"Report of {day:%-d %B %Y}")
+
+    def day_of(self, event: Pending) -> date:
+        return event.created_at.astimezone(UTC).date()
+
+    def mutate(self, ctx: MutateContext, prepared: Prepared) -> None:
+        names = sorted(event.payload["name"] for event in prepared.reserve)
+        ctx.apply(write_once, self.path(prepared), "\n".join(names), ctx.idempotency_key)
+
+    def reconcile(self, ctx: ReconcileContext, prepared: Prepared) -> Reconciled:
+        path = self.path(prepared)
+        return applied(path.name) if is_written(path, ctx.idempotency_key) else failed
+
+    def path(self, prepared: Prepared) -> Path:
+        return outbox() / f"report-{prepared.data}.txt"
+
+
+class Inbox(Workflow):
+    slug = "inbox"
+    title = "Files of the inbox"
+    description = "Combines files of one name that come in pairs, such as order-17.csv and order-17.json."
+    enabled = inbox().is_dir()
+    topics = {"inbox-files": "Files that came", "combined-files": "Files that were combined"}
+    producers = [WatchFolder]
+    consumers = [Combine, Report]
+
+
+def write_once(path: Path, text: str, key: str) -> str:
+    """Whole or not at all, and with the key by which it is known again."""
+    draft = path.with_name(f".{key}")
+    try:
+        path.parent.mkdir(exist_ok=True)
+        draft.write_text(f"{_mark(key)}\n{text}\n")
+        draft.replace(path)
+    except OSError as error:
+        raise Transient(f"{path} cannot be written: {error.strerror}") from error
+    return path.name
+
+
+def is_written(path: Path, key: str) -> bool:
+    return path.is_file() and path.read_text(errors="replace").startswith(f"{_mark(key)}\n")
+
+
+def _mark(key: str) -> str:
+    return f"# {key}"
+
+
+FILES = {
+    "order-17.csv": "item,count\npaper,500\n",
+    "order-17.json": '{"customer": "Ada Lovelace"}\n',
+    "order-18.csv": "item,count\nglue,3\n",
+    "order-18.json": '{"customer": "Grace Hopper"}\n',
+    "order-19.csv": "item,count\nink,7\n",
+}
+
+
+def put_files() -> int:
+    """For a newcomer to see it move; the last one waits for its other half."""
+    inbox().mkdir(parents=True, exist_ok=True)
+    missing = {name: text for name, text in FILES.items() if not (inbox() / name).exists()}
+    for name, text in missing.items():
+        (inbox() / name).write_text(text)
+    return len(missing)
