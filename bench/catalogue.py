@@ -34,6 +34,8 @@ class Sizes:
     missed_times: int = 1_000
     backfill: int = 100_000
     live_seconds: float = 20.0
+    wakes: int = 100
+    events: int = 100_000
 
     def as_json(self) -> str:
         return json.dumps(asdict(self))
@@ -65,6 +67,8 @@ QUICK = Sizes(
     missed_times=100,
     backfill=20_000,
     live_seconds=3.0,
+    wakes=10,
+    events=5_000,
 )
 
 
@@ -132,6 +136,9 @@ def measures(sizes: Sizes) -> list[Measure]:
         Measure("next_time", "next_time", next_times, databases=("sqlite",), is_quick=True),
         Measure("settle_missed", "settle_missed", missed, repeats=False, is_quick=True),
         Measure("backfill_live", "backfill_live", backfill, is_quick=True),
+        Measure("publish_wakes", "workflows", ("publish_wakes_p50", "publish_wakes_p95"), is_quick=True),
+        Measure("workflow_start", "workflows", ("workflow_look", "workflow_start"), repeats=False),
+        Measure("publish_bulk", "workflows", ("publish_bulk",)),
     ]
 
 

@@ -121,6 +121,15 @@ FIGURES = (
         note="stays fast",
     ),
     Figure("next_time", "sqlite", "at most", 60),
+    Figure("publish_wakes_p50", "postgres", "at most", 25),
+    Figure("publish_wakes_p50", "sqlite", "at most", 100),
+    *(
+        Figure(metric, database, "at most", 10)
+        for metric in ("workflow_look", "workflow_start")
+        for database in ("postgres", "sqlite")
+    ),
+    Figure("publish_bulk", "postgres", "at least", 5_000),
+    Figure("publish_bulk", "sqlite", "at least", 5_000),
     Figure("next_time_memory", "sqlite", "at most", 64, note="no growth"),
     *(
         Figure(metric, database, "at most", limit)

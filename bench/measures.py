@@ -49,6 +49,9 @@ from .results import Reading
 from .schedule_measures import backfill_live as backfill_live
 from .schedule_measures import next_time as next_time
 from .schedule_measures import settle_missed as settle_missed
+from .workflow_measures import publish_bulk as publish_bulk
+from .workflow_measures import publish_wakes as publish_wakes
+from .workflow_measures import workflow_start as workflow_start
 
 WARM_UPS = 50
 GAP_SECONDS = 0.02

@@ -1,0 +1,23 @@
+"""The workflow that is measured: it takes what comes, and changes nothing."""
+
+from __future__ import annotations
+
+from bench.jobs import marks
+from workflows import Consumer, Prepared, Workflow
+from workflows.contexts import PrepareContext
+
+
+class Listen(Consumer):
+    subscribe = ["calls"]
+
+    def prepare(self, ctx: PrepareContext) -> Prepared:
+        if not marks.at(0):
+            marks.mark(0)
+        return Prepared(ctx.peek("calls"))
+
+
+class Switchboard(Workflow):
+    slug = "switchboard"
+    title = "Switchboard"
+    topics = {"calls": "Calls"}
+    consumers = [Listen]
