@@ -17,6 +17,7 @@ ABOUT = {
     "revisions": "schedule",
     "backfills": "schedule",
     "webhook": "endpoint",
+    "runs": "workflow",
 }
 # Where the name of a parameter says what it is.
 NAMED = {"number": 1, "content_type_id": 1, "object_id": 0, "url": "nowhere", "app_label": "schedules"}
@@ -36,7 +37,8 @@ class Route(NamedTuple):
     def path(self, examples: Mapping[str, Any]) -> str:
         """With what the examples have; where they have nothing, it leads to what does not exist."""
         if self.fixed:
-            kind = {"sharedcalendar": "calendar", "tasktemplate": "template", "workertask": "task-row"}
+            kind = {"sharedcalendar": "calendar", "tasktemplate": "template"}
+            kind |= {"workertask": "task-row", "workflow": "workflow-row"}
             given = examples.get(kind.get(self.fixed[0], self.fixed[0]), 0)
             return f"{reverse(self.name, args=self.fixed)}?id={given}"
         values = {name: self._example(name, examples) for name in self.parameters}

@@ -19,11 +19,13 @@ VIEW = (
     "execution.view_reservation",
     "execution.view_limit",
     "activities.view_activity",
+    *("workflows.view_workflow", "workflows.view_handler", "workflows.view_run"),
+    *("workflows.view_topic", "workflows.view_event"),
 )
 ROLES = {
     "nobody": (),
     "viewer": VIEW,
-    "operator": (*VIEW, "schedules.run_schedule"),
+    "operator": (*VIEW, "schedules.run_schedule", "workflows.operate_workflow"),
     "author": (*VIEW, "schedules.add_schedule", "schedules.change_schedule"),
     "coder": (*VIEW, "schedules.add_schedule", "schedules.change_schedule", "schedules.define_code"),
     "closer": (*VIEW, "schedules.delete_schedule"),

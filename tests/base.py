@@ -15,6 +15,8 @@ from activities.models import Activity, ActivityItem, Initiator, OutputLine
 from execution.binding import bind
 from execution.models import Execution, Limit, Reservation, Worker, WorkerTask
 from execution.models.attempt import Finish, Held
+from execution.models.handover import Freed
+from execution.models.unlimited import Seats
 from execution.nursery import Nursery
 from execution.recorder import Said, write
 from execution.steps.base import Outcome, perform
@@ -75,9 +77,29 @@ def end(
     worker: Worker, *tasks: Held, status: str = "complete", now: datetime = NOW, **fields: Any
 ) -> set[int]:
     """Writes this outcome for each of the claimed tasks, as if their steps had ended so."""
+    finishes = [_finish(task, status=status, now=now, **fields) for task in tasks]
+    return WorkerTask.objects.finish(finishes, worker_id=worker.pk, now=now)
+
+
+def end_and_claim(
+    worker: Worker, *tasks: Held, limit: int = 100, now: datetime = NOW, **fields: Any
+) -> list[Held]:
+    """In one transaction, as a worker does: what is claimed may take the places of what ends."""
+    claimed: list[Held] = []
+
+    def then(freed: Freed) -> list[Held]:
+        seats: Seats = {"thread": limit, "process": limit}
+        claimed.extend(WorkerTask.objects.claim(worker, seats=seats, pools=[], now=now, freed=freed))
+        return claimed
+
+    finishes = [_finish(task, now=now, **fields) for task in tasks]
+    WorkerTask.objects.finish(finishes, worker_id=worker.pk, now=now, then=then)
+    return claimed
+
+
+def _finish(task: Held, *, now: datetime, status: str = "complete", **fields: Any) -> Finish:
     began = fields.pop("executed_at", now)
-    outcome = Outcome(status=status, executed_at=began, finished_at=now, **fields)
-    return WorkerTask.objects.finish([Finish(task, outcome) for task in tasks], worker_id=worker.pk, now=now)
+    return Finish(task, Outcome(status=status, executed_at=began, finished_at=now, **fields))
 
 
 def break_down(worker: Worker, *tasks: Held, now: datetime = NOW, **fields: Any) -> set[int]:

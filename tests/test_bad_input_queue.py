@@ -16,6 +16,7 @@ from execution.models import Execution
 from schedules.models import Refused, Schedule
 from tests.admin_pages import PYTHON, complaints, operation, save, sign_in, told, typed
 from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, run_until_idle, start, step
+from tests.workflows.base import make_topics
 
 pytestmark = pytest.mark.django_db
 
@@ -131,6 +132,24 @@ def test_steps_that_are_wrong_together(steps: Any, words: str) -> None:
     with pytest.raises(ValidationError) as refused:
         Schedule.objects.define(name="Bad", spec={}, steps=steps, initiator=SOMEBODY, now=NOW)
     assert refused.value.message_dict["steps"] == [words]
+    assert everything() == before
+
+
+CIRCLE = "It would start itself: orders → “Echo” → orders."
+
+
+@pytest.mark.parametrize("is_new", [True, False], ids=["define", "edit"])
+def test_a_schedule_that_would_start_itself(is_new: bool) -> None:
+    make_topics("orders")
+    steps = [{"name": "tell", "step_type": "publish", "config": {"topic": "orders"}}]
+    schedule = make_schedule(name="Echo", topics=["orders"])
+    if is_new:
+        schedule.close(initiator=SOMEBODY, now=NOW)
+    edit = partial(schedule.edit, token=1, initiator=SOMEBODY, now=NOW, changes={}, steps=steps)
+    before = everything()
+    with pytest.raises(ValidationError) as refused:
+        make_schedule(*steps, name="Echo", topics=["orders"]) if is_new else edit()
+    assert refused.value.message_dict == {"topics": [CIRCLE]}
     assert everything() == before
 
 

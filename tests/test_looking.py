@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -18,6 +18,13 @@ from schedules.models import Backfill, Occurrence, SharedCalendar, TaskTemplate
 from tests.addresses import Route, routes
 from tests.base import enqueue, everything, make_schedule, run_until_idle, start, step
 from webhooks.models import Delivery, Endpoint
+from workflows import Consumer, Prepared, Producer
+from workflows import Workflow as Definition
+from workflows.definition import Definitions
+from workflows.deployment import deploy
+from workflows.failures import Status, Stop, Tries
+from workflows.models import Event, Handler, Run, Subscription, Topic, Workflow
+from workflows.models.event import Publication
 
 pytestmark = pytest.mark.django_db
 MARKUP = "<script>alert(1)</script><b>x"
@@ -138,11 +145,49 @@ def furnish(text: str) -> dict[str, Any]:
         "delivery": delivery.pk,
         "token": token.pk,
         "occurrence": occurrence.pk if occurrence else 0,
+        **furnish_workflow(text, by=by, now=now),
+    }
+
+
+def furnish_workflow(text: str, *, by: Initiator, now: datetime) -> dict[str, Any]:
+    """With a run that is stuck at one of its events."""
+
+    class Look(Producer):
+        title, every, publishes, version = text[:20], "5m", ["mail"], text
+
+        def produce(self, ctx: Any) -> None: ...
+
+    class Sort(Consumer):
+        title, subscribe, version = text[:20], ["mail"], text
+
+        def prepare(self, ctx: Any) -> None: ...
+
+    fields = {"slug": "inbox", "title": text, "description": text, "topics": {"mail": text}}
+    inbox = type("Inbox", (Definition,), {**fields, "producers": [Look], "consumers": [Sort]})
+    deploy(Definitions.of([inbox]), initiator=by, now=now)
+    Topic.objects.publish([Publication.of("mail", f"{text}{n}", {"a": text}, text) for n in "12"], now=now)
+    event = Event.objects.earliest("pk")
+    Handler.objects.update(state={"cursor": text})
+    run = Run.objects.open().filter(workflow__slug="inbox").first() or Run.objects.begin(
+        Handler.objects.get(name="Sort"), now=now
+    )
+    run.start(now)
+    run.reach_prepared(Prepared([event.seen()], {"a": text}, title=text), now=now)
+    run.stop(Stop(Status.PAUSED_APPROVAL, None, Tries()), f"{text} may not\n{text}", now=now)
+    run.retry(text, initiator=by, now=now + timedelta(hours=1))
+    return {
+        "workflow": "inbox",
+        "workflow-row": run.workflow_id,
+        "run": run.pk,
+        "topic": "mail",
+        "event": event.pk,
+        "handler": run.handler_id,
     }
 
 
 def others() -> dict[str, list[dict[str, Any]]]:
     kept: list[Any] = [Endpoint, Delivery, ApiToken, User]
+    kept += [Workflow, Handler, Subscription, Topic, Event, Run]
     return {model.__name__: list(model._default_manager.order_by("pk").values()) for model in kept}
 
 

@@ -210,10 +210,10 @@ class TestRecord:
 
     def test_it_says_what_was_done_to_what_by_whom(self) -> None:
         schedule = make_schedule(name="Nightly")
-        record = Activity.objects.record(
+        Activity.objects.record(
             "pause", schedule, initiator=SOMEBODY, now=NOW, message="audit\0", details={"note": "a\0"}
         )
-        record = fresh(record)
+        record = Activity.objects.get(operation="pause")
         assert (record.operation, record.status) == ("pause", "complete")
         assert (record.target_type, record.target_id, record.target_name) == (
             "schedule",

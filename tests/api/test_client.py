@@ -15,10 +15,13 @@ import pytest
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.renderers import OpenApiJsonRenderer
 
+from activities import clock
 from tests.api.serving import ASGI, WSGI, serving, token_of
 from tests.base import enqueue, step
 from tests.loops import running_worker
 from tests.waiting import wait_until
+from tests.workflows.base import deployed
+from tests.workflows.orders import Orders
 
 NAME = "jim_client"
 pytestmark = [pytest.mark.serial, pytest.mark.django_db(transaction=True)]
@@ -77,6 +80,31 @@ def test_a_generated_client_creates_runs_and_follows_a_schedule(jim: Any) -> Non
         output = call("activities", "output", talk)
         assert [line.text for line in output.lines] == ["line 0", "line 1", "line 2"]
         assert call("activities", "retrieve", answer).result == 42
+
+
+def test_a_generated_client_publishes_and_sees_what_became_of_it(jim: Any) -> None:
+    def call(resource: str, name: str, *args: Any, **kwargs: Any) -> Any:
+        module = importlib.import_module(f"{NAME}.api.{resource}.{resource}_{name}")
+        return module.sync(*args, client=client, **kwargs)
+
+    models = importlib.import_module(f"{NAME}.models")
+    with (
+        serving() as address,
+        running_worker(),
+        deployed(Orders, now=clock.now()),
+        jim.AuthenticatedClient(base_url=address, token=token_of("Operator", scopes=["run"])) as client,
+    ):
+        body = models.EventsWritingRequest.from_dict({"message_id": "o1", "payload": {"item": "ink"}})
+        assert call("topics", "events_create", "orders", body=body).new == 1
+
+        def parcels() -> Any:
+            return call("topics", "events_list", "parcels").results
+
+        wait_until(lambda: len(parcels()) == 1)
+        run = call("runs", "retrieve", parcels()[0].created_by)
+        assert (run.status.value, run.mutation_result["shipped"]) == ("committed", [{"item": "ink"}])
+        note = models.PauseNoteRequest(note="enough")
+        assert call("workflows", "pause", "orders", body=note).status.value == "stopped"
 
 
 @pytest.mark.parametrize("interface", [ASGI, WSGI], ids=["asgi", "wsgi"])

@@ -53,7 +53,7 @@ class TestReading:
         assert told["progress"] == {"steps": 2, "ended": 0}
         assert [attempt["status"] for attempt in load["attempts"]] == ["failed_with_error", "pending"]
         assert (load["state"], report["state"]) == ("queued", "waiting")
-        assert "step 1 of 2 is queued" in report["wait_reason"]
+        assert "group 1 of 2 is queued" in report["wait_reason"]
 
     def test_the_number_of_queries_does_not_grow_with_the_rows(
         self, django_assert_max_num_queries: Any

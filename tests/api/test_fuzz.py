@@ -23,7 +23,11 @@ from schedules.models import Backfill, Occurrence, Schedule, SharedCalendar, Tas
 from tests.api.serving import serving, token_of
 from tests.base import NOW, SOMEBODY, make_schedule, make_template, run_until_idle, start, step
 from tests.settings import TEST_DB
+from tests.workflows.base import publish
+from tests.workflows.orders import orders, stuck
 from webhooks.models import Delivery, Endpoint
+from workflows import AuthRequired
+from workflows.models import Event, Run
 
 CASES = int(os.environ.get("FUZZ_EXAMPLES") or 0)
 OPTIONS = shlex.split(os.environ.get("FUZZ_OPTIONS") or "")
@@ -73,13 +77,19 @@ def known() -> dict[str, list[Any]]:
         "webhooks": Endpoint,
         "deliveries": Delivery,
         "tokens": ApiToken,
+        "runs": Run,
+        "events": Event,
     }
     ids = {name: list(model.objects.values_list("pk", flat=True)[:20]) for name, model in rows.items()}
-    return ids | {"tasks": list(WorkerTask.objects.values_list("key", flat=True)[:20])}
+    slugs = {"workflows": ["orders"], "topics": ["orders", "parcels"]}
+    return ids | slugs | {"tasks": list(WorkerTask.objects.values_list("key", flat=True)[:20])}
 
 
 def make_something_of_everything() -> None:
     """All of it quick: what is run directly is waited for."""
+    with orders():
+        publish("parcels", "p1", "p2", payload={"weight": 7})
+        stuck(AuthRequired("sign in to the carrier"))
     make_template()
     make_schedule({"index": 0, "name": "export", "template": "Export"}, spec={"every": ["1h"]}, tags=["a"])
     make_schedule(overlap="allow_all").pause(initiator=SOMEBODY, now=NOW, note="a fire")
@@ -100,7 +110,7 @@ def config(ids: Mapping[str, list[Any]]) -> str:
     for name, values in ids.items():
         if values:
             path = f'include-path-regex = "^/api/v1/{name}/"'
-            names = ("id", "activity", "schedule_id")
+            names = ("id", "activity", "schedule_id", "slug", "topic")
             given = "\n".join(
                 f'parameters."path.{each}" = {{ dictionary = "{name}", probability = 0.8 }}' for each in names
             )

@@ -7,17 +7,22 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import pytest
 from django.conf import settings
 from django.test import Client
 
+from activities import clock
 from api.metrics import Look
 from tests.api.calling import Caller
 from tests.api.serving import serving, token_of
 from tests.base import NOW
 from tests.loops import running_worker
+from tests.workflows.base import deployed
+from tests.workflows.orders import Orders
+from workflows.models import Workflow
 
 FENCE = re.compile(r"```bash ([0-9]{3})\n(.*?)```(?:\n```json\n(.*?)```)?", re.DOTALL)
 CURL = """curl() { command curl -sS --max-time 60 -w '\\n%{http_code}' "$@"; }"""
@@ -42,9 +47,11 @@ def examples() -> Iterator[Example]:
 @pytest.mark.serial
 @pytest.mark.django_db(transaction=True, reset_sequences=True)
 def test_the_examples_run_as_they_are_shown() -> None:
-    with serving() as address, running_worker():
+    with serving() as address, running_worker(), ExitStack() as later:
         env = {"JIM": address, "TOKEN": token_of("Author"), "PATH": os.environ["PATH"]}
         for example in examples():
+            if "/topics/" in example.command and not Workflow.objects.exists():
+                later.enter_context(deployed(Orders, now=clock.now()))
             command = ["bash", "-c", f"{CURL}\n{example.command}"]
             done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr

@@ -14,6 +14,10 @@ from api import health
 from execution import recovery
 from tests.api.calling import Caller
 from tests.base import make_schedule, make_worker, run_until_idle, seconds, start, step
+from tests.workflows.base import publish
+from tests.workflows.orders import orders, stuck
+from workflows import AuthRequired
+from workflows.models import Run
 
 pytestmark = pytest.mark.django_db
 
@@ -84,7 +88,7 @@ class TestMetrics:
         start(step("a", pool="ldap"), step("b", 1, pool="ldap"), now=now - seconds(100))
         recovery.bury_expired(now)
         api = Caller("Viewer", scopes=["view"])
-        with django_assert_max_num_queries(18):
+        with django_assert_max_num_queries(22):
             answer = api.client.get("/metrics")
         assert answer["Content-Type"].startswith("text/plain")
         told = self.scraped(answer.content.decode())
@@ -101,6 +105,20 @@ class TestMetrics:
         assert told["jim_schedules_overdue",] == 0
         assert told["jim_scheduler_tick_age_seconds",] < 60
         assert told["jim_webhook_deliveries_pending",] == 0
+
+    def test_they_tell_of_workflows(self) -> None:
+        now = clock.now()
+        with orders(now=now - seconds(60)):
+            publish("parcels", "p1", "p2", now=now - seconds(40))
+            stuck(AuthRequired("sign in"), now=now - seconds(30))
+            told = self.scraped(Caller("Viewer").client.get("/metrics").content.decode())
+        assert told["jim_workflows_stuck",] == 1
+        assert told["jim_runs_active",] == 0
+        assert told["jim_runs_ended_last_hour", "committed"] == Run.objects.filter(status="committed").count()
+        assert told["jim_topic_events_pending", "parcels"] == 2
+        assert told["jim_topic_events_pending", "orders"] == 0
+        assert 40 <= told["jim_topic_oldest_pending_seconds", "parcels"] < 100
+        assert told["jim_topic_oldest_pending_seconds", "orders"] == 0
 
     def test_a_scheduler_that_never_ticked_is_infinitely_late(self) -> None:
         told = self.scraped(Caller("Viewer").client.get("/metrics").content.decode())

@@ -58,6 +58,6 @@ def admin_page(page: Page) -> Iterator[Page]:
     page.goto("/")
     page.get_by_label("Username").fill("ada")
     page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Log in").click()
+    page.get_by_role("button", name="Sign in").click()
     yield page
     assert broken == []

@@ -19,12 +19,14 @@ ARGUMENTS: dict[str, list[tuple[Any, ...]]] = {
         ("limit", "delete"),
         ("endpoint", "rotate"),
         ("sharedcalendar", "delete"),
+        ("run", "approve"),
+        ("workflow", "pause"),
     ],
 }
 QUERIES = {"operate": "?id={id}"}
 # What addresses are about that are not named after it.
-ABOUT = dict.fromkeys(("ledger", "why", "revisions", "backfills"), "schedule")
-ID_OF_KIND = {"sharedcalendar": "calendar", "tasktemplate": "template"}
+ABOUT = dict.fromkeys(("ledger", "why", "revisions", "backfills"), "schedule") | {"runs": "workflow"}
+ID_OF_KIND = {"sharedcalendar": "calendar", "tasktemplate": "template", "workflow": "workflow-row"}
 
 
 class Address(NamedTuple):

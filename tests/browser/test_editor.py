@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from activities.models import Initiator
-from schedules.models import Schedule
+from schedules.models import Schedule, TaskTemplate
 from tests.base import NOW, fresh, make_schedule, step
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.serial]
@@ -90,3 +90,16 @@ def test_a_conflict_is_resolved_with_nothing_lost(admin_page: Page) -> None:
     expect(page.get_by_text("“By Ada” is saved.")).to_be_visible()
     after = fresh(schedule)
     assert (after.name, after.spec, after.description) == ("By Ada", {"cron": ["0 5 * * *"]}, "By Bob")
+
+
+def test_a_template_has_the_fields_of_its_type_as_soon_as_that_is_chosen(admin_page: Page) -> None:
+    page = admin_page
+    page.goto("/templates/new")
+    page.get_by_label("Name").fill("Pause")
+    page.get_by_label("Runs", exact=True).select_option("type:wait")
+    page.locator("#id_step-1-config-duration").fill("1s")
+    expect(page.get_by_label("Name")).to_have_value("Pause")
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_text("“Pause” is there: name it in a step.")).to_be_visible()
+    template = TaskTemplate.objects.get()
+    assert (template.step_type, template.config["duration"]) == ("wait", "1s")

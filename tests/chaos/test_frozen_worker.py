@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from activities import clock
 from activities.models import Activity
-from execution.models import Execution, Worker
-from tests.base import start, step, step_statuses
-from tests.fleet import Fleet, descendants, is_at_rest, living, tell
+from execution.models import Execution, Worker, WorkerTask
+from tests.base import enqueue, start, step, step_statuses
+from tests.fleet import Fleet, Member, descendants, is_at_rest, living, tell
 from tests.invariants import Numbers, violations
 from tests.waiting import wait_until
 
@@ -72,3 +75,53 @@ def everything_about(activity: Activity) -> tuple[Any, ...]:
     """The whole row, and all that was said."""
     (row,) = Activity.objects.filter(pk=activity.pk).values()
     return row, list(activity.output.values()), list(activity.items.values())
+
+
+def test_what_had_not_started_does_not_start_after_the_lease(
+    ledger: Path, make_fleet: Callable[..., Fleet]
+) -> None:
+    """A worker claims quick tasks ahead of its seat. Others have done them by the time it is thawed."""
+    with make_fleet(JIM_LEASE_SECONDS="2") as fleet:
+        fleet.scheduler()
+        frozen = fleet.worker("--threads", "1")
+        unstarted = freeze_with_something_claimed_ahead(frozen, ledger)
+        fleet.worker("--threads", "1")
+        wait_until(is_at_rest, seconds=30)
+
+        thawed_at = time.time()
+        frozen.thaw()
+        wait_until(lambda: Worker.objects.alive().filter(pid=frozen.pid).exists(), seconds=30)
+        fleet.stop()
+    started = starts(ledger)
+    assert [key for key, _, at in started if at > thawed_at] == []
+    assert {key for key, attempt, _ in started if attempt == 2} >= unstarted
+    assert violations(ledger) == []
+
+
+def freeze_with_something_claimed_ahead(member: Member, ledger: Path) -> set[UUID]:
+    """The keys of what it holds and has not started. It gives that back after a quarter of a second."""
+    marking = {"ledger": str(ledger)}
+    quick, behind = ([step(name, 0, "note", kwargs=marking)] * 40 for name in ("quick", "behind"))
+    last = step("slow", 0, "note", kwargs=marking | {"seconds": 0.2, "deaf": True})
+    for _ in range(10):
+        [*_, slow] = [task.key for task in enqueue(*quick, last, now=clock.now())]
+        enqueue(*behind, now=clock.now())
+        wait_until(partial(has_started, slow, ledger))
+        member.freeze_empty_handed()
+        held = WorkerTask.objects.processing().filter(worker=member.worker.pk)
+        unstarted = set(held.values_list("key", flat=True)) - {key for key, *_ in starts(ledger)}
+        if unstarted:
+            return unstarted
+        member.thaw()
+        wait_until(is_at_rest)
+    raise AssertionError("it could not be frozen in time")
+
+
+def has_started(key: UUID, ledger: Path) -> bool:
+    return any(key == started for started, *_ in starts(ledger))
+
+
+def starts(ledger: Path) -> list[tuple[UUID, int, float]]:
+    lines = ledger.read_text().splitlines() if ledger.exists() else []
+    found = [line.split() for line in lines if line.startswith("start ")]
+    return [(UUID(key), int(attempt), float(at)) for _, key, attempt, _, at in found]

@@ -6,14 +6,16 @@ import random
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from django.db import connection
 
 from activities import clock
-from execution.models import Execution, Limit, Worker
-from tests.base import SOMEBODY, make_schedule, step
+from execution.models import Execution, Limit, Worker, WorkerTask
+from tests.base import SOMEBODY, enqueue, make_schedule, step
 from tests.fleet import Fleet, Member, come_to_rest, deadlocks, tell
 from tests.invariants import Numbers, violations
 from tests.waiting import wait_until
@@ -30,6 +32,8 @@ DEEDS = {
     "freeze a scheduler": 1,
     "cancel": 4,
 }
+DEEDS_AMONG_JOBS = {"kill a worker": 6, "freeze a worker": 2}
+JOBS_AT_ONCE = 400
 EXECUTIONS = 120
 ONE_AT_A_TIME = {
     "skip": "2s",
@@ -64,6 +68,25 @@ def test_nothing_is_lost_and_nothing_happens_twice(
     assert lost_too_often.count() == numbers.executions.get("failed", 0)
     assert not Worker.objects.alive().exists()
     assert deadlocks() == before
+
+
+def test_a_limit_holds_while_its_places_are_handed_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Quick jobs of one kind: each takes the place of one that ended, until who holds the places is hit."""
+    ledger = tmp_path / "ledger"
+    Limit.objects.define("resource:crm", 3, initiator=SOMEBODY, now=clock.now())
+    with Fleet(tmp_path, JIM_LEASE_SECONDS=str(LEASE_SECONDS)) as fleet:
+        chaos = ChaosAmongJobs(fleet, ledger)
+        chaos.reign(DEEDS_AMONG_JOBS)
+        come_to_rest(seconds=90)
+        fleet.stop()
+    numbers = Numbers.load()
+    tell(f"jobs on {connection.vendor}: {dict(chaos.done)} in {chaos.seconds:.0f} s; {numbers}", capsys)
+    assert violations(ledger, job_keys=chaos.keys) == []
+    assert chaos.done == DEEDS_AMONG_JOBS
+    assert set(numbers.reruns) <= {"worker lost", "worker lost its lease"}
+    assert numbers.reruns["worker lost"] > 0
 
 
 def define_load(ledger: Path) -> None:
@@ -105,9 +128,9 @@ class Chaos:
         # Only one of them has children: a nursery is one more process that takes its time to start.
         self.workers = [self.start_worker(pools) for pools in ("default", "default", "default,children")]
 
-    def reign(self) -> None:
+    def reign(self, wanted: Mapping[str, int] = DEEDS) -> None:
         began = time.monotonic()
-        deeds = [deed for deed, times in DEEDS.items() for _ in range(times)]
+        deeds = [deed for deed, times in wanted.items() for _ in range(times)]
         self.random.shuffle(deeds)
         for deed in deeds:
             time.sleep(self.random.uniform(0.5, 2.0))
@@ -155,3 +178,19 @@ class Chaos:
 
     def start_worker(self, pools: str) -> Member:
         return self.fleet.start_worker("--threads", "8", "--processes", "2", "--pools", pools)
+
+
+class ChaosAmongJobs(Chaos):
+    """Hits only workers that have something in process, of which there is always more."""
+
+    def __init__(self, fleet: Fleet, ledger: Path) -> None:
+        super().__init__(fleet)
+        self.keys: dict[UUID, str] = {}
+        kwargs = {"ledger": str(ledger), "seconds": 0.02}
+        self.jobs = [step("job", 0, "note", kwargs=kwargs, resources=["crm"])] * JOBS_AT_ONCE
+
+    def working(self, members: list[Member]) -> list[Member]:
+        if not WorkerTask.objects.queued().exists():
+            self.keys |= {task.key: task.limit_keys for task in enqueue(*self.jobs, now=clock.now())}
+        busy = set(WorkerTask.objects.processing().values_list("worker__pid", flat=True))
+        return [member for member in super().working(members) if member.pid in busy]

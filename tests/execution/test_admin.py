@@ -155,7 +155,7 @@ def test_the_queue_says_why_each_task_waits(client: Client) -> None:
     Worker.objects.update(pools=["default"])
     whys = shown_whys(client)
     assert whys["running"].startswith(f"runs on {worker} for ")
-    assert whys["later"] == "step 1 of 2 is running: “running”"
+    assert whys["later"] == "group 1 of 2 is running: “running”"
     assert whys["backing off"].startswith("retry in ")
     assert whys["free"] == "waits for a free seat: it is the next"
     assert whys["lonely"] == "no worker is alive that serves pool ldap"

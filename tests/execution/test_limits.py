@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from activities.models import Activity
 from execution.concurrency import Candidate, Room, choose
 from execution.models import Limit, Reservation, Worker, WorkerTask
 from execution.models.attempt import Held
+from execution.models.handover import HandedOver
 from execution.models.unlimited import Seats
 from schedules.models import Refused
 from tests.base import (
@@ -26,6 +27,7 @@ from tests.base import (
     break_down,
     claim,
     end,
+    end_and_claim,
     enqueue,
     everything,
     fates,
@@ -481,6 +483,19 @@ class Senseless:
 
 
 class TestPolicy:
+    def test_the_same_keys_may_be_found_in_many_pools(self, settings: Any) -> None:
+        settings.JIM_CONCURRENCY_POLICY = f"{__name__}.ByCustomer"
+        limit("customer:acme", 9)
+        limit("customer:zeta", 9)
+        tasks = [
+            step(f"{customer} {isolation} {pool}", isolation=isolation, pool=pool)
+            for customer in ("zeta", "acme")
+            for isolation in ("thread", "process")
+            for pool in ("one", "two")
+        ]
+        enqueue(*tasks)
+        assert names(claim(make_worker())) == [task["name"] for task in tasks]
+
     def test_the_settings_name_another_one(self, settings: Any) -> None:
         settings.JIM_CONCURRENCY_POLICY = f"{__name__}.ByCustomer"
         limit("customer:acme")
@@ -524,9 +539,125 @@ class TestPolicy:
             call_command("check")
 
 
+URGENT = {"resources": ["crm"], "priority": 9}
+
+
+class TestHandingOver:
+    """What ends gives its place to the next of its kind, if that is all there is to decide."""
+
+    @pytest.mark.parametrize(
+        ("change", "expected", "is_handed_over"),
+        [
+            ("nothing", ["job 2"], True),
+            ("another limit with room", ["job 2"], True),
+            ("one of the same kind goes first", ["urgent"], True),
+            ("the other one ends as well", ["job 2", "job 3"], True),
+            ("nothing waits", [], True),
+            ("another limit is full", [], False),
+            ("less room", [], False),
+            ("more room", ["job 2", "job 3"], False),
+            ("no limit any more", ["job 2", "job 3", "job 4", "job 5"], False),
+            ("something that nobody limits", ["urgent", "job 2"], False),
+            ("other keys", ["urgent"], False),
+            ("another pool", ["urgent"], False),
+            ("another isolation", ["urgent"], False),
+            ("a retry whose time has come", ["urgent"], False),
+            ("a reservation", [], False),
+            ("a reservation elsewhere", ["job 2"], False),
+            ("the worker is dead", [], True),
+        ],
+    )
+    def test_it_is_the_one_that_a_count_would_choose(
+        self, change: str, expected: list[str], is_handed_over: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert self.claimed_after(change) == (expected, is_handed_over)
+        everything_goes()
+        monkeypatch.setattr("execution.models.claim.hand_over", lambda *_, **__: HandedOver([], False, False))
+        assert self.claimed_after(change) == (expected, False)
+
+    def claimed_after(self, change: str) -> tuple[list[str], bool]:
+        limit("resource:crm", 2)
+        enqueue(*(step(f"job {number}", resources=["crm"]) for number in range(6)))
+        worker = make_worker()
+        first, second = claim(worker, limit=2)
+        ending = [first, second] if change == "the other one ends as well" else [first]
+        change_queue(change, worker)
+        with CaptureQueriesContext(connection) as captured:
+            found = end_and_claim(worker, *ending, now=NOW + seconds(20))
+        asked, counted = (any(part in q["sql"] for q in captured) for part in ("is_all", "AS kind"))
+        return names(found), asked and not counted
+
+    def test_no_more_than_there_are_seats(self) -> None:
+        limit("global", 2)
+        enqueue(*(step(f"job {number}") for number in range(6)))
+        worker = make_worker()
+        assert names(end_and_claim(worker, *claim(worker), limit=1)) == ["job 2"]
+
+    def test_each_place_is_handed_over_again(self) -> None:
+        limit("global", 2)
+        enqueue(*(step(f"job {number}") for number in range(7)))
+        worker, other = make_worker(), make_worker()
+        tasks, rounds = claim(worker), []
+        while tasks:
+            assert claim(other) == []
+            rounds.append(names(tasks))
+            tasks = end_and_claim(worker, *tasks)
+        assert rounds == [["job 0", "job 1"], ["job 2", "job 3"], ["job 4", "job 5"], ["job 6"]]
+
+    def test_an_attempt_begins_with_its_activity(self) -> None:
+        limit("global")
+        enqueue(step("first"), step("second"))
+        worker = make_worker()
+        (task,) = end_and_claim(worker, *claim(worker), now=NOW + seconds(5))
+        activity = Activity.objects.get(pk=task.activity_id)
+        begun = (activity.status, activity.worker_id, activity.executed_at)
+        assert begun == ("in_progress", worker.pk, NOW + seconds(5))
+
+
+def everything_goes() -> None:
+    for model in (WorkerTask, Limit, Reservation):
+        model.objects.all().delete()
+
+
+def change_queue(change: str, worker: Worker) -> None:
+    match change:
+        case "another limit with room":
+            limit("type:python", 5)
+        case "another limit is full":
+            limit("type:python", 1)
+        case "one of the same kind goes first":
+            enqueue(step("urgent", **URGENT))
+        case "nothing waits":
+            WorkerTask.objects.queued().delete()
+        case "less room":
+            resize("resource:crm", 1)
+        case "more room":
+            resize("resource:crm", 3)
+        case "no limit any more":
+            remove("resource:crm")
+        case "something that nobody limits":
+            enqueue(step("urgent", priority=9))
+        case "other keys":
+            enqueue(step("urgent", **URGENT | {"resources": ["crm", "hr"]}))
+        case "another pool":
+            enqueue(step("urgent", **URGENT, pool="ldap"))
+        case "another isolation":
+            enqueue(step("urgent", **URGENT, isolation="process"))
+        case "a retry whose time has come":
+            enqueue(step("urgent", **URGENT) | {"available_at": NOW + seconds(10)})
+        case "a reservation":
+            reserve(limit_keys="resource:crm")
+        case "a reservation elsewhere":
+            reserve("web", limit_keys="pool:web")
+        case "the worker is dead":
+            Worker.objects.filter(pk=worker.pk).bury(now=NOW)
+
+
 Pinned = Callable[[int], AbstractContextManager[object]]
 # Of a claim with limits: on SQLite, on PostgreSQL. What the limits hold back makes no difference.
 TAKEN, FULL = (8, 6), (5, 3)
+# Of the end of a task whose place is handed over.
+HANDED_OVER = (6, 4)
 
 
 class TestCosts:
@@ -549,6 +680,31 @@ class TestCosts:
         with django_assert_num_queries(FULL[connection.vendor == "postgresql"]):
             assert names(claim(worker)) == ["free"]
 
+    @pytest.mark.parametrize("size", [1, 40])
+    def test_a_place_that_is_handed_over(self, size: int, django_assert_num_queries: Pinned) -> None:
+        limit("global", size)
+        enqueue(*(step(f"job {number}") for number in range(3 * size)))
+        worker = make_worker()
+        tasks = claim(worker)
+        with django_assert_num_queries(HANDED_OVER[connection.vendor == "postgresql"]):
+            assert len(end_and_claim(worker, *tasks)) == size
+
+    @pytest.mark.skipif(connection.vendor != "sqlite", reason="only SQLite counts its steps")
+    def test_a_longer_queue_takes_no_more_steps(self) -> None:
+        limit("global", 2)
+        worker, taken = make_worker(), []
+        for size in (100, 1_000):
+            enqueue(*([step("job")] * size))
+            with steps_of_sqlite() as look:
+                tasks = claim(worker)
+            with steps_of_sqlite() as handing_over:
+                tasks = end_and_claim(worker, *tasks)
+            taken.append((len(look), len(handing_over)))
+            end(worker, *tasks)
+        (few, few_handed), (many, many_handed) = taken
+        assert many < few * 1.5
+        assert many_handed < few_handed * 1.5
+
     @pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL tells what it read")
     @pytest.mark.parametrize("size", [0, 3])
     def test_the_queue_is_not_read_through(self, size: int) -> None:
@@ -563,6 +719,17 @@ class TestCosts:
         looks = [query["sql"] for query in captured if "AS kind" in query["sql"]]
         assert len(looks) == 1 + bool(size)
         assert max(rows_read(look) for look in looks) <= 5 * 4 * 2 + 20
+
+
+@contextmanager
+def steps_of_sqlite() -> Iterator[list[None]]:
+    """One entry for every hundred instructions of its machine."""
+    steps: list[None] = []
+    connection.connection.set_progress_handler(lambda: steps.append(None), 100)
+    try:
+        yield steps
+    finally:
+        connection.connection.set_progress_handler(None, 0)
 
 
 def rows_read(sql: str) -> int:

@@ -42,12 +42,12 @@ def reserve(pool: str, limit_keys: str = "") -> None:
 def test_what_runs_and_what_waits_for_it() -> None:
     worker = make_worker()
     start(step("a", 0), step("b", 5), step("c", 5), step("d", 9))
-    assert why()["d"] == "step 1 of 3 is queued: “a”"
+    assert why()["d"] == "group 1 of 3 is queued: “a”"
     WorkerTask.objects.filter(name="a").update(available_at=NOW)
     claim(worker, now=NOW - seconds(38))
     told = why()
     assert told["a"] == f"runs on {worker} for 38 s"
-    assert told["b"] == told["d"] == "step 1 of 3 is running: “a”"
+    assert told["b"] == told["d"] == "group 1 of 3 is running: “a”"
 
 
 def test_what_is_asked_to_stop() -> None:

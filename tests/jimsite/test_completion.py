@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import re
+import select
 import shlex
+import shutil
 import subprocess
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -54,6 +61,87 @@ def test_python_is_completed_only_for_this(written: Path) -> None:
     assert completed(written, "python", "other.py", "desc", function="_jim_python") == []
 
 
+class Zsh:
+    """A person at a real zsh, without settings of their own."""
+
+    SETUP = r"""
+        unsetopt beep list_beep list_ambiguous auto_menu; PS1=''; autoload -U compinit && compinit -u -D
+        shown() { print -r -- "<typed>$BUFFER</typed>"; BUFFER='' }; zle -N shown; bindkey '^X' shown
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.terminal, theirs = pty.openpty()
+        env = os.environ | {"TERM": "dumb", "COLUMNS": "200", "LINES": "50"}
+        self.process = subprocess.Popen(
+            ["zsh", "-f", "-i"],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=env,
+            cwd=path.parent,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        setup = path.with_name("setup.zsh")
+        setup.write_text(f"{self.SETUP}\nsource {path}\nprint ready\n")
+        os.write(self.terminal, f"source {setup}\n".encode())
+        self._read("ready\r")
+
+    def completed(self, line: str) -> tuple[str, list[str]]:
+        """What becomes of the line after a tab, and what is offered where there are several ways to go on."""
+        os.write(self.terminal, f"{line}\t\x18".encode())
+        shown, _, rest = self._read("</typed>").rpartition("<typed>")
+        typed = rest.removesuffix("</typed>")
+        listed = [each.strip() for each in re.split(r"\s{2,}|\r?\n", shown.partition("\n")[2])]
+        return typed, [each for each in listed if each not in ("", typed)]
+
+    def close(self) -> None:
+        os.write(self.terminal, b"exit\n")
+        self.process.wait(timeout=30)
+        os.close(self.terminal)
+
+    def _read(self, until: str) -> str:
+        text, deadline = "", time.monotonic() + 30
+        while until not in text:
+            assert time.monotonic() < deadline, text
+            if select.select([self.terminal], [], [], 1)[0]:
+                text += os.read(self.terminal, 65_536).decode()
+        return text[: text.index(until) + len(until)]
+
+
+@pytest.fixture(scope="module")
+def zsh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zsh]:
+    if shutil.which("zsh") is None:
+        pytest.skip("zsh is not installed")
+    path = tmp_path_factory.mktemp("completion") / "jim.zsh"
+    path.write_text(f"{script('zsh', program='jim')}\n{NAMES}\n")
+    (path.parent / "beside.txt").touch()
+    shell = Zsh(path)
+    yield shell
+    shell.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "completed", "offered"),
+    [
+        ("jim runsch", "jim runschedule", ["runschedule", "runscheduler"]),
+        ("jim runschedule --w", "jim runschedule --wait ", []),
+        ("jim runschedule night", "jim runschedule Night", [r"Night\ watch", r"Nightly\ HR\ Sync"]),
+        (r"jim runschedule Nightly\ h", r"jim runschedule Nightly\ HR\ Sync ", []),
+        ('jim runschedule "nightly', 'jim runschedule "Nightly HR Sync" ', []),
+        ("jim pause Backup ada", r"jim pause Backup Ada\'s\ report ", []),
+        ("jim cancel --schedule b", "jim cancel --schedule Backup ", []),
+        ("jim cancel b", "jim cancel beside.txt ", []),
+        ("jim nonsense b", "jim nonsense beside.txt ", []),
+        ("manage.py desc", "manage.py describe ", []),
+        ("python manage.py desc", "python manage.py describe ", []),
+        ("python other.py desc", "python other.py desc", []),
+    ],
+)
+def test_what_zsh_makes_of_it(zsh: Zsh, line: str, completed: str, offered: list[str]) -> None:
+    assert zsh.completed(line) == (completed, offered)
+
+
 def test_every_command_is_known_with_its_options() -> None:
     known = commands()
     assert {"schedules", "runschedule", "doctor", "nexttimes", "runworker", "migrate"} <= set(known)
@@ -65,5 +153,6 @@ def test_every_command_is_known_with_its_options() -> None:
 
 def test_it_is_printed_for_both_shells() -> None:
     assert said("completion", "bash")[0] == "# Completion of JIM's commands for bash."
-    assert "bashcompinit" in "\n".join(said("completion", "zsh"))
+    assert said("completion", "zsh")[0] == "# Completion of JIM's commands for zsh."
+    assert "compdef _jim manage.py jobs" in said("completion", "zsh", "--program", "jobs")
     assert "complete -o default -F _jim manage.py jobs" in said("completion", "bash", "--program", "jobs")

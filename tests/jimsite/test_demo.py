@@ -5,6 +5,8 @@ import random
 import subprocess
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -25,9 +27,14 @@ SCRIPT = settings.BASE_DIR / "scripts" / "disk_report.sh"
 
 
 @pytest.mark.django_db
-def test_it_creates_each_schedule_once_and_starts_the_nightly_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_creates_each_schedule_once_and_starts_the_nightly_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, settings: Any
+) -> None:
+    settings.JIM_DATA_DIR = tmp_path
     call_command("demo")
-    assert "Nightly HR Sync" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "Nightly HR Sync" in out
+    assert f"Put 5 files into {tmp_path / 'inbox'}" in out
     assert Schedule.objects.count() == len(demo.definitions()) == 10
     nightly = Execution.objects.get()
     assert nightly.schedule_name == "Nightly HR Sync"
@@ -44,7 +51,9 @@ def test_it_creates_each_schedule_once_and_starts_the_nightly_one(capsys: pytest
     ]
     before = everything()
     call_command("demo")
-    assert "all there" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "all there" in out
+    assert "inbox" not in out
     assert everything() == before
 
 

@@ -36,7 +36,10 @@ from tests.base import (
     step,
 )
 from tests.conftest import subprocess_env
+from tests.workflows.orders import orders, stuck
 from webhooks.models import Endpoint
+from workflows import AuthRequired
+from workflows.definition import Definitions
 
 pytestmark = pytest.mark.django_db
 
@@ -144,6 +147,11 @@ def disable_an_endpoint() -> None:
     endpoint.disable(initiator=SOMEBODY, now=NOW, by_itself=True)
 
 
+def get_a_workflow_stuck() -> None:
+    with orders():
+        stuck(AuthRequired("sign in to the carrier"))
+
+
 def lock_out_everybody() -> None:
     User.objects.update(is_active=False)
 
@@ -166,6 +174,7 @@ def lock_out_everybody() -> None:
         (close_a_limit, "note", "limits", "“type:sql”"),
         (keep_no_house, "warning", "housekeeping", "last removed 3 d ago"),
         (disable_an_endpoint, "warning", "webhooks", "Disabled after too many failures: “Pager”."),
+        (get_a_workflow_stuck, "warning", "workflows", "Waiting for somebody to act: “Orders”."),
         (lock_out_everybody, "warning", "users", "There is no active administrator."),
     ],
 )
@@ -173,6 +182,14 @@ def test_what_ails_the_work(ail: Callable[[], None], severity: str, subject: str
     ail()
     [found] = [each for each in ailments() if each.subject == subject][:1]
     assert (found.severity, words in found.text, bool(found.remedy)) == (severity, True, True), found.text
+
+
+def test_workflows_that_cannot_be_deployed(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = "shop.workflows: Orders.slug: '' is no slug"
+    monkeypatch.setattr("workflows.discovery._found", lambda: (Definitions(), [problem]))
+    [found] = [each for each in ailments() if each.subject == "workflows"]
+    assert (found.severity, found.text) == ("error", f"They cannot be deployed: {problem}")
+    assert "syncworkflows" in found.remedy
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from activities import clock
 from execution.models import Limit, Reservation, WorkerTask
 from execution.models.attempt import Held
 from schedules.models import Refused
-from tests.base import NOW, SOMEBODY, claim, end, enqueue, make_worker, seconds, start, step
+from tests.base import NOW, SOMEBODY, claim, end, end_and_claim, enqueue, make_worker, seconds, start, step
 from tests.invariants import violations
 from tests.races.meeting import at_once, queue_up
 from tests.settings import TEST_DB
@@ -85,10 +85,8 @@ def test_workers_that_finish_and_claim_never_exceed_it() -> None:
             tasks = claim(worker, limit=2, now=clock.now())
             began = clock.now()
             while tasks:
-                with transaction.atomic():
-                    end(worker, *tasks, now=clock.now(), executed_at=began)
-                    count += len(tasks)
-                    tasks = claim(worker, limit=2, now=clock.now())
+                count += len(tasks)
+                tasks = end_and_claim(worker, *tasks, limit=2, now=clock.now(), executed_at=began)
                 began = clock.now()
             if not WorkerTask.objects.exists():
                 done.set()
@@ -166,6 +164,51 @@ def test_a_direct_request_and_a_claim_never_take_the_same_room() -> None:
         assert took + len(claimed) == 1
         Reservation.objects.all().delete()
         WorkerTask.objects.all().delete()
+
+
+@postgresql_only
+def test_a_place_is_handed_over_without_the_lock_of_the_limit() -> None:
+    """Somebody counts for it, and takes long."""
+    made = limit("global", 2)
+    enqueue(*(step(f"job {number}") for number in range(4)))
+    worker = make_worker()
+    first, _ = claim(worker)
+    with transaction.atomic():
+        assert Limit.objects.hold([made.key]) == {"global": 2}
+        (found,) = at_once(partial(end_and_claim, worker, first))
+    assert names(found) == ["job 2"]
+
+
+@postgresql_only
+def test_while_a_place_is_handed_over_nobody_else_finds_room() -> None:
+    limit("global", 2)
+    enqueue(*(step(f"job {number}") for number in range(6)))
+    one, two, other = make_worker(), make_worker(), make_worker()
+    (first,), (second,) = claim(one, limit=1), claim(two, limit=1)
+    with transaction.atomic():
+        assert names(end_and_claim(one, first)) == ["job 2"]
+        found, handed_over = at_once(partial(claim, other), partial(end_and_claim, two, second))
+        assert (names(found), names(handed_over)) == ([], ["job 3"])
+    assert claim(other) == []
+    assert WorkerTask.objects.processing().count() == 2
+
+
+@postgresql_only
+def test_who_makes_a_limit_smaller_waits_for_what_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing begins by the size it had, once it has another."""
+    monkeypatch.setattr("execution.models.limit.PATIENCE_MILLISECONDS", 50)
+    made = limit("global", 2)
+    enqueue(*(step(f"job {number}") for number in range(6)))
+    worker = make_worker()
+    first, second = claim(worker)
+    shrink = partial(made.edit, changes={"size": 1}, initiator=SOMEBODY, now=NOW)
+    with transaction.atomic():
+        (third,) = end_and_claim(worker, first)
+        (refused,) = at_once(shrink)
+    assert isinstance(refused, Refused)
+    shrink()
+    assert end_and_claim(worker, second) == []
+    assert names(end_and_claim(worker, third)) == ["job 3"]
 
 
 @postgresql_only

@@ -28,6 +28,7 @@ from tests.admin_pages import (
     typed_steps,
 )
 from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, start, step
+from tests.workflows.base import make_topics
 
 pytestmark = pytest.mark.django_db
 
@@ -105,7 +106,7 @@ def test_the_form_shows_what_it_would_save(client: Client) -> None:
 
 def test_the_form_says_what_each_type_of_step_takes(client: Client) -> None:
     shown = " ".join(client.get(page("schedules_schedule_add")).content.decode().split())
-    for kind in registry.step_types.values():
+    for kind in registry.offered():
         assert f"<summary><b>{kind.name}</b>: {kind.title}</summary>" in shown
         for field in kind.fields:
             assert f"<td>{field.label}<br><code>{field.name}</code>" in shown
@@ -134,11 +135,13 @@ EVERYTHING: dict[str, Any] = {
     "remaining": "7",
     "tags": "nightly, finance,, nightly ",
     "memo": "owner: Ada\n\nlink: https://example.org/a:b\n",
+    "topics": "orders, mail,, orders",
 }
 
 
 def test_all_there_is_to_a_schedule_can_be_typed(client: Client) -> None:
     days_off()
+    make_topics("mail", "orders")
     response = save(client, typed(**EVERYTHING))
     assert response.status_code == 302, complaints(response)
     schedule = Schedule.objects.get()
@@ -159,6 +162,7 @@ def test_all_there_is_to_a_schedule_can_be_typed(client: Client) -> None:
         "description": "",
         "tags": ["finance", "nightly"],
         "memo": {"owner": "Ada", "link": "https://example.org/a:b"},
+        "topics": ["mail", "orders"],
         "overlap": "buffer_all",
         "catch_up_seconds": 5400,
         "timeout_seconds": 90,
@@ -173,6 +177,7 @@ def test_all_there_is_to_a_schedule_can_be_typed(client: Client) -> None:
 
 def test_all_there_is_to_a_schedule_is_shown_as_it_would_be_saved(client: Client) -> None:
     days_off()
+    make_topics("mail", "orders")
     odd = {" odd: name": 'a "quoted" text', "two\nlines": "here\nand there", "empty": "", "{": "}"}
     save(client, typed(**EVERYTHING))
     schedule = Schedule.objects.get()

@@ -25,6 +25,7 @@ from schedules.revisions import Revisions
 from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, seconds, step
 from tests.conftest import subprocess_env
 from tests.races.meeting import queue_up
+from tests.workflows.base import make_topics
 
 pytestmark = pytest.mark.django_db
 
@@ -370,6 +371,7 @@ ALL_FIELDS: dict[str, Any] = {
         "time_zone": "Europe/London",
         "dst": "literal",
     },
+    "topics": ["mail", "orders"],
     "overlap": "cancel_other",
     "catch_up_seconds": None,
     "timeout_seconds": 60,
@@ -420,6 +422,7 @@ def define_oddities() -> None:
             description=text,
             memo={"text": text},
         )
+    make_topics("mail", "orders")
     make_schedule(step() | ALL_STEP_FIELDS, name="All fields", **ALL_FIELDS)
 
 

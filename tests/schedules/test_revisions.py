@@ -23,9 +23,9 @@ def edit(schedule: Schedule, minute: int, *, steps: Any = None, **changes: Any) 
     current.edit(token=current.token, initiator=SOMEBODY, now=now, changes=changes, steps=steps)
 
 
-def record(schedule: Schedule, operation: str, details: Any, *, now: datetime = NOW) -> Activity:
+def record(schedule: Schedule, operation: str, details: Any, *, now: datetime = NOW) -> None:
     """As earlier versions wrote it."""
-    return Activity.objects.record(operation, schedule, initiator=SOMEBODY, now=now, details=details)
+    Activity.objects.record(operation, schedule, initiator=SOMEBODY, now=now, details=details)
 
 
 def plan(*names: str, indexes: str = "") -> dict[str, Any]:

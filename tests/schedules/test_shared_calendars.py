@@ -410,6 +410,14 @@ class TestWords:
         assert (date(2027, 5, 3), "May Day") in dates
         assert {day.year for day, _ in dates} == {2027}
 
+    def test_days_that_a_rule_leaves_out_as_a_whole_are_known(self) -> None:
+        between = {"day_of_month": "27-28", "month": "dec", "comment": "closed"}
+        night = {"hour": "22-23", "day_of_week": "mon"}
+        calendar = define("x", between, night, {"dates": "2027-01-01"})
+        found = [(date(2027, 12, 27), "closed"), (date(2027, 12, 28), "closed")]
+        assert calendar.matching_days(2027) == found
+        assert len(define("y", {"day_of_week": "sat,sun"}).matching_days(2027)) == 104
+
 
 class TestMany:
     def test_the_number_of_statements_stays_the_same(self) -> None:

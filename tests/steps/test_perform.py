@@ -18,7 +18,9 @@ from schedules import registry
 from tests.steps.stage import Recorder, Running, function, work
 from tests.waiting import wait_until
 
-UNKNOWN = "there is no step type 'nonsense'; known are executable, http, powershell, python, sql, wait"
+UNKNOWN = (
+    "there is no step type 'nonsense'; known are executable, http, powershell, publish, python, sql, wait"
+)
 
 
 def in_thread(nursery: Nursery, name: str, *args: object) -> Outcome:

@@ -12,6 +12,7 @@ from schedules.models import Occurrence, Schedule, SharedCalendar
 from tests.admin_pages import sign_in
 from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, make_template, step
 from tests.web.editor_form import Form
+from web.editing import steps
 
 pytestmark = pytest.mark.django_db
 NEW = "/schedules/new"
@@ -326,12 +327,26 @@ def test_the_steps_of_a_long_plan_are_opened_one_by_one() -> None:
     assert [each.name for each in fresh(schedule).steps.all()[5:8]] == ["s5", "seventh", "s7"]
 
 
+def test_steps_that_run_in_the_same_way_are_read_by_one_form() -> None:
+    client = sign_in()
+    plan = [HTTP | {"name": f"s{number}", "index": number} for number in range(50)]
+    plan[7] |= {"max_retries": 9, "retry_on": ["TimeoutError"]}
+    schedule = make_schedule(*plan)
+    steps._cleaned.cache_clear()
+    form = opened(client, edit(schedule))
+    assert steps._cleaned.cache_info().misses == 2
+    form = pressed(client, form, "open.8", edit(schedule))
+    saved(client.post(edit(schedule), form.sent("save", step__8__retry_on="TimeoutError\nOSError")))
+    found = [each.retry_on for each in fresh(schedule).steps.all()]
+    assert (found[7], found[:7] + found[8:]) == (["TimeoutError", "OSError"], [[]] * 49)
+
+
 def test_a_page_takes_few_questions(django_assert_max_num_queries: Any) -> None:
     client = sign_in()
     make_template("Export")
     SharedCalendar.objects.define("Days off", [], initiator=SOMEBODY, now=NOW)
-    steps = [{"name": f"s{number}", "template": "Export", "index": number} for number in range(20)]
-    schedule = make_schedule(*steps, spec={"cron": ["0 3 * * *"], "exclude": [{"calendar": "Days off"}]})
+    plan = [{"name": f"s{number}", "template": "Export", "index": number} for number in range(20)]
+    schedule = make_schedule(*plan, spec={"cron": ["0 3 * * *"], "exclude": [{"calendar": "Days off"}]})
     form = opened(client, edit(schedule))
     with django_assert_max_num_queries(14):
         client.get(edit(schedule))

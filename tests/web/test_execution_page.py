@@ -68,7 +68,7 @@ class TestPage:
 
     def test_steps_side_by_side_are_told_as_such(self, client: Client) -> None:
         execution = start(step("a"), step("b"), step("c", 1))
-        assert "Group 0: 2 steps side by side" in text_of(client.get(f"/executions/{execution.pk}"))
+        assert "Group 1: 2 steps side by side" in text_of(client.get(f"/executions/{execution.pk}"))
 
     def test_the_usual_duration_says_when_it_should_end(self, client: Client) -> None:
         schedule = start(step("a")).schedule

@@ -53,7 +53,7 @@ def test_each_says_why_it_waits(client: Client) -> None:
         "Waits for a free seat: it is the next",
         "Waits for a free seat: 1 task goes before it",
         "Retry in ",
-        "Step 1 of 2 is running: “running”",
+        "Group 1 of 2 is running: “running”",
     ):
         assert words in text
 

@@ -35,8 +35,12 @@ from tests.base import (
     step,
 )
 from tests.webhooks.base import contents, make_endpoint, told
+from tests.workflows.base import work
+from tests.workflows.orders import backing_off, meets, orders, stuck
 from webhooks.events import KINDS
 from webhooks.models import Delivery, Endpoint
+from workflows import AuthRequired, Transient
+from workflows.models import Run
 
 pytestmark = pytest.mark.django_db
 MINUTELY = {"cron": ["* * * * *"]}
@@ -99,6 +103,12 @@ def lose_a_worker() -> None:
     Worker.objects.filter(pk=worker.pk).bury(now=NOW)
 
 
+def get_stuck() -> None:
+    """Publishing and running are told of as well: they are activities like all others."""
+    with orders():
+        stuck(AuthRequired("sign in to the carrier"))
+
+
 def disable_another() -> None:
     make_endpoint("worker.lost").disable(initiator=SOMEBODY, now=NOW, note="no more")
 
@@ -122,6 +132,10 @@ HOW: dict[str, tuple[Callable[[], object], list[str]]] = {
             *(["execution.started", "activity.failed", "execution.failed"] * 3),
             "schedule.failing",
         ],
+    ),
+    "workflow.stuck": (
+        get_stuck,
+        ["activity.completed"] * 2 + ["workflow.stuck", "activity.failed"],
     ),
     "worker.lost": (lose_a_worker, ["execution.started", "worker.lost"]),
     "endpoint.disabled": (disable_another, ["endpoint.disabled"]),
@@ -286,6 +300,46 @@ def test_what_the_others_say() -> None:
     assert (body["type"], body["timestamp"]) == ("worker.lost", NOW.isoformat())
 
 
+def test_what_the_content_of_a_stuck_workflow_says() -> None:
+    make_endpoint("workflow.stuck")
+    with orders():
+        run = stuck(AuthRequired("sign in to the carrier"))
+    assert contents("workflow.stuck") == [
+        {
+            "workflow": {"slug": "orders", "title": "Orders"},
+            "issue": "Sign in to the carrier. Waiting for an operator to approve or reject it.",
+            "run": {
+                "id": run.pk,
+                "handler": "Ship",
+                "status": "paused:approval",
+                "phase": "mutating",
+                "error": "sign in to the carrier",
+                "created_at": NOW.isoformat(),
+            },
+        }
+    ]
+
+
+def test_somebody_is_told_once_for_each_time_that_they_have_to_act() -> None:
+    make_endpoint("workflow.stuck")
+    with orders():
+        run = backing_off()
+        assert told() == []
+        for number in range(5):
+            meets.append(Transient("still closed"))
+            work(now=NOW + seconds(1_000 * (number + 1)))
+        assert told() == ["workflow.stuck"]
+        late = NOW + seconds(9_000)
+        work(now=late)
+        assert told() == ["workflow.stuck"]
+        meets.append(AuthRequired("sign in"))
+        run = Run.objects.open().get()
+        run.retry("", initiator=SOMEBODY, now=late)
+        work(now=late)
+        assert told() == ["workflow.stuck"] * 2
+        assert "Tried 6 times" in contents("workflow.stuck")[0]["issue"]
+
+
 def test_each_endpoint_has_its_own_idea_of_failing() -> None:
     soon, later, never = (make_endpoint("schedule.failing", failures=n, among=n) for n in (1, 2, 9))
     keep_failing()
@@ -410,8 +464,8 @@ def test_with_listeners_it_costs_a_few_whatever_their_number(
     for _ in range(size):
         start()
     tasks = claim(worker)
-    # Without anybody to tell: 11. Twice, a savepoint, two queries and an insert; PostgreSQL is notified.
-    with django_assert_num_queries(11 + 2 * (5 if connection.vendor == "sqlite" else 6)):
+    # Without anybody to tell: 10. Twice, a savepoint, two queries and an insert; PostgreSQL is notified.
+    with django_assert_num_queries(10 + 2 * (5 if connection.vendor == "sqlite" else 6)):
         end(worker, *tasks)
     assert len(told()) == 2 * 3 * size
 

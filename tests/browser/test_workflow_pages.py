@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from activities import clock
+from activities.models import Activity
+from tests.base import SOMEBODY
+from tests.browser.payments.workflows import Payments
+from tests.processes import worker
+from workflows.definition import Definitions
+from workflows.deployment import deploy
+from workflows.models import Event, Run, Topic
+from workflows.models.event import Publication
+
+pytestmark = pytest.mark.django_db(transaction=True)
+SETTINGS = "tests.browser.payments.settings"
+
+
+def test_what_needs_permission_is_approved_with_a_note_and_commits(admin_page: Page) -> None:
+    """The page is not loaded again: it says by itself that the run is stuck, and after that what it did."""
+    deploy(Definitions.of([Payments]), initiator=SOMEBODY, now=clock.now())
+    Topic.objects.publish([Publication.of("bills", "bill-1", {"total": 18_400})], now=clock.now())
+    admin_page.goto("/workflows/payments")
+    with worker(DJANGO_SETTINGS_MODULE=SETTINGS):
+        issue = admin_page.get_by_role("status", name="Issue")
+        expect(issue).to_contain_text(
+            "Paying 18400 EUR is above the limit. Waiting for an operator to approve or reject it.",
+            timeout=20_000,
+        )
+        expect(admin_page.locator("#now")).to_contain_text("needs attention")
+        issue.get_by_role("link", name="Approve").click()
+        dialogue = admin_page.get_by_role("dialog")
+        expect(dialogue).to_contain_text("It goes on where it stopped, with what it had prepared.")
+        dialogue.get_by_label("Note").fill("the bill is right")
+        dialogue.get_by_role("button", name="Approve").click()
+        expect(admin_page.get_by_text("“Payments”: approved, and goes on.")).to_be_visible()
+        recent = admin_page.get_by_role("region", name="Recent activity")
+        expect(recent).to_contain_text("Consumed 1 event → published 1 event to paid", timeout=20_000)
+        expect(issue).to_have_count(0)
+        expect(admin_page.locator("#now")).to_contain_text("idle", timeout=20_000)
+    assert Event.objects.get(topic__slug="bills").status == Event.Status.CONSUMED
+    assert Event.objects.get(topic__slug="paid").payload == {"allowed": "the bill is right"}
+    [asked, approved] = Run.objects.filter(prepare_result__reserve__0__isnull=False).order_by("pk")
+    assert (asked.status, approved.status, approved.retry_of) == ("paused:approval", "committed", asked)
+    record = Activity.objects.get(operation="approve")
+    assert (record.initiator_name, record.message) == ("ada", "the bill is right")
+    admin_page.goto(asked.get_absolute_url())
+    expect(admin_page.get_by_role("region", name="Who resolved it")).to_contain_text("the bill is right")
+    admin_page.get_by_role("region", name="Attempts").get_by_role("link", name=f"Run {approved.pk}").click()
+    expect(admin_page.locator(".track li.done")).to_have_count(6)
+
+
+def test_a_workflow_is_paused_and_resumed_by_keyboard(admin_page: Page) -> None:
+    deploy(Definitions.of([Payments]), initiator=SOMEBODY, now=clock.now())
+    admin_page.goto("/")
+    admin_page.keyboard.press("g")
+    admin_page.keyboard.press("w")
+    expect(admin_page.get_by_role("heading", name="Payments")).to_be_visible()
+    admin_page.keyboard.press("j")
+    admin_page.keyboard.press("Enter")
+    expect(admin_page).to_have_url("/workflows/payments")
+    pause = admin_page.get_by_role("link", name="Pause")
+    pause.focus()
+    admin_page.keyboard.press("Enter")
+    note = admin_page.get_by_role("dialog").get_by_label("Note")
+    note.fill("moving house")
+    note.press("Enter")
+    expect(admin_page.get_by_role("status", name="Issue")).to_contain_text("Paused by a person. moving house")
+    admin_page.get_by_role("link", name="Resume").click()
+    admin_page.get_by_role("dialog").get_by_role("button", name="Resume").click()
+    expect(admin_page.get_by_role("status", name="Issue")).to_have_count(0)

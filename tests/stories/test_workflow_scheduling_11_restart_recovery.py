@@ -1,0 +1,188 @@
+"""Restart recovery: incomplete runs are found, marked as crashed, and followed by the reset rules."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import pytest
+
+from activities.models import Activity
+from execution.models import Job, Worker, WorkerTask
+from execution.scheduler import tick
+from tests.base import NOW, SOMEBODY, claim, fresh, make_worker, seconds
+from tests.timeline import minutes
+from tests.workflows.base import deployed, events, publish, work
+from tests.workflows.scripted import Killed, Script, chain, die, last
+from workflows import Mutation
+from workflows.definition import applied, failed
+from workflows.models import Run
+from workflows.step import HandlerStep
+
+pytestmark = pytest.mark.django_db
+
+
+class TestRecoveryRuns:
+    """For each crashed run a recovery run, with `retry_of` pointing to it."""
+
+    @pytest.mark.parametrize(("place", "phase"), [("prepare", "preparing"), ("mutate", "prepared")])
+    def test_mutation_not_applied_it_starts_fresh(self, place: str, phase: str) -> None:
+        script = Script(**{place: [Killed()]})
+        with deployed(script.workflow()):
+            publish("mail", "a")
+            crashed = die()
+            assert (crashed.phase, crashed.status) == (phase, "active")
+            work(now=minutes(1))
+            following = Run.objects.get(retry_of=crashed)
+            assert (fresh(crashed).status, fresh(crashed).phase) == ("crashed", phase)
+            assert following.status == "committed"
+            assert script.calls.count("prepare") == 3
+            assert events("mail") == {"a": "consumed"}
+
+    def test_outcome_uncertain_it_enters_reconciliation(self) -> None:
+        script = Script(apply=[Killed()])
+        with deployed(script.workflow()):
+            publish("mail", "a")
+            die()
+            work(now=minutes(1))
+            assert chain() == [("mutating", "crashed"), ("mutating", "paused:reconciliation")]
+            assert (len(script.keys), script.calls.count("prepare")) == (1, 1)
+
+    def test_outcome_uncertain_reconcile_finds_out(self) -> None:
+        script = Script(apply=[Killed()], verdicts=[applied({"row": 1})])
+        with deployed(script.workflow()):
+            publish("mail", "a")
+            die()
+            work(now=minutes(1))
+            assert script.told[0] == Mutation("applied", {"row": 1})
+            assert script.asked == script.keys
+            assert events("mail") == {"a": "consumed"}
+
+    def test_outcome_uncertain_reconcile_says_no(self) -> None:
+        script = Script(apply=[Killed()], verdicts=[failed])
+        with deployed(script.workflow()):
+            publish("mail", "a")
+            die()
+            for minute in range(1, 4):
+                work(now=minutes(minute))
+            assert len(set(script.keys)) == 2
+            assert events("mail") == {"a": "consumed"}
+
+    @pytest.mark.parametrize(("place", "phase"), [("after", "mutated"), ("next", "emitting")])
+    def test_applied_and_confirmed_it_starts_at_emitting(self, place: str, phase: str) -> None:
+        script = Script(**{place: [Killed()]})
+        with deployed(script.workflow()):
+            publish("mail", "a")
+            crashed = die()
+            assert crashed.phase == phase
+            work(now=minutes(1))
+            assert (len(script.keys), script.calls.count("mutate")) == (1, 1)
+            assert script.told[-2] == Mutation("applied", {"row": 1})
+            assert events("mail") == {"a": "consumed"}
+
+
+class TestNoRunIsSilentlyLost:
+    def test_the_history_says_what_happened(self) -> None:
+        with deployed(Script(prepare=[Killed()]).workflow()):
+            publish("mail", "a")
+            crashed = die()
+            work(now=minutes(1))
+            activity = crashed.activity()
+            assert activity is not None
+            assert (activity.status, activity.error) == ("failed_with_error", "worker lost")
+            assert fresh(crashed).error == "worker lost"
+
+    def test_a_worker_that_was_lost_is_not_a_reason_to_repeat_the_task(self) -> None:
+        with deployed(Script(prepare=[Killed()]).workflow()):
+            publish("mail", "a")
+            crashed = die()
+            work(now=minutes(1))
+            assert Activity.objects.filter(task_key=crashed.key).count() == 1
+
+    def test_one_that_was_claimed_and_never_began(self) -> None:
+        with deployed(Script().workflow()):
+            publish("mail", "a")
+            tick(NOW)
+            worker = make_worker()
+            assert len(claim(worker)) == 1
+            Worker.objects.filter(pk=worker.pk).bury(now=NOW)
+            work(now=minutes(1))
+            assert Run.objects.order_by("pk")[0].status == "crashed"
+            assert events("mail") == {"a": "consumed"}
+
+    def test_one_whose_task_is_gone(self) -> None:
+        with deployed(Script().workflow()) as workflow:
+            publish("mail", "a")
+            run = workflow.start(NOW)
+            assert run is not None
+            WorkerTask.objects.all().delete()
+            Activity.objects.filter(task_key=run.key).update(status="failed_with_error")
+            work(now=minutes(1))
+            assert (fresh(run).status, fresh(run).error) == ("crashed", "its task ended without it")
+            assert events("mail") == {"a": "consumed"}
+
+    def test_one_that_somebody_cancelled_in_the_queue_waits_for_their_word(self) -> None:
+        with deployed(Script().workflow()) as workflow:
+            publish("mail", "a")
+            run = workflow.start(NOW)
+            assert run is not None
+            job = Job.find(run.key)
+            assert job is not None
+            job.cancel(initiator=SOMEBODY, now=NOW)
+            work(now=minutes(1))
+            assert (fresh(run).status, fresh(run).error) == ("paused:approval", "cancelled before it ran")
+            fresh(run).approve("go on", initiator=SOMEBODY, now=minutes(1))
+            work(now=minutes(1))
+            assert events("mail") == {"a": "consumed"}
+
+    def test_one_that_had_committed_is_complete_though_its_worker_could_not_say_so(self) -> None:
+        with deployed(Script().workflow()):
+            publish("mail", "a")
+            run = die()
+            assert run.status == "committed"
+            work(now=minutes(1))
+            activity = run.activity()
+            assert activity is not None
+            assert activity.status == "complete"
+            assert fresh(run).status == "committed"
+            assert len(Run.objects.filter(retry_of=run)) == 0
+
+    def test_one_that_commits_while_it_is_being_recovered_is_complete(self) -> None:
+        with deployed(Script().workflow()) as workflow:
+            run = workflow.start(NOW)
+            assert run is not None
+            (task,) = claim(make_worker())
+
+            def commits_first(lost: Run, why: str, **rest: object) -> bool:
+                Run.objects.filter(pk=run.pk).update(status="committed", settled_at=NOW)
+                return False
+
+            with patch.object(Run, "crash", commits_first):
+                assert HandlerStep().lost(task.work, is_cancelled=False, now=NOW) == "complete"
+
+
+class TestCrashLoop:
+    def test_after_three_crashes_somebody_has_to_look(self) -> None:
+        script = Script(prepare=[Killed(), Killed(), Killed()])
+        with deployed(script.workflow()):
+            publish("mail", "a")
+            for minute in range(3):
+                tick(minutes(minute))
+                die(now=minutes(minute))
+            work(now=minutes(3))
+            assert chain() == [
+                ("preparing", "crashed"),
+                ("preparing", "crashed"),
+                ("preparing", "failed:internal"),
+            ]
+            assert last().error == "worker lost: crash loop, lost 3 times"
+            assert work(now=minutes(600)) == []
+
+
+def test_it_takes_no_longer_than_the_next_look() -> None:
+    """A recovery run starts as soon as its worker is known to be lost, without a backoff."""
+    with deployed(Script(prepare=[Killed()]).workflow()):
+        publish("mail", "a")
+        crashed = die()
+        tick(NOW + seconds(1))
+        tick(NOW + seconds(1))
+        assert Run.objects.get(retry_of=crashed).created_at == NOW + seconds(1)

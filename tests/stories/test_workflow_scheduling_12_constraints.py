@@ -1,0 +1,234 @@
+"""Workflow-level constraints: one run at a time, consumers first, and a workflow that pauses as a whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from activities.models import Activity
+from schedules.models import Refused
+from tests.base import NOW, SOMEBODY, fresh, seconds
+from tests.timeline import minutes
+from tests.workflows.base import deployed, events, publish, runs, work
+from tests.workflows.scripted import Script, last
+from workflows import AuthRequired, Consumer, Indeterminate, Internal, Prepared, Producer, Transient, Workflow
+from workflows.contexts import PrepareContext, ProduceContext
+from workflows.models import Handler, Run
+from workflows.models import Workflow as Model
+
+pytestmark = pytest.mark.django_db
+
+
+class Taking(Consumer):
+    def prepare(self, ctx: PrepareContext) -> Prepared:
+        return Prepared(reserve=ctx.peek(self.subscribe[0])[:1])
+
+
+class Mail(Taking):
+    subscribe = ["mail"]
+
+
+class Post(Taking):
+    subscribe = ["post"]
+
+
+class Poll(Producer):
+    every = "5m"
+    publishes = ["mail", "post"]
+
+    def produce(self, ctx: ProduceContext) -> Any:
+        ctx.publish("mail", f"at {ctx.now:%H:%M}")
+
+
+class Inbox(Workflow):
+    slug = "inbox"
+    title = "Inbox"
+    topics = {"mail": "Mail", "post": "Post"}
+    producers = [Poll]
+    consumers = [Mail, Post]
+
+
+class TestSingleThreaded:
+    def test_at_most_one_run_is_active_whatever_is_due(self) -> None:
+        with deployed(Inbox) as workflow:
+            publish("mail", "a")
+            publish("post", "b")
+            assert workflow.start(NOW) is not None
+            assert [workflow.start(minutes(minute)) for minute in range(0, 30, 5)] == [None] * 6
+            assert Run.objects.active().count() == 1
+
+    def test_what_was_queued_runs_after_it_and_once_per_handler(self) -> None:
+        with deployed(Inbox) as workflow:
+            work()
+            publish("mail", "a")
+            workflow.start(minutes(1))
+            for minute in range(2, 20):
+                publish("post", f"p{minute}", now=minutes(minute))
+                workflow.start(minutes(minute))
+            assert work(now=minutes(20)).count("Poll") == 1
+
+    def test_other_workflows_go_on(self) -> None:
+        class Other(Workflow):
+            slug, title, topics = "other", "Other", {"letters": "Letters"}
+            consumers = [type("Letters", (Taking,), {"subscribe": ["letters"]})]
+
+        with deployed(Inbox, Other) as workflow:
+            assert workflow.start(NOW) is not None
+            other = Model.objects.get(slug="other").start(NOW)
+            assert other is not None
+            assert other.handler.name == "Letters"
+
+
+class TestPriority:
+    def test_consumers_run_before_producers(self) -> None:
+        with deployed(Inbox):
+            work()
+            publish("mail", "a", now=minutes(5))
+            assert work(now=minutes(5)) == ["Mail", "Mail", "Poll", "Mail", "Mail"]
+
+    @pytest.mark.parametrize(("older", "newer"), [("mail", "post"), ("post", "mail")])
+    def test_among_consumers_the_one_with_the_oldest_pending_event_is_first(
+        self, older: str, newer: str
+    ) -> None:
+        with deployed(Inbox) as workflow:
+            work()
+            publish(older, "x", now=NOW + seconds(1))
+            publish(newer, "y", now=NOW + seconds(2))
+            run = workflow.start(NOW + seconds(3))
+            assert run is not None
+            assert run.handler.name == older.capitalize()
+
+    def test_one_with_an_event_comes_before_one_that_only_woke_up(self) -> None:
+        with deployed(Inbox) as workflow:
+            work()
+            Handler.objects.filter(name="Mail").update(wake_at=NOW)
+            publish("post", "x", now=minutes(1))
+            run = workflow.start(minutes(1))
+            assert run is not None
+            assert run.handler.name == "Post"
+
+    def test_what_is_stuck_comes_before_everything(self) -> None:
+        with deployed(Inbox) as workflow:
+            work()
+            run = workflow.start(minutes(5))
+            assert run is not None
+            assert run.handler.name == "Poll"
+            run.crash("worker lost", now=minutes(5))
+            publish("mail", "a")
+            assert work(now=minutes(5))[0] == "Poll"
+
+
+STUCK: list[tuple[str, Exception, str]] = [
+    ("paused:transient", Transient("rate limit"), "prepare"),
+    ("paused:approval", AuthRequired("sign in again"), "prepare"),
+    ("paused:reconciliation", Indeterminate("no answer"), "apply"),
+    ("failed:logic", ValueError("bad input"), "prepare"),
+    ("failed:internal", Internal("connector broke"), "prepare"),
+]
+
+
+class TestPausedWorkflows:
+    """Single point of failure: nothing else runs before what failed is resolved."""
+
+    def broken(self, trouble: Exception, place: str) -> type[Workflow]:
+        sort = Script(**{place: [trouble]}).workflow().consumers[0]
+        body = {
+            "topics": {"mail": "", "rows": "", "post": ""},
+            "producers": [Poll],
+            "consumers": [sort, Post],
+        }
+        return type("Inbox", (Workflow,), {"slug": "inbox", "title": "Inbox", **body})
+
+    @pytest.mark.parametrize(("status", "trouble", "place"), STUCK, ids=[row[0] for row in STUCK])
+    def test_no_other_handler_runs(self, status: str, trouble: Exception, place: str) -> None:
+        with deployed(self.broken(trouble, place)):
+            publish("mail", "a")
+            publish("post", "b")
+            work()
+            assert last().status == status
+            assert work(now=NOW + seconds(9)) == []
+            assert [handler for handler, _, _ in runs()] == ["Sort"]
+
+    @pytest.mark.parametrize(("status", "trouble", "place"), STUCK, ids=[row[0] for row in STUCK])
+    def test_run_now_is_disabled(self, status: str, trouble: Exception, place: str) -> None:
+        with deployed(self.broken(trouble, place)) as workflow:
+            publish("mail", "a")
+            work()
+            with pytest.raises(Refused, match=f"waits for run {last().pk} to be resolved: {trouble}"):
+                workflow.run_now(initiator=SOMEBODY, now=NOW)
+
+    @pytest.mark.parametrize(("status", "trouble", "place"), STUCK, ids=[row[0] for row in STUCK])
+    def test_triggers_accumulate_and_normal_scheduling_resumes(
+        self, status: str, trouble: Exception, place: str
+    ) -> None:
+        with deployed(self.broken(trouble, place)):
+            publish("mail", "a")
+            work()
+            publish("post", "b", now=minutes(1))
+            stuck = last()
+            if status == "paused:reconciliation":
+                stuck.reconcile(True, "", initiator=SOMEBODY, now=minutes(6))
+            else:
+                stuck.retry("", initiator=SOMEBODY, now=minutes(6))
+            done = work(now=minutes(6))
+            assert done[0] == "Sort"
+            assert {"Post", "Poll"} <= set(done)
+            assert events("post") == {"b": "consumed"}
+
+    def test_only_a_transient_failure_and_a_crash_resolve_themselves(self) -> None:
+        for status, trouble, place in STUCK:
+            with deployed(self.broken(trouble, place)):
+                publish("mail", status)
+                work()
+                goes_on = last().due_at is not None
+                assert goes_on == (status == "paused:transient"), status
+                Run.objects.all().delete()
+                Handler.objects.all().delete()
+
+
+class TestPausedByAPerson:
+    def test_nothing_starts_and_what_is_active_goes_on_to_its_end(self) -> None:
+        with deployed(Inbox) as workflow:
+            publish("mail", "a")
+            workflow.start(NOW)
+            assert workflow.pause("audit", initiator=SOMEBODY, now=NOW)
+            assert work() == ["Mail"]
+            assert events("mail") == {"a": "consumed"}
+            assert work(now=minutes(60)) == []
+
+    def test_it_sees_to_what_has_come_meanwhile_when_it_is_resumed(self) -> None:
+        with deployed(Inbox) as workflow:
+            work()
+            workflow.pause("audit", initiator=SOMEBODY, now=NOW)
+            publish("mail", "a", now=minutes(1))
+            assert work(now=minutes(17)) == []
+            assert workflow.resume(initiator=SOMEBODY, now=minutes(17))
+            assert work(now=minutes(17)) == ["Mail", "Mail", "Poll", "Mail", "Mail"]
+
+    def test_a_retry_in_backoff_waits_too(self) -> None:
+        with deployed(Script(prepare=[Transient("rate limit")]).workflow()) as workflow:
+            publish("mail", "a")
+            work()
+            workflow.pause("audit", initiator=SOMEBODY, now=NOW)
+            assert work(now=minutes(1)) == []
+            workflow.resume(initiator=SOMEBODY, now=minutes(2))
+            assert work(now=minutes(2)) == ["Sort", "Sort"]
+
+    def test_pause_and_resume_say_whether_they_did_anything(self) -> None:
+        with deployed(Inbox) as workflow:
+            assert not workflow.resume(initiator=SOMEBODY, now=NOW)
+            assert workflow.pause("audit", initiator=SOMEBODY, now=NOW)
+            assert not workflow.pause("again", initiator=SOMEBODY, now=NOW)
+            assert fresh(workflow).note == "audit"
+            assert workflow.resume(initiator=SOMEBODY, now=NOW)
+            assert fresh(workflow).note == ""
+            recorded = Activity.objects.filter(operation__in=("pause", "resume")).order_by("pk")
+            assert list(recorded.values_list("operation", "message")) == [("pause", "audit"), ("resume", "")]
+
+    def test_what_is_stopped_is_neither_paused_nor_resumed(self) -> None:
+        with deployed(Inbox) as workflow:
+            workflow.stop(initiator=SOMEBODY, now=NOW)
+            assert not workflow.pause("", initiator=SOMEBODY, now=NOW)
+            assert not workflow.resume(initiator=SOMEBODY, now=NOW)
+            assert work(now=minutes(60)) == []

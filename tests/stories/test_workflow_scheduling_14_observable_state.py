@@ -1,0 +1,273 @@
+"""Observable state: what users see of a workflow, in words, without handlers and phases."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from execution.scheduler import tick
+from tests.base import NOW, SOMEBODY, fresh, seconds
+from tests.timeline import minutes
+from tests.workflows.base import deployed, publish, work
+from tests.workflows.scripted import Killed, Script, die, last
+from workflows import (
+    AuthRequired,
+    Consumer,
+    Indeterminate,
+    Internal,
+    Mutation,
+    Prepared,
+    Producer,
+    Transient,
+    Workflow,
+)
+from workflows.contexts import NextContext, PrepareContext, ProduceContext
+from workflows.definition import retry
+from workflows.models import Handler, Run
+from workflows.models import Workflow as Model
+from workflows.words import issue, schedule_words, shown_status
+
+pytestmark = pytest.mark.django_db
+
+
+def seen(workflow: Model, now: datetime = NOW) -> tuple[str, str]:
+    """(status, issue)"""
+    row = fresh(workflow)
+    open_run = Run.objects.open().filter(workflow=row).first()
+    return shown_status(row, open_run), issue(row, open_run, now)
+
+
+class TestStatus:
+    def test_running_while_a_run_is_active(self) -> None:
+        with deployed(Script().workflow()) as workflow:
+            workflow.start(NOW)
+            assert seen(workflow) == ("running", "")
+
+    def test_idle_when_there_is_nothing_to_do(self) -> None:
+        with deployed(Script().workflow()) as workflow:
+            work()
+            assert seen(workflow) == ("idle", "")
+
+    def test_needs_attention_when_somebody_has_to_act(self) -> None:
+        with deployed(Script(prepare=[AuthRequired("?")]).workflow()) as workflow:
+            work()
+            assert seen(workflow)[0] == "needs_attention"
+
+    def test_stopped_by_a_person_or_because_the_code_is_gone(self) -> None:
+        with deployed(Script().workflow()) as workflow:
+            work()
+            workflow.pause("audit until Friday", initiator=SOMEBODY, now=NOW)
+            assert seen(workflow) == ("stopped", "Paused by a person. audit until Friday")
+            fresh(workflow).stop(initiator=SOMEBODY, now=NOW)
+            assert seen(workflow) == (
+                "stopped",
+                "Stopped: the code no longer has it. Deploy it again to go on.",
+            )
+
+
+ISSUES: list[tuple[str, BaseException, str, str]] = [
+    ("prepare", Transient("rate limit"), "running", "Rate limit. Tries again in 10 s."),
+    (
+        "prepare",
+        AuthRequired("reconnect Gmail, then approve."),
+        "needs_attention",
+        "Reconnect Gmail, then approve. Waiting for an operator to approve or reject it.",
+    ),
+    (
+        "apply",
+        Indeterminate("the sheet did not answer"),
+        "needs_attention",
+        "The sheet did not answer. Waiting for an operator to say whether it happened.",
+    ),
+    (
+        "next",
+        ValueError("bad input"),
+        "needs_attention",
+        "Bad input. Waiting for other code of Sort, or for an operator to retry it.",
+    ),
+    (
+        "prepare",
+        Internal("the connector is broken"),
+        "needs_attention",
+        "The connector is broken. "
+        "Waiting for somebody who maintains JIM or the connector to mend and retry it.",
+    ),
+    (
+        "prepare",
+        ValueError(),
+        "needs_attention",
+        "ValueError. Waiting for other code of Sort, or for an operator to retry it.",
+    ),
+]
+
+
+class TestIssueDescription:
+    """What it waits for, and who can resolve it."""
+
+    @pytest.mark.parametrize(
+        ("place", "trouble", "status", "sentence"), ISSUES, ids=[repr(row[1]) for row in ISSUES]
+    )
+    def test_a_sentence_for_each(
+        self, place: str, trouble: BaseException, status: str, sentence: str
+    ) -> None:
+        with deployed(Script(**{place: [trouble]}).workflow()) as workflow:
+            publish("mail", "a")
+            work()
+            assert seen(workflow) == (status, sentence)
+
+    def test_when_all_tries_are_spent(self) -> None:
+        with deployed(Script(prepare=[Transient("rate limit")] * 9).workflow()) as workflow:
+            at: datetime | None = NOW
+            while at is not None:
+                work(now=at)
+                at = last().due_at
+            assert seen(workflow) == (
+                "needs_attention",
+                "Rate limit. Tried 6 times; waiting for an operator to retry it.",
+            )
+
+    def test_when_nobody_could_tell_whether_it_happened(self) -> None:
+        script = Script(apply=[Indeterminate("no answer")], verdicts=[retry] * 5)
+        with deployed(script.workflow()) as workflow:
+            publish("mail", "a")
+            at: datetime | None = NOW
+            while at is not None:
+                work(now=at)
+                at = last().due_at
+            assert seen(workflow) == (
+                "needs_attention",
+                "Nobody can tell yet whether it happened. "
+                "Waiting for an operator to say whether it happened.",
+            )
+
+    def test_when_its_worker_died_again_and_again(self) -> None:
+        with deployed(Script(prepare=[Killed(), Killed(), Killed()]).workflow()) as workflow:
+            for minute in range(3):
+                work_off(minutes(minute))
+            work(now=minutes(3))
+            assert seen(workflow) == (
+                "needs_attention",
+                "Worker lost: crash loop, lost 3 times. "
+                "Waiting for somebody to find out why its worker dies, and to retry it.",
+            )
+
+    def test_it_is_a_sentence_whatever_was_raised(self) -> None:
+        with deployed(Script(prepare=[ValueError("x" * 10_000)]).workflow()) as workflow:
+            work()
+            told = seen(workflow)[1]
+            assert told.startswith("Xxx")
+            assert len(told) < 400
+
+    def test_it_goes_when_it_is_resolved(self) -> None:
+        with deployed(Script(prepare=[AuthRequired("reconnect Gmail")]).workflow()) as workflow:
+            work()
+            last().approve("", initiator=SOMEBODY, now=NOW)
+            work()
+            assert seen(workflow) == ("idle", "")
+
+
+def work_off(now: datetime) -> None:
+    tick(now)
+    die(now=now)
+
+
+class TestSchedule:
+    def words(self, **schedules: Any) -> str:
+        producers = [
+            type(name, (Producer,), {**given, "produce": lambda self, ctx: None})
+            for name, given in schedules.items()
+        ]
+        with deployed(type("Mailbox", (Workflow,), {"slug": "m", "title": "M", "producers": producers})):
+            return schedule_words(list(Handler.objects.all()))
+
+    def test_an_interval(self) -> None:
+        assert self.words(Poll={"every": "5m"}) == "Every 5 minutes"
+
+    def test_a_time_of_day(self) -> None:
+        assert self.words(Poll={"cron": "0 9 * * *"}) == "At 09:00 every day, UTC"
+
+    def test_two_producers(self) -> None:
+        assert (
+            self.words(A={"every": "5m"}, B={"every": "1h"}, C={"every": "5m"})
+            == "Every 5 minutes; Every hour"
+        )
+
+    def test_consumers_only(self) -> None:
+        with deployed(Script().workflow()):
+            assert schedule_words(list(Handler.objects.all())) == "Runs when an event comes"
+
+
+class TestRecentActivity:
+    def test_what_was_taken_and_given(self) -> None:
+        with deployed(Script().workflow(reserving=3)):
+            publish("mail", "a", "b", "c")
+            work()
+            assert summaries() == [
+                "Consumed 3 events → published 3 events to rows",
+                "Found nothing to do",
+            ]
+
+    def test_what_the_handler_says_itself(self) -> None:
+        class Sheet(Consumer):
+            subscribe = ["mail"]
+
+            def prepare(self, ctx: PrepareContext) -> Prepared:
+                found = ctx.peek("mail")
+                return Prepared(reserve=found, title=f"Processed {len(found)} emails → added to spreadsheet")
+
+        class Sheets(Workflow):
+            slug, title, topics, consumers = "sheets", "Sheets", {"mail": ""}, [Sheet]
+
+        with deployed(Sheets):
+            publish("mail", "a", "b", "c")
+            work()
+            assert summaries()[0] == "Processed 3 emails → added to spreadsheet"
+
+    def test_what_was_skipped(self) -> None:
+        with deployed(Script(apply=[Indeterminate("no answer")]).workflow()):
+            publish("mail", "a")
+            work()
+            last().skip("", initiator=SOMEBODY, now=NOW)
+            work()
+            assert summaries()[0] == "Skipped 1 event → published 1 event to rows"
+
+    def test_a_producer_and_a_consumer_of_nothing(self) -> None:
+        class Poll(Producer):
+            every = "5m"
+            publishes = ["mail", "post"]
+
+            def produce(self, ctx: ProduceContext) -> None:
+                ctx.publish("post", "a")
+                ctx.publish("mail", "b")
+                ctx.publish("mail", "c")
+
+        class Follow(Consumer):
+            subscribe = ["mail"]
+            publishes = ["post"]
+
+            def prepare(self, ctx: PrepareContext) -> None:
+                return None
+
+            def next(self, ctx: NextContext, prepared: Prepared, mutation: Mutation) -> None:
+                if ctx.now > NOW:
+                    ctx.publish("post", f"at {ctx.now}")
+
+        class Both(Workflow):
+            slug, title, topics, producers, consumers = "b", "B", {"mail": "", "post": ""}, [Poll], [Follow]
+
+        with deployed(Both):
+            work()
+            assert summaries() == [
+                "Found nothing to do",
+                "Published 2 events to mail → published 1 event to post",
+                "Found nothing to do",
+            ]
+            publish("mail", "d")
+            work(now=NOW + seconds(1))
+            assert summaries()[-1] == "Published 1 event to post"
+
+
+def summaries() -> list[str]:
+    return list(Run.objects.filter(status="committed").order_by("pk").values_list("summary", flat=True))

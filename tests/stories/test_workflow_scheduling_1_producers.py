@@ -1,0 +1,205 @@
+"""Producers look at external systems on a configured schedule, and when somebody says “Run now”."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from activities.models import Activity
+from schedules.models import Refused
+from tests.base import NOW, SOMEBODY, fresh, seconds
+from tests.timeline import minutes
+from tests.workflows.base import deployed, publish, runs, work
+from workflows import Consumer, Prepared, Producer, Transient, Workflow
+from workflows.contexts import PrepareContext, ProduceContext
+from workflows.models import Handler, Run
+
+pytestmark = pytest.mark.django_db
+seen: list[datetime] = []
+
+
+class PollEmail(Producer):
+    every = "5m"
+    publishes = ["mail"]
+
+    def produce(self, ctx: ProduceContext) -> Any:
+        seen.append(ctx.now)
+
+
+class PollNews(Producer):
+    cron = "30 9 * * *"
+    time_zone = "Europe/Berlin"
+    publishes = ["mail"]
+
+    def produce(self, ctx: ProduceContext) -> Any:
+        ctx.publish("mail", f"news of {ctx.now.date()}")
+
+
+class Read(Consumer):
+    subscribe = ["mail"]
+
+    def prepare(self, ctx: PrepareContext) -> Prepared:
+        return Prepared(reserve=ctx.peek("mail"))
+
+
+class Inbox(Workflow):
+    slug = "inbox"
+    title = "Inbox"
+    topics = {"mail": "Mail"}
+    producers = [PollEmail, PollNews]
+    consumers = [Read]
+
+
+class Mailbox(Workflow):
+    slug = "mailbox"
+    title = "Mailbox"
+    topics = {"mail": "Mail"}
+    producers = [PollEmail]
+
+
+def due(name: str) -> datetime | None:
+    return Handler.objects.get(name=name).next_run_at
+
+
+class TestScheduleTypes:
+    def test_interval_runs_every_five_minutes(self) -> None:
+        seen.clear()
+        with deployed(Mailbox):
+            for minute in range(12):
+                work(now=minutes(minute))
+        assert seen == [minutes(0), minutes(5), minutes(10)]
+
+    def test_cron_runs_by_the_wall_clock_of_its_zone(self) -> None:
+        with deployed(Inbox):
+            work()
+            assert due("PollNews") == datetime.fromisoformat("2026-11-16T08:30:00+00:00")
+
+
+class TestTriggerConditions:
+    def test_it_starts_when_its_schedule_fires_and_nothing_else_is_active(self) -> None:
+        with deployed(Mailbox):
+            assert work() == ["PollEmail"]
+            assert work(now=minutes(5) - seconds(0.001)) == []
+            assert work(now=minutes(5)) == ["PollEmail"]
+
+    def test_a_time_that_arrives_during_another_run_is_not_skipped_but_queued(self) -> None:
+        with deployed(Inbox) as workflow:
+            work()
+            publish("mail", "m1", now=minutes(4))
+            consuming = workflow.start(minutes(4))
+            assert consuming is not None
+            assert consuming.handler.name == "Read"
+            assert workflow.start(minutes(5)) is None
+            assert work(now=minutes(6)) == ["Read", "Read", "PollEmail"]
+
+    def test_queued_runs_are_coalesced(self) -> None:
+        with deployed(Mailbox) as workflow:
+            work()
+            workflow.start(minutes(5))
+            assert workflow.start(minutes(10)) is None
+            assert work(now=minutes(21)) == ["PollEmail"]
+            assert work(now=minutes(24)) == []
+            assert work(now=minutes(25)) == ["PollEmail"]
+
+    def test_after_a_crash_it_is_not_silently_skipped(self) -> None:
+        with deployed(Mailbox):
+            work()
+            assert work(now=minutes(60)) == ["PollEmail"]
+            assert due("PollEmail") == minutes(65)
+
+
+class TestManualTrigger:
+    def test_all_producers_run_one_after_the_other_in_their_order(self) -> None:
+        with deployed(Inbox) as workflow:
+            work()
+            assert workflow.run_now(initiator=SOMEBODY, now=minutes(1)) == list(
+                Handler.objects.filter(kind="producer").order_by("position")
+            )
+            assert work(now=minutes(1))[:2] == ["PollEmail", "PollNews"]
+
+    def test_after_each_ran_its_next_time_is_recomputed(self) -> None:
+        with deployed(Inbox) as workflow:
+            work()
+            workflow.run_now(initiator=SOMEBODY, now=minutes(7))
+            assert due("PollEmail") == due("PollNews") == minutes(7)
+            work(now=minutes(7))
+            assert due("PollEmail") == minutes(10)
+            assert due("PollNews") == datetime.fromisoformat("2026-11-16T08:30:00+00:00")
+
+    def test_consumers_run_because_of_what_was_published_and_not_because_of_the_request(self) -> None:
+        with deployed(Inbox) as workflow:
+            work()
+            workflow.run_now(initiator=SOMEBODY, now=minutes(1))
+            assert work(now=minutes(1)) == ["PollEmail", "PollNews"]
+            workflow.run_now(initiator=SOMEBODY, now=minutes(24 * 60))
+            assert work(now=minutes(24 * 60)) == ["PollEmail", "PollNews", "Read", "Read"]
+
+    def test_it_is_rejected_while_any_run_is_active(self) -> None:
+        with deployed(Inbox) as workflow:
+            work()
+            publish("mail", "m1")
+            assert workflow.start(NOW) is not None
+            with pytest.raises(Refused, match="“Inbox” is running: wait until Read has ended"):
+                workflow.run_now(initiator=SOMEBODY, now=NOW)
+            assert due("PollEmail") == minutes(5)
+
+    def test_it_is_rejected_while_a_run_waits_to_be_resolved(self) -> None:
+        with deployed(Mailbox) as workflow:
+            begun = workflow.start(NOW)
+            assert begun is not None
+            begun.crash("worker lost", now=NOW)
+            with pytest.raises(Refused, match=f"waits for run {begun.pk} to be resolved: worker lost"):
+                workflow.run_now(initiator=SOMEBODY, now=NOW)
+
+    @pytest.mark.parametrize("status", ["paused", "stopped"])
+    def test_it_is_disabled_while_the_workflow_is(self, status: str) -> None:
+        with deployed(Mailbox) as workflow:
+            work()
+            if status == "paused":
+                workflow.pause("audit", initiator=SOMEBODY, now=NOW)
+            else:
+                workflow.stop(initiator=SOMEBODY, now=NOW)
+            with pytest.raises(Refused, match=f"“Mailbox” is {status}"):
+                fresh(workflow).run_now(initiator=SOMEBODY, now=NOW)
+
+    def test_without_producers_it_says_why_there_is_nothing_to_run(self) -> None:
+        class Reading(Workflow):
+            slug, title, topics, consumers = "reading", "Reading", {"mail": "Mail"}, [Read]
+
+        with deployed(Reading) as workflow:
+            work()
+            with pytest.raises(Refused, match="“Reading” has no producers"):
+                workflow.run_now(initiator=SOMEBODY, now=NOW)
+
+    def test_who_asked_is_recorded(self) -> None:
+        with deployed(Mailbox) as workflow:
+            work()
+            workflow.run_now(initiator=SOMEBODY, now=NOW)
+        assert Activity.objects.get(operation="run_now").initiator_name == "ada"
+
+
+def test_a_failed_producer_keeps_its_time_until_it_has_run() -> None:
+    class Flaky(Producer):
+        every = "5m"
+        publishes = ["mail"]
+
+        def produce(self, ctx: ProduceContext) -> Any:
+            ctx.publish("mail", "half")
+            if ctx.now < minutes(1):
+                raise Transient("the server is away")
+
+    class Fragile(Workflow):
+        slug, title, topics, producers = "fragile", "Fragile", {"mail": "Mail"}, [Flaky]
+
+    with deployed(Fragile):
+        work()
+        assert due("Flaky") == NOW
+        work(now=minutes(1))
+        assert due("Flaky") == minutes(5)
+        assert runs() == [
+            ("Flaky", "preparing", "paused:transient"),
+            ("Flaky", "committed", "committed"),
+        ]
+        assert Run.objects.latest("pk").published.count() == 1

@@ -1,0 +1,227 @@
+"""Scheduler state: what is kept, what follows from it, and what deployments and restarts make of it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from activities import clock
+from execution.scheduler import is_due, tick
+from tests.base import NOW, SOMEBODY, claim, fresh, make_worker, seconds
+from tests.timeline import minutes
+from tests.workflows.base import deploy_all, deployed, events, publish, runs, work
+from tests.workflows.scripted import Killed, Script, die
+from workflows import Consumer, Mutation, Prepared, Producer, Workflow
+from workflows.contexts import NextContext, PrepareContext, ProduceContext
+from workflows.models import Handler, Run, Subscription
+
+pytestmark = pytest.mark.django_db
+
+
+class Poll(Producer):
+    every = "5m"
+    publishes = ["mail"]
+
+    def produce(self, ctx: ProduceContext) -> Any:
+        return {"polled": (ctx.state or {"polled": 0})["polled"] + 1}
+
+
+class Read(Consumer):
+    subscribe = ["mail"]
+
+    def prepare(self, ctx: PrepareContext) -> Prepared:
+        return Prepared(reserve=ctx.peek("mail"), wake_at=ctx.now + timedelta(hours=1))
+
+    def next(self, ctx: NextContext, prepared: Prepared, mutation: Mutation) -> Any:
+        return {"read": (ctx.state or {"read": 0})["read"] + len(prepared.reserve)}
+
+
+class Inbox(Workflow):
+    slug = "inbox"
+    title = "Inbox"
+    topics = {"mail": "Mail"}
+    producers = [Poll]
+    consumers = [Read]
+
+
+def handler(name: str) -> Handler:
+    return Handler.objects.get(name=name)
+
+
+def is_dirty() -> bool:
+    _, consumers = Handler.objects.facts(handler("Read").workflow_id)
+    return any(each.is_dirty for each in consumers)
+
+
+class TestPersistedState:
+    def test_next_run_at_of_a_producer(self) -> None:
+        with deployed(Inbox):
+            work()
+            assert handler("Poll").next_run_at == minutes(5)
+
+    def test_wake_at_of_a_consumer(self) -> None:
+        with deployed(Inbox):
+            work()
+            assert handler("Read").wake_at == minutes(60)
+
+    def test_the_handlers_own_state(self) -> None:
+        with deployed(Inbox):
+            publish("mail", "a", "b")
+            work()
+            work(now=minutes(5))
+            assert handler("Read").state == {"read": 2}
+            assert handler("Poll").state == {"polled": 2}
+
+
+class TestWhatFollowsFromIt:
+    """The seed keeps `dirty` and `queued` in memory; here they follow from what is stored."""
+
+    def test_dirty_is_a_topic_that_goes_beyond_what_was_seen(self) -> None:
+        with deployed(Inbox):
+            assert is_dirty()
+            work()
+            assert not is_dirty()
+            publish("mail", "a")
+            assert is_dirty()
+            work()
+            assert not is_dirty()
+            assert Subscription.objects.get().cursor == 1
+
+    def test_queued_is_a_time_that_has_come(self) -> None:
+        with deployed(Inbox) as workflow:
+            work()
+            publish("mail", "a")
+            begun = workflow.start(minutes(1))
+            assert begun is not None
+            assert begun.handler.name == "Read"
+            assert workflow.start(minutes(7)) is None
+            due = handler("Poll").next_run_at
+            assert due is not None
+            assert due <= minutes(7)
+
+
+class TestSchedulerLogic:
+    def test_a_tick_with_nothing_due_starts_nothing(self) -> None:
+        with deployed(Inbox):
+            work()
+            assert not is_due(minutes(5) - seconds(1))
+            tick(minutes(5) - seconds(1))
+            assert Run.objects.active().count() == 0
+
+    def test_a_tick_starts_what_is_due_and_one_thing_at_a_time(self) -> None:
+        with deployed(Inbox):
+            tick(NOW)
+            tick(NOW)
+            assert runs() == [("Read", "preparing", "active")]
+
+    def test_an_event_is_due_at_once(self) -> None:
+        with deployed(Inbox):
+            work()
+            publish("mail", "a", now=minutes(1))
+            assert is_due(minutes(1))
+
+    def test_while_a_run_is_active_a_trigger_lets_nobody_look_in_vain(self) -> None:
+        with deployed(Inbox) as workflow:
+            workflow.start(NOW)
+            publish("mail", "a")
+            assert not is_due(minutes(1))
+
+    def test_a_commit_takes_the_trigger_back_and_stores_what_comes_next(self) -> None:
+        with deployed(Inbox) as workflow:
+            work()
+            workflow.run_now(initiator=SOMEBODY, now=minutes(1))
+            publish("mail", "a", now=minutes(1))
+            work(now=minutes(1))
+            assert (handler("Poll").next_run_at, handler("Read").wake_at) == (minutes(5), minutes(61))
+            assert not is_dirty()
+            assert fresh(workflow).due_at == minutes(5)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_whoever_publishes_or_commits_starts_what_follows_without_a_tick(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(clock, "now", lambda: NOW)
+    with deployed(Inbox):
+        assert runs() == [("Read", "preparing", "active")]
+        work()
+        publish("mail", "a")
+        assert Run.objects.active().get().handler.name == "Read"
+        assert len(claim(make_worker())) == 1
+
+
+class TestInitialState:
+    def test_producers_run_immediately(self) -> None:
+        with deployed(Inbox):
+            assert handler("Poll").next_run_at == NOW
+            assert "Poll" in work()
+
+    def test_consumers_prepare_immediately_though_nothing_was_published(self) -> None:
+        with deployed(Inbox):
+            assert work()[0] == "Read"
+            assert events("mail") == {}
+
+    def test_to_deploy_the_same_again_changes_nothing(self) -> None:
+        with deployed(Inbox):
+            work()
+            assert deploy_all(now=minutes(1)) == []
+            assert work(now=minutes(1)) == []
+
+
+class TestRestartRecovery:
+    def test_a_producer_whose_time_has_passed_runs_once(self) -> None:
+        with deployed(Inbox):
+            work()
+        with deployed(Inbox, now=minutes(58)):
+            assert work(now=minutes(58)) == ["Poll"]
+
+    def test_a_producer_whose_time_is_to_come_waits_for_it(self) -> None:
+        with deployed(Inbox):
+            work()
+        with deployed(Inbox, now=minutes(4)):
+            assert work(now=minutes(4)) == []
+            assert work(now=minutes(5)) == ["Poll"]
+
+    def test_a_consumer_with_events_that_it_has_not_seen_runs(self) -> None:
+        with deployed(Inbox):
+            work()
+            publish("mail", "a")
+        with deployed(Inbox, now=minutes(1)):
+            assert work(now=minutes(1)) == ["Read", "Read"]
+
+    def test_a_consumer_is_woken_at_its_time_though_everything_was_restarted(self) -> None:
+        with deployed(Inbox):
+            work()
+            work(now=minutes(55))
+        with deployed(Inbox, now=minutes(59)):
+            assert work(now=minutes(59)) == []
+            assert work(now=minutes(60)) == ["Read", "Poll"]
+
+    def test_a_publication_of_which_nobody_could_be_told_is_found_by_the_next_tick(self) -> None:
+        """Inside this transaction nothing is told after the commit, as if the publisher had died there."""
+        with deployed(Inbox):
+            work()
+            publish("mail", "a")
+            assert Run.objects.active().count() == 0
+            tick(NOW)
+            assert Run.objects.active().count() == 1
+
+    def test_what_was_not_committed_happens_again_and_is_published_once(self) -> None:
+        script = Script(next=[Killed()])
+        with deployed(script.workflow()):
+            publish("mail", "a")
+            die()
+            assert events("rows") == {}
+            work(now=minutes(1))
+            assert events("rows") == {"a": "pending"}
+            assert len(script.keys) == 1
+            assert Handler.objects.get().state == {"done": 1}
+
+
+def test_times_are_those_of_the_caller() -> None:
+    with deployed(Inbox):
+        work(now=minutes(3))
+    times: set[datetime | None] = {run.settled_at for run in Run.objects.all()}
+    assert times == {minutes(3)}

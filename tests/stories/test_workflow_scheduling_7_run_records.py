@@ -1,0 +1,349 @@
+"""Run records: one per attempt, with a status that is apart from its phase, and a checkpoint per phase."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from django.db import IntegrityError, transaction
+from django.forms.models import model_to_dict
+
+from activities.models import Activity
+from tests.base import NOW, SOMEBODY, fresh
+from tests.timeline import minutes
+from tests.workflows.base import deployed, events, publish, runs, work
+from tests.workflows.scripted import Killed, Script, chain, die, last
+from workflows import (
+    Consumer,
+    Indeterminate,
+    Internal,
+    Mutation,
+    PermissionRequired,
+    Prepared,
+    Transient,
+    Workflow,
+)
+from workflows.contexts import MutateContext, NextContext, PrepareContext
+from workflows.errors import Superseded
+from workflows.failures import PHASES, Phase, Status, Stop, Tries
+from workflows.models import Event, Handler, Run
+from workflows.models.event import Publication
+from workflows.models.run import Commit
+
+pytestmark = pytest.mark.django_db
+
+
+class TestRunRecords:
+    def test_each_attempt_is_a_record_linked_to_the_one_before(self) -> None:
+        script = Script(prepare=[Transient("rate limit"), Transient("rate limit")])
+        with deployed(script.workflow()):
+            publish("mail", "a")
+            for minute in range(3):
+                work(now=minutes(minute))
+            first, second, third, *_ = Run.objects.order_by("pk")
+            assert (first.retry_of, second.retry_of, third.retry_of) == (None, first, second)
+            assert third.chain() == [first, second, third]
+
+    def test_a_record_is_not_changed_by_the_attempts_that_follow(self) -> None:
+        script = Script(prepare=[Transient("rate limit")])
+        with deployed(script.workflow()):
+            publish("mail", "a")
+            work()
+            before = model_to_dict(Run.objects.get())
+            work(now=minutes(1))
+            after = model_to_dict(Run.objects.earliest("pk"))
+        changed = {name for name, value in before.items() if after[name] != value}
+        assert changed == {"settled_at", "due_at", "updated_at"}
+
+    def test_it_keeps_what_happened(self) -> None:
+        script = Script(prepare=[Transient("rate limit")])
+        with deployed(script.workflow(version="7")):
+            publish("mail", "a")
+            work()
+            run = Run.objects.get()
+            assert (run.workflow.slug, run.handler.name, run.handler.kind) == ("inbox", "Sort", "consumer")
+            assert (run.error, run.error_type, run.code_version) == ("rate limit", "Transient", "7")
+            assert run.created_at == run.updated_at == run.finished_at == NOW
+
+    def test_each_is_the_attempt_of_a_task_whose_activity_tells_its_story(self) -> None:
+        script = Script(prepare=[Transient("rate limit")])
+        with deployed(script.workflow()):
+            publish("mail", "a")
+            work()
+            activity = Run.objects.get().activity()
+        assert activity is not None
+        assert activity.status == Activity.Status.FAILED_WITH_ERROR
+        assert activity.error == "Transient: rate limit"
+        assert Activity.objects.filter(task_key=activity.task_key).count() == 1
+
+
+STATUSES: list[tuple[Status, dict[str, list[BaseException | None]]]] = [
+    (Status.PAUSED_TRANSIENT, {"prepare": [Transient("rate limit")]}),
+    (Status.PAUSED_APPROVAL, {"mutate": [PermissionRequired("may not write")]}),
+    (Status.PAUSED_RECONCILIATION, {"apply": [Indeterminate("no answer")]}),
+    (Status.FAILED_LOGIC, {"next": [ValueError("bad input")]}),
+    (Status.FAILED_INTERNAL, {"prepare": [Internal("connector broke")]}),
+    (Status.COMMITTED, {}),
+]
+
+
+class TestRunStatus:
+    def test_active_is_what_is_executing(self) -> None:
+        with deployed(Script().workflow()) as workflow:
+            run = workflow.start(NOW)
+            assert run is not None
+            assert (run.phase, run.status) == ("preparing", "active")
+
+    @pytest.mark.parametrize(("status", "trouble"), STATUSES, ids=[row[0] for row in STATUSES])
+    def test_how_a_run_ends(self, status: Status, trouble: dict[str, list[BaseException | None]]) -> None:
+        with deployed(Script(**trouble).workflow()):
+            publish("mail", "a")
+            work()
+            assert Run.objects.order_by("pk")[0].status == status
+
+    def test_crashed_is_what_was_found_incomplete(self) -> None:
+        with deployed(Script(prepare=[Killed()]).workflow()):
+            publish("mail", "a")
+            run = die()
+            work(now=minutes(1))
+            assert fresh(run).status == Status.CRASHED
+
+    @pytest.mark.parametrize("phase", [phase for phase in Phase if phase != Phase.COMMITTED])
+    @pytest.mark.parametrize("status", [row[0] for row in STATUSES if row[0] != Status.COMMITTED])
+    def test_a_run_can_be_paused_at_any_phase_which_stays(self, phase: Phase, status: Status) -> None:
+        with deployed(Script().workflow()) as workflow:
+            run = workflow.start(NOW)
+            assert run is not None
+            if phase != Phase.PREPARING:
+                run.reach(phase, now=NOW)
+            assert run.stop(Stop(status, None, Tries()), "why", now=NOW)
+            assert (fresh(run).phase, fresh(run).status) == (phase, status)
+
+
+class TestPhases:
+    @pytest.mark.parametrize("target", list(Phase)[1:])
+    @pytest.mark.parametrize("before", list(Phase))
+    def test_they_only_go_forward(self, before: Phase, target: Phase) -> None:
+        with deployed(Script().workflow()) as workflow:
+            run = workflow.start(NOW)
+            assert run is not None
+            Run.objects.filter(pk=run.pk).update(phase=before)
+            if PHASES.index(before) < PHASES.index(target):
+                run.reach(target, now=NOW)
+                assert fresh(run).phase == target
+            else:
+                with pytest.raises(Superseded):
+                    run.reach(target, now=NOW)
+                assert fresh(run).phase == before
+
+    def test_a_run_that_is_no_longer_active_reaches_nothing(self) -> None:
+        with deployed(Script().workflow()) as workflow:
+            publish("mail", "a")
+            run = workflow.start(NOW)
+            assert run is not None
+            stale = Run.objects.get(pk=run.pk)
+            run.crash("worker lost", now=NOW)
+            with pytest.raises(Superseded):
+                stale.reach_mutating(now=NOW)
+            with pytest.raises(Superseded):
+                stale.commit(Commit({"done": 9}, [Publication.of("rows", "x")], ""), now=NOW)
+            assert events("rows") == {}
+            assert Handler.objects.get().state is None
+
+    def test_the_order_of_a_consumers_phases(self) -> None:
+        reached: list[str] = []
+        written = Run._write
+
+        def write(run: Run, now: Any, **values: Any) -> None:
+            reached.extend([values["phase"]] if "phase" in values else [])
+            written(run, now, **values)
+
+        with deployed(Script().workflow()), patch.object(Run, "_write", write):
+            publish("mail", "a")
+            work()
+        assert reached == [
+            *("prepared", "mutating", "mutated", "emitting", "committed"),
+            *("prepared", "emitting", "committed"),
+        ]
+
+
+class TestCheckpoints:
+    """What is persisted with each transition: a worker that dies right after it leaves just that behind."""
+
+    def test_prepared_has_the_prepare_result_and_the_reservations(self) -> None:
+        with deployed(Script(mutate=[Killed()]).workflow()):
+            publish("mail", "a")
+            run = die()
+            assert (run.phase, run.effect) == ("prepared", "")
+            assert run.prepare_result == {
+                "reserve": [Event.objects.get().pk],
+                "data": ["a"],
+                "wake_at": None,
+                "title": "",
+            }
+            assert list(run.reserved.values_list("message_id", "status")) == [("a", "reserved")]
+
+    def test_mutating_is_marked_in_flight_with_its_key_before_the_call(self) -> None:
+        script = Script(apply=[Killed()])
+        with deployed(script.workflow()):
+            publish("mail", "a")
+            run = die()
+            assert (run.phase, run.effect, run.mutation_result) == ("mutating", "in_flight", None)
+            assert script.keys == [str(run.mutation_key)] == [str(run.key)]
+
+    def test_mutated_has_the_result_atomically(self) -> None:
+        with deployed(Script(after=[Killed()]).workflow()):
+            publish("mail", "a")
+            run = die()
+            assert (run.phase, run.effect, run.mutation_result) == ("mutated", "applied", {"row": 1})
+
+    def test_emitting_has_published_nothing_yet(self) -> None:
+        with deployed(Script(next=[Killed()]).workflow()):
+            publish("mail", "a")
+            run = die()
+            assert (run.phase, run.effect) == ("emitting", "applied")
+            assert events("rows") == {}
+            assert events("mail") == {"a": "reserved"}
+            assert Handler.objects.get().state is None
+
+    def test_committed_has_the_state_and_the_marks_of_consumption_all_at_once(self) -> None:
+        with deployed(Script().workflow()):
+            publish("mail", "a")
+            work()
+            assert runs()[0] == ("Sort", "committed", "committed")
+            assert (events("mail"), events("rows")) == ({"a": "consumed"}, {"a": "pending"})
+            assert Handler.objects.get().state == {"done": 1}
+
+    def test_a_commit_that_fails_half_way_leaves_nothing(self) -> None:
+        with deployed(Script().workflow()) as workflow:
+            publish("mail", "a")
+            run = workflow.start(NOW)
+            assert run is not None
+            with (
+                patch.object(Run, "_move_handler", side_effect=Killed),
+                pytest.raises(Killed),
+                transaction.atomic(),
+            ):
+                run.commit(Commit({"done": 1}, [Publication.of("rows", "a")], ""), now=NOW)
+            assert events("rows") == {}
+            assert fresh(run).status == "active"
+
+    def test_published_events_know_their_run_and_the_events_that_led_to_them(self) -> None:
+        with deployed(Script().workflow()):
+            publish("mail", "a")
+            work()
+            cause, event = Event.objects.order_by("pk")
+            assert (event.created_by, event.caused_by) == (Run.objects.order_by("pk")[0], [cause.pk])
+
+
+class TestPhaseRights:
+    """Prepare reads and peeks, mutate changes one thing, next publishes; all else is an error in logic."""
+
+    class Rights(Consumer):
+        subscribe = ["mail"]
+        publishes = ["rows"]
+        offence: tuple[str, Any] = ("", None)
+
+        def attempt(self, phase: str, ctx: Any) -> None:
+            if self.offence[0] == phase:
+                self.offence[1](ctx)
+
+        def prepare(self, ctx: PrepareContext) -> Prepared:
+            self.attempt("prepare", ctx)
+            return Prepared(reserve=ctx.peek("mail"))
+
+        def mutate(self, ctx: MutateContext, prepared: Prepared) -> None:
+            self.attempt("mutate", ctx)
+
+        def next(self, ctx: NextContext, prepared: Prepared, mutation: Mutation) -> None:
+            self.attempt("next", ctx)
+
+    OFFENCES = [
+        ("prepare", lambda ctx: ctx.apply(print), "prepare may not apply: that belongs to mutate"),
+        (
+            "prepare",
+            lambda ctx: ctx.publish("rows", "x"),
+            "prepare may not publish: that belongs to produce or next",
+        ),
+        (
+            "prepare",
+            lambda ctx: ctx.peek("rows"),
+            "Rights may not peek at 'rows': it does not subscribe to it",
+        ),
+        ("mutate", lambda ctx: ctx.peek("mail"), "mutate may not peek: that belongs to prepare"),
+        (
+            "mutate",
+            lambda ctx: ctx.publish("rows", "x"),
+            "mutate may not publish: that belongs to produce or next",
+        ),
+        ("next", lambda ctx: ctx.peek("mail"), "next may not peek: that belongs to prepare"),
+        ("next", lambda ctx: ctx.apply(print), "next may not apply: that belongs to mutate"),
+        (
+            "next",
+            lambda ctx: ctx.publish("mail", "x"),
+            "Rights may not publish to 'mail'; its publishes: rows",
+        ),
+    ]
+
+    @pytest.mark.parametrize(("phase", "offence", "error"), OFFENCES, ids=[row[2] for row in OFFENCES])
+    def test_what_belongs_to_another_phase_is_refused(self, phase: str, offence: Any, error: str) -> None:
+        rights = type("Rights", (self.Rights,), {"offence": (phase, offence)})
+        body = {"slug": "inbox", "title": "Inbox", "topics": {"mail": "", "rows": ""}, "consumers": [rights]}
+        with deployed(type("Inbox", (Workflow,), body)):
+            publish("mail", "a")
+            work()
+            run = Run.objects.get()
+            assert (run.status, run.error, run.error_type) == ("failed:logic", error, "PhaseError")
+            assert events("rows") == {}
+
+    def test_mutate_may_apply_one_mutation_only(self) -> None:
+        applied: list[int] = []
+
+        class Greedy(self.Rights):  # type: ignore[name-defined]
+            def mutate(self, ctx: MutateContext, prepared: Prepared) -> None:
+                ctx.apply(applied.append, 1)
+                ctx.apply(applied.append, 2)
+
+        body = {"slug": "inbox", "title": "Inbox", "topics": {"mail": "", "rows": ""}, "consumers": [Greedy]}
+        with deployed(type("Inbox", (Workflow,), body)):
+            publish("mail", "a")
+            work()
+            run = Run.objects.get()
+            assert (run.phase, run.status, run.effect) == ("mutated", "failed:logic", "applied")
+            assert applied == [1]
+
+
+class TestNextIsToldTheOutcome:
+    def test_applied_with_its_result(self) -> None:
+        script = Script()
+        with deployed(script.workflow()):
+            publish("mail", "a")
+            work()
+            assert script.told[0] == Mutation("applied", {"row": 1})
+
+    def test_none_when_nothing_was_reserved(self) -> None:
+        script = Script()
+        with deployed(script.workflow()):
+            work()
+            assert script.told == [Mutation("none")]
+            assert script.calls == ["prepare", "next"]
+
+    def test_skipped_when_a_person_left_it_out(self) -> None:
+        script = Script(apply=[Indeterminate("no answer")])
+        with deployed(script.workflow()):
+            publish("mail", "a")
+            work()
+            last().skip("not needed", initiator=SOMEBODY, now=NOW)
+            work()
+            assert script.told[0] == Mutation("skipped")
+            assert events("mail") == {"a": "skipped"}
+            assert chain() == [("committed", "committed")]
+
+
+def test_at_most_one_run_of_a_workflow_is_open_says_the_database() -> None:
+    with deployed(Script().workflow()) as workflow:
+        run = workflow.start(NOW)
+        assert run is not None
+        with pytest.raises(IntegrityError), transaction.atomic():
+            Run.objects.begin(run.handler, now=NOW)

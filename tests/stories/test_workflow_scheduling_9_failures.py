@@ -1,0 +1,242 @@
+"""Failure classification: where it was raised and as what decides, never its words."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+
+from execution.models import WorkerTask
+from execution.steps.base import Later, Reason, Skipped
+from tests.base import NOW, SOMEBODY
+from tests.timeline import minutes
+from tests.workflows.base import deployed, publish, work
+from tests.workflows.scripted import Script, SortMail, last
+from workflows import (
+    AuthRequired,
+    Indeterminate,
+    Internal,
+    Mutation,
+    PermissionRequired,
+    Prepared,
+    Producer,
+    Transient,
+    Workflow,
+)
+from workflows.contexts import MutateContext, NextContext, PhaseContext, PrepareContext, ProduceContext
+from workflows.failures import Tries
+from workflows.models import Run
+
+pytestmark = pytest.mark.django_db
+
+BEFORE = ("prepare", "mutate")
+AFTER = ("after", "next")
+CLASSIFICATION: list[tuple[type[Exception], str, bool]] = [
+    # Raised, the status, and whether it goes on by itself.
+    (Transient, "paused:transient", True),
+    (AuthRequired, "paused:approval", False),
+    (PermissionRequired, "paused:approval", False),
+    (Internal, "failed:internal", False),
+    (ValueError, "failed:logic", False),
+    (TypeError, "failed:logic", False),
+    (TimeoutError, "failed:logic", False),
+    # Nothing is in flight: there is nothing of which the outcome could be unknown.
+    (Indeterminate, "failed:logic", False),
+]
+APPLYING: list[tuple[type[Exception], str, str]] = [
+    # Raised by the applied function, the status, and what is known of the mutation.
+    (Transient, "paused:transient", "failed"),
+    (AuthRequired, "paused:approval", "failed"),
+    (PermissionRequired, "paused:approval", "failed"),
+    (Indeterminate, "paused:reconciliation", "in_flight"),
+    (Internal, "paused:reconciliation", "in_flight"),
+    (ValueError, "paused:reconciliation", "in_flight"),
+    (TimeoutError, "paused:reconciliation", "in_flight"),
+]
+
+
+@pytest.mark.parametrize("place", BEFORE + AFTER)
+@pytest.mark.parametrize(
+    ("kind", "status", "goes_on"), CLASSIFICATION, ids=[row[0].__name__ for row in CLASSIFICATION]
+)
+def test_outside_of_the_mutation(place: str, kind: type[Exception], status: str, goes_on: bool) -> None:
+    with deployed(Script(**{place: [kind("a timeout, permission denied")]}).workflow()):
+        publish("mail", "a")
+        work()
+        run = last()
+        assert (run.status, run.due_at is not None) == (status, goes_on)
+        assert run.effect == ("applied" if place in AFTER else "")
+        assert (run.error, run.error_type) == ("a timeout, permission denied", kind.__name__)
+
+
+@pytest.mark.parametrize(("kind", "status", "effect"), APPLYING, ids=[row[0].__name__ for row in APPLYING])
+def test_inside_the_mutation(kind: type[Exception], status: str, effect: str) -> None:
+    with deployed(Script(apply=[kind("it broke")]).workflow()):
+        publish("mail", "a")
+        work()
+        run = last()
+        assert (run.phase, run.status, run.effect) == ("mutating", status, effect)
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "goes_on"), CLASSIFICATION, ids=[row[0].__name__ for row in CLASSIFICATION]
+)
+def test_in_a_producer(kind: type[Exception], status: str, goes_on: bool) -> None:
+    class Poll(Producer):
+        every = "5m"
+
+        def produce(self, ctx: ProduceContext) -> None:
+            raise kind("it broke")
+
+    class Polling(Workflow):
+        slug, title, producers = "polling", "Polling", [Poll]
+
+    with deployed(Polling):
+        work()
+        run = last()
+        assert (run.phase, run.status, run.due_at is not None) == ("preparing", status, goes_on)
+
+
+class TestTransient:
+    def test_the_backoff_is_10_20_40_80_and_160_seconds_then_a_person_is_asked(self) -> None:
+        script = Script(prepare=[Transient("rate limit")] * 9)
+        with deployed(script.workflow()):
+            publish("mail", "a")
+            at, waits = NOW, []
+            while (due := _fail(at)) is not None:
+                waits.append((due - at).total_seconds())
+                at = due
+            assert waits == [10, 20, 40, 80, 160]
+            assert work(now=minutes(24 * 60)) == []
+            assert last().status == "paused:transient"
+
+    def test_a_person_who_retries_gives_it_all_tries_again(self) -> None:
+        script = Script(prepare=[Transient("rate limit")] * 6)
+        with deployed(script.workflow()):
+            publish("mail", "a")
+            at = NOW
+            while (due := _fail(at)) is not None:
+                at = due
+            last().retry("the limit was raised", initiator=SOMEBODY, now=at)
+            work(now=at)
+            assert last().status == "committed"
+            assert last().transient == 0
+
+
+def _fail(at: datetime) -> datetime | None:
+    work(now=at)
+    return Run.objects.latest("pk").due_at
+
+
+INTERRUPTIONS: list[tuple[str, str, str, str]] = [
+    # Why it is interrupted and where; then its status, and what is said of it.
+    ("timeout", "prepare", "paused:transient", "timed out after 300 s"),
+    ("timeout", "apply", "paused:reconciliation", "timed out after 300 s"),
+    ("timeout", "next", "paused:transient", "timed out after 300 s"),
+    ("cancel", "prepare", "paused:approval", "cancelled while it ran"),
+    ("cancel", "apply", "paused:reconciliation", "cancelled while it ran"),
+    ("cancel", "next", "paused:approval", "cancelled while it ran"),
+    ("drain", "prepare", "crashed", "its worker stopped"),
+    ("drain", "apply", "crashed", "its worker stopped"),
+    ("drain", "next", "crashed", "its worker stopped"),
+]
+
+
+class TestInterrupted:
+    """Somebody else ended it: its time was over, a person cancelled it, or its worker stops."""
+
+    @pytest.mark.parametrize(
+        ("reason", "place", "status", "error"),
+        INTERRUPTIONS,
+        ids=[f"{row[0]} {row[1]}" for row in INTERRUPTIONS],
+    )
+    def test_the_table(self, reason: Reason, place: str, status: str, error: str) -> None:
+        script = Interrupting(reason, place)
+        with deployed(script.workflow(prepare=script.prepare, mutate=script.mutate, next=script.next)):
+            publish("mail", "a")
+            work()
+            run = Run.objects.earliest("pk")
+            assert (run.status, run.error) == (status, error)
+            assert run.effect == {"prepare": "", "apply": "in_flight", "next": "applied"}[place]
+            assert run.tries == (Tries(transient=1) if status == "paused:transient" else Tries())
+
+    def test_a_worker_that_stops_leaves_it_to_another_at_once(self) -> None:
+        script = Interrupting("drain", "prepare")
+        with deployed(script.workflow(prepare=script.prepare)):
+            publish("mail", "a")
+            work()
+            assert last().status == "committed"
+
+
+class Interrupting(Script):
+    """Is interrupted once, at this place."""
+
+    def __init__(self, reason: Reason, place: str) -> None:
+        super().__init__()
+        self.reason: Reason | None = reason
+        self.place = place
+
+    def interrupt(self, place: str, ctx: PhaseContext) -> None:
+        if place == self.place and self.reason is not None:
+            ctx._step.interrupt(self.reason)
+            self.reason = None
+            ctx.check()
+
+    @staticmethod
+    def prepare(consumer: SortMail, ctx: PrepareContext) -> Prepared:
+        consumer.script.interrupt("prepare", ctx)  # type: ignore[attr-defined]
+        return SortMail.prepare(consumer, ctx)
+
+    @staticmethod
+    def mutate(consumer: SortMail, ctx: MutateContext, prepared: Prepared) -> None:
+        ctx.apply(consumer.script.interrupt, "apply", ctx)  # type: ignore[attr-defined]
+
+    @staticmethod
+    def next(consumer: SortMail, ctx: NextContext, prepared: Prepared, mutation: Mutation) -> None:
+        consumer.script.interrupt("next", ctx)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "leaving", [SystemExit(0), SystemExit(3), Later(NOW, "later"), Skipped("not today")], ids=repr
+)
+def test_a_handler_that_leaves_in_another_way_has_failed_like_any_other(leaving: BaseException) -> None:
+    with deployed(Script(prepare=[leaving]).workflow()):
+        work()
+        assert last().status == "failed:logic"
+        activity = last().activity()
+        assert activity is not None
+        assert activity.status == "failed_with_error"
+        assert not WorkerTask.objects.exists()
+
+
+class TestWhatAHandlerReturns:
+    def test_prepare_that_returns_something_else(self) -> None:
+        with deployed(Script().workflow(prepare=lambda self, ctx: {"reserve": []})):
+            work()
+            assert (last().status, last().error) == (
+                "failed:logic",
+                "prepare returns Prepared or None, not dict",
+            )
+
+    def test_a_state_that_cannot_be_stored(self) -> None:
+        with deployed(Script().workflow(next=lambda self, ctx, prepared, mutation: object())):
+            work()
+            assert (last().phase, last().status) == ("emitting", "failed:logic")
+
+    def test_an_event_that_cannot_be_published(self) -> None:
+        with deployed(Script().workflow(next=lambda self, ctx, prepared, mutation: ctx.publish("rows", ""))):
+            work()
+            assert (last().phase, last().status) == ("emitting", "failed:logic")
+            assert "A text of 1 to 200 characters" in last().error
+
+
+def test_a_handler_that_this_workers_code_does_not_have_is_nobodys_error_in_logic() -> None:
+    """Another worker may have it, or this one once it was started anew."""
+    with deployed(Script().workflow()) as workflow:
+        workflow.start(NOW)
+        workflow.handlers.update(name="Gone")
+        work()
+        assert last().status == "paused:transient"
+        assert (
+            last().error == "the code of this worker has no handler Gone: restart it with what was deployed"
+        )

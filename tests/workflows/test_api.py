@@ -1,0 +1,540 @@
+"""Workflows, runs, topics and events, as programs see and steer them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from activities import clock
+from activities.models import Activity
+from tests.api.calling import Caller
+from tests.base import NOW, SOMEBODY, fresh, seconds
+from tests.workflows.base import events, publish, runs, work
+from tests.workflows.orders import Orders, backing_off, meets, orders, stuck
+from workflows import AuthRequired, Indeterminate, Transient
+from workflows.models import Event, Run, Topic, Workflow
+from workflows.models.event import PAYLOAD_BYTES
+
+pytestmark = pytest.mark.django_db
+# The token with its user, and the permissions of both kinds.
+WHO = 3
+
+
+@pytest.fixture(autouse=True)
+def frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "now", lambda: NOW)
+
+
+@pytest.fixture(autouse=True)
+def workflow() -> Iterator[Workflow]:
+    with orders() as deployed:
+        yield deployed
+
+
+@pytest.fixture
+def api() -> Caller:
+    return Caller("Operator", scopes=["run"])
+
+
+def wrong(answer: Any) -> dict[str, str]:
+    """What is said of which field."""
+    assert answer.status_code == 400, answer.content
+    return {each["field"]: each["detail"] for each in answer.json()["errors"]}
+
+
+class TestWorkflows:
+    def test_each_is_listed_as_people_see_it(self, api: Caller) -> None:
+        stuck(AuthRequired("sign in to the carrier"))
+        publish("orders", "o2", "o3")
+        [told] = api.get("workflows").json()["results"]
+        run = Run.objects.open().get()
+        assert told == {
+            "slug": "orders",
+            "title": "Orders",
+            "description": "Ships what was ordered.",
+            "status": "needs_attention",
+            "issue": "Sign in to the carrier. Waiting for an operator to approve or reject it.",
+            "schedule": "Every 5 minutes",
+            "next_at": None,
+            "pending": [
+                {"topic": "orders", "count": 2, "is_more": False, "oldest_at": "2026-11-16T03:00:00Z"}
+            ],
+            "open_run": {
+                "id": run.pk,
+                "handler": "Ship",
+                "status": "paused:approval",
+                "phase": "mutating",
+                "error": "sign in to the carrier",
+                "due_at": None,
+                "created_at": "2026-11-16T03:00:00Z",
+            },
+            "is_paused": False,
+            "pool": "default",
+            "deployed_at": "2026-11-16T03:00:00Z",
+        }
+
+    def test_one_comes_with_its_handlers(self, api: Caller) -> None:
+        told = api.get("workflows/orders").json()
+        assert (told["status"], told["next_at"]) == ("idle", "2026-11-16T03:05:00Z")
+        fetch, ship = told["handlers"]
+        assert (fetch["name"], fetch["kind"], fetch["schedule"]) == ("Fetch", "producer", "Every 5 minutes")
+        assert (fetch["next_run_at"], fetch["state"]) == ("2026-11-16T03:05:00Z", {"looked": 1})
+        assert fetch["publishes"] == ["orders"]
+        assert (ship["subscribes"], ship["schedule"]) == (["orders"], "Runs when an event comes")
+
+    @pytest.mark.parametrize(("status", "found"), [("idle", 1), ("needs_attention", 0), ("stopped", 0)])
+    def test_they_are_found_by_that_status(self, api: Caller, status: str, found: int) -> None:
+        assert len(api.get("workflows", status=status).json()["results"]) == found
+
+    def test_a_run_now_is_accepted_once_and_refused_while_something_runs(self, api: Caller) -> None:
+        answer = api.post("workflows/orders/run", idempotency_key="now")
+        assert answer.status_code == 202
+        assert answer.json()["producers"] == ["Fetch"]
+        assert answer.json()["url"] == answer["Location"] == "http://testserver/api/v1/workflows/orders"
+        again = api.post("workflows/orders/run", idempotency_key="now")
+        assert (again.status_code, again["Idempotent-Replayed"]) == (202, "true")
+        Workflow.objects.get().start(NOW)
+        refused = api.post("workflows/orders/run")
+        assert refused.status_code == 409
+        assert refused.json()["detail"] == "“Orders” is running: wait until Fetch has ended."
+
+    def test_pause_and_resume(self, api: Caller, workflow: Workflow) -> None:
+        paused = api.post("workflows/orders/pause", {"note": "the carrier moves"})
+        assert (paused.status_code, paused.json()["status"]) == (202, "stopped")
+        told = api.get("workflows/orders").json()
+        assert (told["is_paused"], told["issue"]) == (True, "Paused by a person. the carrier moves")
+        assert api.post("workflows/orders/pause").json()["detail"] == "“Orders” is not running."
+        assert api.post("workflows/orders/run").json()["detail"] == "“Orders” is paused: resume it first."
+        resumed = api.post("workflows/orders/resume")
+        assert (resumed.status_code, resumed.json()["status"]) == (202, "idle")
+        assert api.post("workflows/orders/resume").status_code == 409
+        done = Activity.objects.filter(target_type="workflow", operation__in=["pause", "resume"])
+        assert {each.initiator_type for each in done} == {"token"}
+
+    def test_what_the_code_no_longer_has_stays_to_be_read(self, api: Caller) -> None:
+        class Other(Orders):
+            slug = "other"
+            topics = {"orders": "Orders", "parcels": "Parcels"}
+
+        from tests.workflows.base import defined, deploy_all
+
+        with defined(Other):
+            deploy_all()
+        told = {each["slug"]: each["status"] for each in api.get("workflows").json()["results"]}
+        assert told == {"orders": "stopped", "other": "idle"}
+        assert "Deploy it again" in api.get("workflows/orders").json()["issue"]
+        assert api.post("workflows/orders/resume").status_code == 409
+
+
+class TestRuns:
+    def test_they_are_listed_newest_first_and_page_by_page(self, api: Caller) -> None:
+        publish("orders", "o1")
+        work()
+        first = api.get("runs", limit=2).json()
+        ids = [each["id"] for each in first["results"]]
+        rest = api.client.get(first["next"]).json()
+        ids += [each["id"] for each in rest["results"]]
+        assert ids == list(Run.objects.order_by("-pk").values_list("pk", flat=True)[: len(ids)])
+        assert first["results"][1]["summary"] == "Consumed 1 event → published 1 event to parcels"
+
+    @pytest.mark.parametrize(
+        ("query", "handlers"),
+        [
+            ({}, ["Ship", "Fetch", "Ship"]),
+            ({"workflow": "orders"}, ["Ship", "Fetch", "Ship"]),
+            ({"workflow": "others"}, []),
+            ({"handler": "Fetch"}, ["Fetch"]),
+            ({"status": "committed"}, ["Fetch", "Ship"]),
+            ({"status": "paused:transient", "workflow": "orders"}, ["Ship"]),
+            ({"status": "active"}, []),
+            ({"is_open": "true"}, ["Ship"]),
+            ({"is_open": "false"}, ["Fetch", "Ship"]),
+            ({"created_after": "2026-11-16T03:00:00Z"}, ["Ship", "Fetch", "Ship"]),
+            ({"created_before": "2026-11-16T03:00:00Z"}, []),
+        ],
+    )
+    def test_filters(self, api: Caller, query: dict[str, str], handlers: list[str]) -> None:
+        backing_off()
+        assert [each["handler"] for each in api.get("runs", **query).json()["results"]] == handlers
+
+    def test_one_comes_with_phases_attempts_events_and_results(self, api: Caller) -> None:
+        first = backing_off()
+        work(now=NOW + seconds(10))
+        second = Run.objects.get(retry_of=first)
+        told = api.get(f"runs/{second.pk}").json()
+        assert {each["phase"]: each["state"] for each in told["phases"]} == dict.fromkeys(
+            ("preparing", "prepared", "mutating", "mutated", "emitting", "committed"), "done"
+        )
+        assert [(each["id"], each["status"]) for each in told["attempts"]] == [
+            (first.pk, "paused:transient"),
+            (second.pk, "committed"),
+        ]
+        assert told["attempts"][0]["error"] == "the carrier is closed"
+        assert [each["message_id"] for each in told["reserved"]["results"]] == ["o1"]
+        assert [each["topic"] for each in told["published"]["results"]] == ["parcels"]
+        assert told["prepare_result"]["data"] == [{"item": "o1"}]
+        assert told["mutation_result"] == {"shipped": [{"item": "o1"}]}
+        assert api.get(f"activities/{told['activity']}").json()["status"] == "complete"
+        before = api.get(f"runs/{first.pk}").json()
+        assert [each["message_id"] for each in before["reserved"]["results"]] == ["o1"]
+        assert [each["state"] for each in before["phases"]] == ["done", "done", "here", *["ahead"] * 3]
+
+    @pytest.mark.parametrize(
+        ("error", "ways_out"),
+        [
+            (Transient("later"), ["skip", "retry"]),
+            (AuthRequired("sign in"), ["approve", "reject", "skip", "retry"]),
+            (Indeterminate("who knows"), ["reconcile", "skip", "retry"]),
+            (ValueError("no such thing"), ["reconcile", "skip", "retry"]),
+        ],
+    )
+    def test_it_says_which_ways_out_there_are(
+        self, api: Caller, error: Exception, ways_out: list[str]
+    ) -> None:
+        run = stuck(error)
+        assert api.get(f"runs/{run.pk}").json()["ways_out"] == ways_out
+        committed = Run.objects.filter(status="committed")[0]
+        assert api.get(f"runs/{committed.pk}").json()["ways_out"] == []
+
+    @pytest.mark.parametrize(
+        ("error", "action", "body", "orders_then", "parcels"),
+        [
+            (AuthRequired("sign in"), "approve", {"note": "done"}, "consumed", {"o1": "pending"}),
+            (AuthRequired("sign in"), "reject", {"note": "never"}, "skipped", {}),
+            (Indeterminate("?"), "reconcile", {"happened": True}, "consumed", {"o1": "pending"}),
+            (Indeterminate("?"), "reconcile", {"happened": False}, "consumed", {"o1": "pending"}),
+            (Transient("later"), "retry", {}, "consumed", {"o1": "pending"}),
+            (Transient("later"), "skip", {}, "skipped", {}),
+        ],
+    )
+    def test_each_way_out_lets_it_go_on(
+        self,
+        api: Caller,
+        error: Exception,
+        action: str,
+        body: dict[str, Any],
+        orders_then: str,
+        parcels: dict[str, str],
+    ) -> None:
+        run = stuck(error)
+        answer = api.post(f"runs/{run.pk}/{action}", body)
+        assert answer.status_code == 202, answer.content
+        assert answer.json()["id"] == run.pk
+        assert answer["Location"].endswith(f"/api/v1/runs/{run.pk}")
+        work()
+        assert events("orders") == {"o1": orders_then}
+        assert events("parcels") == parcels
+        assert fresh(run).note == body.get("note", "")
+        assert Activity.objects.filter(target_type="run", initiator_type="token").exists()
+
+    def test_the_result_that_somebody_knows_is_what_the_next_phase_gets(self, api: Caller) -> None:
+        run = stuck(Indeterminate("?"))
+        body = {"happened": True, "result": {"parcel": 7}, "note": "I looked"}
+        assert api.post(f"runs/{run.pk}/reconcile", body).status_code == 202
+        work()
+        assert Run.objects.get(retry_of=run).mutation_result == {"parcel": 7}
+
+    def test_the_next_attempt_is_named_once_it_has_begun(
+        self, api: Caller, django_capture_on_commit_callbacks: Any
+    ) -> None:
+        run = stuck(AuthRequired("sign in"))
+        with django_capture_on_commit_callbacks(execute=True):
+            api.post(f"runs/{run.pk}/approve", idempotency_key="yes")
+        following = Run.objects.get(retry_of=run)
+        assert api.get(f"runs/{run.pk}").json()["attempts"][-1]["id"] == following.pk
+        again = api.post(f"runs/{run.pk}/approve", idempotency_key="yes")
+        assert (again.status_code, again["Idempotent-Replayed"]) == (202, "true")
+
+    @pytest.mark.parametrize("action", ["approve", "reject", "skip", "retry", "reconcile"])
+    def test_what_is_over_cannot_be_resolved(self, api: Caller, workflow: Workflow, action: str) -> None:
+        run = Run.objects.filter(status="committed").order_by("pk")[0]
+        before = runs()
+        body = {"happened": True} if action == "reconcile" else {}
+        answer = api.post(f"runs/{run.pk}/{action}", body)
+        assert answer.status_code == 409, answer.content
+        assert f"Run {run.pk}" in answer.json()["detail"]
+        assert (runs(), fresh(workflow).status) == (before, "running")
+
+    @pytest.mark.parametrize(
+        ("action", "body", "field"),
+        [
+            ("reconcile", {}, "happened"),
+            ("reconcile", {"happened": "yes"}, "happened"),
+            ("reconcile", {"happened": True, "result": {"a": "\0"}}, "result.a"),
+            ("approve", {"note": "x" * 1_001}, "note"),
+            ("approve", {"reason": "x"}, "reason"),
+        ],
+    )
+    def test_bad_input_is_told_by_field(
+        self, api: Caller, action: str, body: dict[str, Any], field: str
+    ) -> None:
+        run = stuck(Indeterminate("?"))
+        assert field in wrong(api.post(f"runs/{run.pk}/{action}", body))
+        assert fresh(run).due_at is None
+
+
+class TestTopics:
+    def test_they_say_who_consumes_them_and_what_waits(self, api: Caller) -> None:
+        publish("parcels", "p1", "p2")
+        first, second = api.get("topics").json()["results"]
+        assert (first["slug"], first["consumer"]) == ("orders", {"workflow": "orders", "handler": "Ship"})
+        assert (second["slug"], second["consumer"], second["workflow"]) == ("parcels", None, "orders")
+        assert (second["pending"], second["is_more"], second["last_seq"]) == (2, False, 2)
+        assert api.get("topics/parcels").json() == second
+        assert api.get("topics/letters").status_code == 404
+
+
+class TestEvents:
+    @pytest.fixture(autouse=True)
+    def published(self) -> None:
+        publish("parcels", "p1", "p2", "p3")
+        Event.objects.get(message_id="p2").skip("lost", initiator=SOMEBODY, now=NOW)
+
+    @pytest.mark.parametrize(
+        ("query", "found"),
+        [
+            ({}, ["p3", "p2", "p1"]),
+            ({"ordering": "seq"}, ["p1", "p2", "p3"]),
+            ({"status": "pending"}, ["p3", "p1"]),
+            ({"status": "pending", "ordering": "seq"}, ["p1", "p3"]),
+            ({"status": "skipped"}, ["p2"]),
+            ({"status": "consumed"}, []),
+            ({"message_id": "p1"}, ["p1"]),
+            ({"message_id": "p2", "status": "pending"}, []),
+        ],
+    )
+    def test_filters(self, api: Caller, query: dict[str, str], found: list[str]) -> None:
+        rows = api.get("topics/parcels/events", **query).json()["results"]
+        assert [each["message_id"] for each in rows] == found
+
+    @pytest.mark.parametrize("query", [{}, {"status": "skipped"}, {"status": "pending", "ordering": "seq"}])
+    def test_pages_have_each_of_them_once(self, api: Caller, query: dict[str, str]) -> None:
+        for event in Event.objects.filter(topic__slug="parcels", status="pending"):
+            event.skip("", initiator=SOMEBODY, now=NOW) if "status" in query else None
+        publish("parcels", "p4", "p5")
+        seen, answer = [], api.get("topics/parcels/events", limit=1, **query).json()
+        while True:
+            seen += [each["message_id"] for each in answer["results"]]
+            if answer["next"] is None:
+                break
+            answer = api.client.get(answer["next"]).json()
+        rows = Event.objects.filter(
+            topic__slug="parcels", **{k: v for k, v in query.items() if k == "status"}
+        )
+        wanted = list(rows.order_by(query.get("ordering", "-seq")).values_list("message_id", flat=True))
+        assert seen == wanted
+        assert len(wanted) >= 2
+
+    def test_what_is_looked_for_part_by_part_comes_newest_first(
+        self, api: Caller, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert "ordering" in wrong(api.get("topics/parcels/events", status="skipped", ordering="seq"))
+        from api.resources.topics import EventsOfTopic
+
+        monkeypatch.setattr(EventsOfTopic, "times", EventsOfTopic.times._replace(reach=1))
+        answer, seen, pages = api.get("topics/parcels/events", status="skipped").json(), [], 1
+        while answer["next"]:
+            seen += answer["results"]
+            answer, pages = api.client.get(answer["next"]).json(), pages + 1
+        seen += answer["results"]
+        assert ([each["message_id"] for each in seen], pages) == (["p2"], 3)
+
+    def test_one_comes_with_its_payload_and_is_skipped_once(self, api: Caller) -> None:
+        publish("parcels", "p4", payload={"weight": 7})
+        event = Event.objects.get(message_id="p4")
+        told = api.get(f"events/{event.pk}").json()
+        assert (told["payload"], told["status"], told["seq"]) == ({"weight": 7}, "pending", 4)
+        skipped = api.post(f"events/{event.pk}/skip", {"note": "returned"})
+        assert (skipped.status_code, skipped.json()["status"]) == (200, "skipped")
+        again = api.post(f"events/{event.pk}/skip")
+        assert again.status_code == 409
+        assert again.json()["detail"] == "“p4” is no longer pending: it is skipped."
+        assert Activity.objects.get(target_type="event", target_id=event.pk).message == "returned"
+
+
+LARGE = "x" * PAYLOAD_BYTES
+# (what, the body, the fields that complain)
+WRONG: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("nothing", {}, ["message_id"]),
+    ("no id", {"payload": 1}, ["message_id"]),
+    ("an empty id", {"message_id": ""}, ["message_id"]),
+    ("null as id", {"message_id": None}, ["message_id"]),
+    ("a number as id", {"message_id": 7}, ["message_id"]),
+    ("a long id", {"message_id": "x" * 201}, ["message_id"]),
+    ("a tab in the id", {"message_id": "a\tb"}, ["message_id"]),
+    ("NUL in the id", {"message_id": "a\0"}, ["message_id"]),
+    ("a long title", {"message_id": "a", "title": "x" * 201}, ["title"]),
+    ("two things", {"message_id": "a", "title": 5, "colour": "red"}, ["colour", "title"]),
+    ("oversized", {"message_id": "a", "payload": LARGE}, ["payload"]),
+    ("oversized as ASCII", {"message_id": "a", "payload": "é" * (PAYLOAD_BYTES // 6 + 1)}, ["payload"]),
+    ("half a pair", {"message_id": "a", "payload": {"b": ["\ud800"]}}, ["payload.b.0"]),
+    ("NUL as a key", {"message_id": "a", "payload": {"\0": 1}}, ["payload.\N{REPLACEMENT CHARACTER}"]),
+    ("no events", {"events": []}, ["events"]),
+    ("an object of events", {"events": {}}, ["events"]),
+    ("a text of events", {"events": "o1"}, ["events"]),
+    ("a text as event", {"events": ["o1"]}, ["events.0"]),
+    ("1,001 events", {"events": [{"message_id": "a"}] * 1_001}, ["events"]),
+    ("both", {"message_id": "a", "events": [{"message_id": "b"}]}, ["message_id"]),
+    ("the second without id", {"events": [{"message_id": "a"}, {}]}, ["events.1.message_id"]),
+    (
+        "the first and the third",
+        {
+            "events": [
+                {"message_id": "a", "payload": LARGE},
+                {"message_id": "b"},
+                {"message_id": "c\u202e"},
+            ]
+        },
+        ["events.0.payload", "events.2.message_id"],
+    ),
+]
+# (what, the body as it is sent, what is said of it)
+UNREADABLE: list[tuple[str, str | bytes, str]] = [
+    ("NaN", '{"message_id": "a", "payload": NaN}', "NaN is not JSON"),
+    ("infinity", '{"message_id": "a", "payload": 1e999}', "too large a number"),
+    ("a key twice", '{"message_id": "a", "message_id": "b"}', "the key 'message_id' appears twice"),
+    ("too deep", '{"message_id": "a", "payload": ' + "[" * 40 + "]" * 40 + "}", "nested too deeply"),
+    ("a list", '["a"]', "must be a JSON object"),
+    ("half of it", "{", "not JSON"),
+    ("not UTF-8", b'{"message_id": "\xff"}', "not UTF-8"),
+    ("too long", json.dumps({"message_id": "a", "payload": LARGE * 16}), "longer than 4,194,304 bytes"),
+]
+
+
+class TestPublishing:
+    def post(self, api: Caller, body: Any, **headers: str) -> Any:
+        return api.post("topics/orders/events", body, **headers)
+
+    def test_one_event_is_published_and_consumed(self, api: Caller) -> None:
+        answer = self.post(api, {"message_id": "o1", "payload": {"item": "ink"}, "title": "Ink"})
+        assert answer.status_code == 202
+        link = "http://testserver/api/v1/topics/orders/events"
+        assert answer.json() == {"new": 1, "updated": 0, "unchanged": 0, "url": link}
+        assert answer["Location"] == link
+        event = Event.objects.get()
+        assert (event.message_id, event.payload, event.title) == ("o1", {"item": "ink"}, "Ink")
+        work()
+        assert events("parcels") == {"o1": "pending"}
+
+    def test_several_are_new_updated_or_unchanged(self, api: Caller) -> None:
+        self.post(api, {"message_id": "o1"})
+        work()
+        Workflow.objects.get().pause("", initiator=SOMEBODY, now=NOW)
+        self.post(api, {"message_id": "o2", "payload": 1})
+        several = [{"message_id": "o1"}, {"message_id": "o2", "payload": 2}, {"message_id": "o3"}]
+        counts = self.post(api, {"events": [*several, {"message_id": "o3", "payload": 3}]}).json()
+        assert (counts["new"], counts["updated"], counts["unchanged"]) == (1, 1, 1)
+        payloads = (
+            Event.objects.filter(topic__slug="orders").order_by("seq").values_list("payload", flat=True)
+        )
+        assert list(payloads) == [None, 2, 3]
+
+    def test_a_key_makes_it_happen_once(self, api: Caller) -> None:
+        body = {"message_id": "o1", "payload": 1}
+        assert self.post(api, body, idempotency_key="k").json()["new"] == 1
+        again = self.post(api, body, idempotency_key="k")
+        assert (again.json()["new"], again["Idempotent-Replayed"]) == (1, "true")
+        assert self.post(api, body | {"payload": 2}, idempotency_key="k").status_code == 409
+        assert Event.objects.get().payload == 1
+
+    def test_a_thousand_of_them_are_a_few_statements(
+        self, api: Caller, django_assert_max_num_queries: Any
+    ) -> None:
+        body = {"events": [{"message_id": f"o{number}", "payload": {"n": number}} for number in range(1_000)]}
+        with django_assert_max_num_queries(16):
+            assert self.post(api, body).json()["new"] == 1_000
+        assert Topic.objects.get(slug="orders").last_seq == 1_000
+
+    @pytest.mark.parametrize(
+        ("body", "fields"), [each[1:] for each in WRONG], ids=[each[0] for each in WRONG]
+    )
+    def test_bad_input_is_told_by_field_and_nothing_of_it_is_published(
+        self, api: Caller, body: dict[str, Any], fields: list[str]
+    ) -> None:
+        assert sorted(wrong(self.post(api, body))) == fields
+        assert not Event.objects.exists()
+
+    @pytest.mark.parametrize(
+        ("body", "words"), [each[1:] for each in UNREADABLE], ids=[each[0] for each in UNREADABLE]
+    )
+    def test_what_is_no_proper_json_is_told_so(self, api: Caller, body: str | bytes, words: str) -> None:
+        answer = self.post(api, body)
+        assert answer.status_code == 400
+        assert words in answer.json()["detail"]
+        assert not Event.objects.exists()
+
+    def test_an_oversized_payload_says_what_to_do(self, api: Caller) -> None:
+        told = wrong(self.post(api, {"message_id": "a", "payload": "x" * PAYLOAD_BYTES}))["payload"]
+        assert told == "It is 262,146 bytes of JSON, more than the 262,144 of an event; publish where it is."
+
+    def test_an_unknown_topic_is_not_found(self, api: Caller) -> None:
+        for answer in (
+            api.post("topics/letters/events", {"message_id": "a"}),
+            api.get("topics/letters/events"),
+        ):
+            assert answer.status_code == 404
+
+    def test_what_was_published_wakes_its_consumer(
+        self, api: Caller, django_capture_on_commit_callbacks: Any
+    ) -> None:
+        before = Run.objects.count()
+        with django_capture_on_commit_callbacks(execute=True):
+            self.post(api, {"message_id": "o1"})
+        assert Run.objects.count() == before + 1
+
+
+@pytest.mark.parametrize(
+    ("path", "queries"),
+    [
+        ("workflows", 1 + 3),
+        ("workflows/orders", 1 + 3),
+        ("runs", 1),
+        ("runs?workflow=orders", 1),
+        # Itself, its chain (2), what it took and gave (2), its record.
+        ("runs/{run}", 6),
+        ("topics", 1),
+        ("topics/orders", 1),
+        # The topic, the events.
+        ("topics/orders/events", 2),
+        ("topics/orders/events?status=pending", 2),
+        # Also how far they go.
+        ("topics/orders/events?status=consumed", 3),
+        ("events/{event}", 1),
+    ],
+)
+def test_the_number_of_queries_does_not_grow(
+    api: Caller, path: str, queries: int, django_assert_num_queries: Any
+) -> None:
+    publish("orders", *(f"x{number}" for number in range(20)))
+    run = backing_off()
+    path = path.format(run=run.pk, event=Event.objects.all()[0].pk)
+    api.get("topics")  # from then on, its use is noted for a minute
+    with django_assert_num_queries(WHO + queries):
+        assert api.client.get(f"/api/v1/{path}").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("role", "scopes", "path", "body", "code"),
+    [
+        ("Viewer", ["view"], "workflows/orders", None, 200),
+        ("Viewer", ["view"], "runs", None, 200),
+        ("Viewer", ["view"], "topics/orders/events", None, 200),
+        ("Viewer", ["admin"], "workflows/orders/run", {}, 403),
+        ("Viewer", ["admin"], "topics/orders/events", {"message_id": "a"}, 403),
+        ("Operator", ["view"], "workflows/orders/pause", {}, 403),
+        ("Operator", ["view"], "topics/orders/events", {"message_id": "a"}, 403),
+        ("Operator", ["run"], "workflows/orders/pause", {}, 202),
+        ("Operator", ["run"], "topics/orders/events", {"message_id": "a"}, 202),
+        ("Operator", ["define"], "topics/orders/events", {"message_id": "a"}, 403),
+    ],
+)
+def test_looking_takes_the_scope_view_and_acting_the_scope_run(
+    role: str, scopes: list[str], path: str, body: Any, code: int
+) -> None:
+    caller = Caller(role, scopes=scopes)
+    answer = caller.get(path) if body is None else caller.post(path, body)
+    assert answer.status_code == code, answer.content
+    meets.clear()

@@ -1,0 +1,168 @@
+"""How a workflow is written in code, and what is told to whoever wrote it wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from workflows import Consumer, Prepared, Producer, Workflow
+from workflows.contexts import PrepareContext, ProduceContext
+from workflows.definition import Definitions
+from workflows.errors import DefinitionError
+
+
+class Poll(Producer):
+    every = "5m"
+    publishes = ["mail"]
+
+    def produce(self, ctx: ProduceContext) -> Any:
+        return None
+
+
+class Read(Consumer):
+    subscribe = ["mail"]
+
+    def prepare(self, ctx: PrepareContext) -> Prepared | None:
+        return None
+
+
+class Inbox(Workflow):
+    slug = "inbox"
+    title = "Inbox"
+    topics = {"mail": "Mail"}
+    producers = [Poll]
+    consumers = [Read]
+
+
+def inbox(**fields: Any) -> type[Workflow]:
+    return type("Inbox", (Inbox,), fields)
+
+
+def poll(**fields: Any) -> type[Workflow]:
+    return inbox(producers=[type("Poll", (Poll,), fields)])
+
+
+def read(**fields: Any) -> type[Workflow]:
+    return inbox(consumers=[type("Read", (Read,), fields)])
+
+
+def without_slug() -> type[Workflow]:
+    return type("Inbox", (Workflow,), {"title": "Inbox", "producers": [Poll]})
+
+
+def without_title() -> type[Workflow]:
+    return type("Inbox", (Workflow,), {"slug": "inbox", "producers": [Poll]})
+
+
+WRONG: list[tuple[type[Workflow], str]] = [
+    (without_slug(), "Inbox.slug: '' is no slug"),
+    (
+        inbox(slug="In box"),
+        "Inbox.slug: 'In box' is no slug; write at most 60 small letters, digits and hyphens",
+    ),
+    (inbox(slug="a" * 61), "is no slug"),
+    (inbox(slug="-a"), "is no slug"),
+    (inbox(slug=7), "Inbox.slug: 7 is no slug"),
+    (without_title(), "Inbox.title: a text of 1 to 200 characters is expected"),
+    (inbox(title=" "), "Inbox.title: a text of 1 to 200 characters is expected"),
+    (inbox(title="a" * 201), "Inbox.title: a text of 1 to 200 characters is expected"),
+    (inbox(title=None), "Inbox.title: a text of 1 to 200 characters is expected"),
+    (inbox(description=None), "Inbox.description: a text is expected"),
+    (inbox(pool=""), "Inbox.pool: a text of 1 to 40 characters is expected"),
+    (inbox(pool="a" * 41), "Inbox.pool: a text of 1 to 40 characters is expected"),
+    (inbox(topics=["mail"]), "Inbox.topics: a mapping of slugs to titles is expected"),
+    (inbox(topics={"Mail": "Mail"}), "Inbox.topics: 'Mail' is no slug"),
+    (
+        inbox(topics={"mail": "a" * 201}),
+        "Inbox.topics['mail']: a text of 0 to 200 characters is expected",
+    ),
+    (inbox(topics={"mail": None}), "Inbox.topics['mail']: a text of 0 to 200 characters is expected"),
+    (inbox(producers=[], consumers=[]), "Inbox: a workflow needs a producer or a consumer"),
+    (inbox(producers=[Poll, Poll]), "Inbox: it has two handlers named Poll"),
+    (inbox(producers=["Poll"]), "Inbox: 'Poll' is neither a Producer nor a Consumer"),
+    (inbox(producers=[Poll()]), "is neither a Producer nor a Consumer"),
+    (inbox(producers=[type("Other", (), {})]), "Other'> is neither a Producer nor a Consumer"),
+    (poll(title="a" * 201), "Inbox.Poll.title: a text of 0 to 200 characters is expected"),
+    (poll(version="a" * 101), "Inbox.Poll.version: a text of 0 to 100 characters is expected"),
+    (poll(version=2), "Inbox.Poll.version: a text of 0 to 100 characters is expected"),
+    (poll(timeout_seconds=0), "Inbox.Poll.timeout_seconds: from 1 to 86,400 is expected"),
+    (poll(timeout_seconds=86_401), "Inbox.Poll.timeout_seconds: from 1 to 86,400 is expected"),
+    (poll(timeout_seconds="5"), "Inbox.Poll.timeout_seconds: from 1 to 86,400 is expected"),
+    (poll(timeout_seconds=1.5), "Inbox.Poll.timeout_seconds: from 1 to 86,400 is expected"),
+    (poll(publishes="mail"), "Inbox.Poll.publishes: a list of topics is expected"),
+    (poll(publishes=["rows"]), "Inbox.Poll: no workflow has the topic 'rows' among its topics"),
+    (poll(every=""), "Poll: give one of every, cron and spec; found none"),
+    (poll(cron="0 9 * * *"), "Poll: give one of every, cron and spec; found every and cron"),
+    (poll(every="5 parsecs"), "Poll: "),
+    (poll(every="", cron="99 * * * *"), "Poll: "),
+    (poll(every="", cron="0 9 * * *", time_zone="Mars/Olympus"), "Poll: "),
+    (poll(every="", spec={"what": []}), "Poll: "),
+    (poll(produce=Producer.produce), "Inbox.Poll: a producer needs a method produce"),
+    (read(prepare=Consumer.prepare), "Inbox.Read: a consumer needs a method prepare"),
+    (read(subscribe=[]), "Inbox.Read.subscribe: a list of at least one topic is expected"),
+    (read(subscribe="mail"), "Inbox.Read.subscribe: a list of at least one topic is expected"),
+    (read(subscribe=["rows"]), "Inbox.Read: no workflow has the topic 'rows' among its topics"),
+    (read(subscribe=["mail", "mail"]), "'mail' is consumed by Inbox.Read already"),
+]
+
+
+@pytest.mark.parametrize(
+    ("workflow", "message"), WRONG, ids=[f"{at} {row[1][:50]}" for at, row in enumerate(WRONG)]
+)
+def test_what_cannot_be_deployed_names_the_place_and_the_way_out(
+    workflow: type[Workflow], message: str
+) -> None:
+    with pytest.raises(DefinitionError) as refusal:
+        Definitions.of([workflow])
+    assert message in str(refusal.value)
+
+
+def other(**fields: Any) -> type[Workflow]:
+    body = {"slug": "other", "title": "Other", "topics": {}, "producers": [Poll]} | fields
+    return type("Other", (Workflow,), body)
+
+
+TOGETHER: list[tuple[type[Workflow], str]] = [
+    (other(slug="inbox"), "two workflows have the slug 'inbox': choose another"),
+    (other(topics={"mail": ""}), "the topic 'mail' is in both Inbox and Other"),
+    (
+        other(consumers=[Read]),
+        "Other.Read.subscribe: 'mail' is consumed by Inbox.Read already; "
+        "publish to a topic of its own for each consumer",
+    ),
+]
+
+
+@pytest.mark.parametrize(("second", "message"), TOGETHER, ids=[row[1][:40] for row in TOGETHER])
+def test_workflows_are_checked_together(second: type[Workflow], message: str) -> None:
+    with pytest.raises(DefinitionError) as refusal:
+        Definitions.of([Inbox, second])
+    assert str(refusal.value) == message
+
+
+class TestWhatIsRight:
+    def test_a_workflow_may_publish_to_anothers_topic(self) -> None:
+        assert set(Definitions.of([Inbox, other()]).workflows) == {"inbox", "other"}
+
+    def test_handlers_are_found_by_name(self) -> None:
+        known = Definitions.of([Inbox])
+        assert known.handler("inbox", "Read") is Read
+        assert known.handler("inbox", "Gone") is None
+        assert known.handler("gone", "Read") is None
+
+    def test_topics_know_who_brings_them(self) -> None:
+        assert Definitions.of([Inbox, other()]).topics == {"mail": ("Mail", "inbox")}
+
+    @pytest.mark.parametrize(
+        "schedule",
+        [{"every": "5m"}, {"every": "", "cron": "*/5 * * * *"}, {"every": "", "spec": {"every": ["5m"]}}],
+        ids=["interval", "cron", "spec"],
+    )
+    def test_each_kind_of_schedule(self, schedule: dict[str, Any]) -> None:
+        Definitions.of([poll(**schedule)])
+
+    def test_the_version_is_that_of_the_code_unless_it_is_given(self) -> None:
+        assert len(Poll.code_version()) == 16
+        assert Poll.code_version() == Read.code_version()
+        assert type("Poll", (Poll,), {"version": "7"}).code_version() == "7"  # type: ignore[attr-defined]

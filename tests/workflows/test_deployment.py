@@ -1,0 +1,358 @@
+"""What the code says becomes rows; whatever it no longer has is stopped, never deleted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from activities import clock
+from activities.models import Activity
+from tests.base import NOW, SOMEBODY, fresh
+from tests.timeline import minutes
+from tests.workflows.base import defined, deploy_all, deployed, events, publish, work
+from tests.workflows.scripted import Script, last
+from workflows import AuthRequired, Consumer, Indeterminate, Prepared, Producer, Transient, Workflow
+from workflows.contexts import MutateContext, PrepareContext, ProduceContext
+from workflows.deployment import Change, rehearse
+from workflows.discovery import definitions
+from workflows.models import Event, Handler, Run, Subscription, Topic
+from workflows.models import Workflow as Model
+
+pytestmark = pytest.mark.django_db
+
+
+class Poll(Producer):
+    every = "5m"
+    publishes = ["mail"]
+    version = "1"
+
+    def produce(self, ctx: ProduceContext) -> Any:
+        return None
+
+
+class Read(Consumer):
+    subscribe = ["mail"]
+    version = "1"
+
+    def prepare(self, ctx: PrepareContext) -> Prepared | None:
+        return Prepared(reserve=ctx.peek(self.subscribe[0]))
+
+
+class Inbox(Workflow):
+    slug = "inbox"
+    title = "Inbox"
+    topics = {"mail": "Mail"}
+    producers = [Poll]
+    consumers = [Read]
+
+
+def inbox(**fields: Any) -> type[Workflow]:
+    return type("Inbox", (Inbox,), fields)
+
+
+def variant(handler: type, **fields: Any) -> type[Any]:
+    return type(handler.__name__, (handler,), fields)
+
+
+def stored() -> dict[str, list[dict[str, Any]]]:
+    models: list[Any] = [Model, Handler, Topic, Subscription, Event, Run, Activity]
+    return {model.__name__: list(model._default_manager.order_by("pk").values()) for model in models}
+
+
+def told(*workflows: type[Workflow], now: Any = NOW) -> list[str]:
+    with defined(*workflows):
+        return [" ".join(str(change).split()) for change in deploy_all(now=now)]
+
+
+class TestNew:
+    def test_everything_is_told(self) -> None:
+        assert told(Inbox) == [
+            "new topic mail",
+            "new workflow inbox",
+            "new handler inbox.Poll",
+            "new handler inbox.Read",
+            "new subscription inbox.Read ← mail",
+        ]
+
+    def test_it_is_recorded_with_who_did_it(self) -> None:
+        told(Inbox)
+        activity = Activity.objects.get(operation="deploy")
+        assert (activity.initiator_name, activity.target_name) == ("ada", "Inbox")
+        assert "new      handler inbox.Poll" in (activity.details or {})["changes"]
+
+    def test_topics_know_their_workflow(self) -> None:
+        told(Inbox)
+        assert Topic.objects.get().workflow == Model.objects.get()
+
+    def test_the_same_again_changes_nothing(self) -> None:
+        told(Inbox)
+        before = stored()
+        assert told(Inbox, now=minutes(1)) == []
+        assert stored() == before
+
+
+class TestChanged:
+    def changes(self, **fields: Any) -> list[str]:
+        told(Inbox)
+        work()
+        return told(inbox(**fields), now=minutes(1))
+
+    def test_a_title(self) -> None:
+        assert self.changes(title="Letters") == ["changed workflow inbox (title: Letters)"]
+        assert Model.objects.get().title == "Letters"
+
+    def test_the_title_of_a_topic(self) -> None:
+        assert self.changes(topics={"mail": "Letters"}) == ["changed topic mail (title: Letters)"]
+
+    def test_a_schedule_lets_the_producer_run_at_once(self) -> None:
+        (change,) = self.changes(producers=[variant(Poll, every="1h")])
+        assert change.startswith("changed handler inbox.Poll (spec: ")
+        assert Handler.objects.get(name="Poll").next_run_at == minutes(1)
+
+    def test_new_code_lets_a_consumer_look_again_at_what_the_old_one_left(self) -> None:
+        class Left(Read):
+            def prepare(self, ctx: PrepareContext) -> Prepared:
+                return Prepared()
+
+        told(inbox(consumers=[variant(Left)]))
+        with defined(inbox(consumers=[variant(Left)])):
+            publish("mail", "a")
+            work()
+        with deployed(inbox(consumers=[type("Left", (Read,), {"version": "2"})]), now=minutes(1)):
+            work(now=minutes(1))
+            assert events("mail") == {"a": "consumed"}
+
+    def test_the_state_of_a_handler_stays(self) -> None:
+        told(Inbox)
+        Handler.objects.filter(name="Read").update(state={"cursor": 9})
+        told(inbox(consumers=[variant(Read, version="2")]))
+        assert Handler.objects.get(name="Read").state == {"cursor": 9}
+
+    def test_a_paused_workflow_stays_paused(self) -> None:
+        told(Inbox)
+        Model.objects.get().pause("audit", initiator=SOMEBODY, now=NOW)
+        told(inbox(title="Letters"), now=minutes(1))
+        assert (Model.objects.get().status, Model.objects.get().note) == ("paused", "audit")
+
+
+class TestStopped:
+    def test_a_workflow_that_the_code_no_longer_has(self) -> None:
+        told(Inbox)
+        assert told(now=minutes(1)) == ["stopped workflow inbox"]
+        workflow = Model.objects.get()
+        assert (workflow.status, workflow.due_at) == ("stopped", None)
+        with defined():
+            assert work(now=minutes(60)) == []
+
+    def test_it_is_stopped_once(self) -> None:
+        told(Inbox)
+        told(now=minutes(1))
+        assert told(now=minutes(2)) == []
+
+    def test_its_history_stays(self) -> None:
+        with deployed(Inbox):
+            publish("mail", "a")
+            work()
+        told(now=minutes(1))
+        assert events("mail") == {"a": "consumed"}
+        assert Run.objects.exists()
+
+    def test_what_is_active_goes_on_to_its_end(self) -> None:
+        script = Script()
+        with deployed(script.workflow()) as workflow:
+            publish("mail", "a")
+            workflow.start(NOW)
+            fresh(workflow).stop(initiator=SOMEBODY, now=NOW)
+            assert work() == ["Sort"]
+            assert events("mail") == {"a": "consumed"}
+
+    def test_a_handler_that_the_code_no_longer_has(self) -> None:
+        told(Inbox)
+        assert told(inbox(producers=[]), now=minutes(1)) == [
+            "changed handler inbox.Read (position: 0)",
+            "stopped handler inbox.Poll",
+        ]
+        handler = Handler.objects.get(name="Poll")
+        assert (handler.is_stopped, handler.next_run_at) == (True, None)
+        with defined(inbox(producers=[])):
+            assert work(now=minutes(60)) == ["Read"]
+
+    def test_a_consumer_that_is_gone_leaves_its_topic_to_others(self) -> None:
+        told(Inbox)
+        told(inbox(consumers=[]), now=minutes(1))
+        assert not Subscription.objects.exists()
+
+
+class TestResumed:
+    def test_a_workflow_that_the_code_has_again(self) -> None:
+        with deployed(Inbox):
+            work()
+        told(now=minutes(1))
+        publish("mail", "a", now=minutes(2))
+        assert told(Inbox, now=minutes(7)) == ["resumed workflow inbox"]
+        with defined(Inbox):
+            assert work(now=minutes(7)) == ["Read", "Read", "Poll"]
+
+    def test_a_handler_that_the_code_has_again_runs_at_once(self) -> None:
+        with deployed(Inbox):
+            work()
+        told(inbox(producers=[]), now=minutes(1))
+        assert told(Inbox, now=minutes(2)) == [
+            "changed handler inbox.Poll (is_stopped: False)",
+            "changed handler inbox.Read (position: 1)",
+        ]
+        with defined(Inbox):
+            assert "Poll" in work(now=minutes(2))
+
+
+class TestAHandlerThatIsGoneWhileItsRunIsStuck:
+    """Nobody can perform it any more; the others must not wait for it for ever."""
+
+    def rest(self) -> type[Workflow]:
+        class Other(Consumer):
+            subscribe = ["mail"]
+            version = "1"
+
+            def prepare(self, ctx: PrepareContext) -> Prepared:
+                return Prepared(reserve=ctx.peek("mail"))
+
+        topics = {"mail": "Mail", "rows": "Rows"}
+        return type(
+            "Inbox", (Workflow,), {"slug": "inbox", "title": "Inbox", "topics": topics, "consumers": [Other]}
+        )
+
+    def stick(self, **trouble: list[Exception]) -> Run:
+        with deployed(Script(**trouble).workflow()):
+            publish("mail", "a")
+            work()
+        assert last().is_stuck
+        return last()
+
+    @pytest.mark.parametrize("trouble", [Transient("?"), AuthRequired("?"), ValueError("?")], ids=repr)
+    @pytest.mark.parametrize("place", ["prepare", "mutate"])
+    def test_before_its_mutation_its_events_are_free_for_others(self, place: str, trouble: Exception) -> None:
+        stuck = self.stick(**{place: [trouble]})
+        with deployed(self.rest(), now=minutes(1)):
+            assert work(now=minutes(1)) == ["Other", "Other"]
+            assert events("mail") == {"a": "consumed"}
+            assert fresh(stuck).settled_at == minutes(1)
+            assert not Run.objects.filter(retry_of=stuck).exists()
+
+    def test_after_its_mutation_its_events_are_consumed(self) -> None:
+        stuck = self.stick(next=[ValueError("?")])
+        with deployed(self.rest(), now=minutes(1)):
+            work(now=minutes(1))
+            assert events("mail") == {"a": "consumed"}
+            assert fresh(stuck).reserved.count() == 1
+            assert not Run.objects.open().exists()
+
+    def test_a_mutation_of_unknown_outcome_still_waits_for_a_person(self) -> None:
+        stuck = self.stick(apply=[Indeterminate("?")])
+        with deployed(self.rest(), now=minutes(1)):
+            assert work(now=minutes(1)) == []
+            assert fresh(stuck).is_stuck
+
+    @pytest.mark.parametrize(
+        ("answer", "becomes"), [("happened", "consumed"), ("did not", "consumed"), ("skip", "skipped")]
+    )
+    def test_what_the_person_says_of_it_is_the_end_of_it(self, answer: str, becomes: str) -> None:
+        stuck = self.stick(apply=[Indeterminate("?")])
+        with deployed(self.rest(), now=minutes(1)):
+            if answer == "skip":
+                stuck.skip("", initiator=SOMEBODY, now=minutes(2))
+            else:
+                stuck.reconcile(answer == "happened", "", initiator=SOMEBODY, now=minutes(2))
+            work(now=minutes(2))
+            assert events("mail") == {"a": becomes}
+            taken_by_other = Run.objects.filter(handler__name="Other", reserved__isnull=False).count()
+            assert taken_by_other == (1 if answer == "did not" else 0)
+            assert not Run.objects.open().exists()
+
+
+class TestATopicThatMovesToAnotherConsumer:
+    def test_the_new_one_sees_what_is_pending(self) -> None:
+        class Idle(Read):
+            def prepare(self, ctx: PrepareContext) -> Prepared:
+                return Prepared()
+
+        with deployed(inbox(consumers=[Idle])):
+            publish("mail", "a")
+            work()
+
+        class Eager(Read):
+            pass
+
+        class Other(Workflow):
+            slug, title, consumers = "other", "Other", [Eager]
+
+        with deployed(inbox(consumers=[]), Other, now=minutes(1)):
+            assert Subscription.objects.get().handler.name == "Eager"
+            work(now=minutes(1))
+            assert events("mail") == {"a": "consumed"}
+
+    @pytest.mark.django_db(transaction=True)
+    def test_events_that_a_stuck_run_gives_back_wake_the_new_one(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """No lost wake-up: when they are released, whoever consumes the topic now has seen it empty."""
+        monkeypatch.setattr(clock, "now", lambda: NOW)
+
+        class Both(Consumer):
+            subscribe = ["mail", "post"]
+            version = "1"
+
+            def prepare(self, ctx: PrepareContext) -> Prepared:
+                return Prepared(reserve=ctx.peek("mail") if "mail" in self.subscribe else [])
+
+            def mutate(self, ctx: MutateContext, prepared: Prepared) -> None:
+                if ctx.now == NOW:
+                    raise AuthRequired("sign in again")
+
+        class First(Workflow):
+            slug, title, topics, consumers = "first", "First", {"mail": "", "post": ""}, [Both]
+
+        class Moved(First):
+            consumers = [type("Both", (Both,), {"subscribe": ["post"]})]
+
+        class Second(Workflow):
+            slug, title, consumers = "second", "Second", [Read]
+
+        with deployed(First):
+            publish("mail", "a")
+            work()
+            stuck = last()
+            assert events("mail") == {"a": "reserved"}
+        with deployed(Moved, Second, now=minutes(1)):
+            work(now=minutes(1))
+            assert events("mail") == {"a": "reserved"}
+            stuck.retry("", initiator=SOMEBODY, now=minutes(2))
+            work(now=minutes(2))
+            assert events("mail") == {"a": "consumed"}
+            assert Event.objects.get().reserved_by.handler.name == "Read"  # type: ignore[union-attr]
+
+
+class TestRehearse:
+    def test_it_says_what_would_change_and_changes_nothing(self) -> None:
+        with deployed(Inbox):
+            publish("mail", "a")
+            work()
+        before = stored()
+        with defined(inbox(title="Letters", producers=[], consumers=[variant(Read, version="2")])):
+            changes = rehearse(definitions(), initiator=SOMEBODY, now=minutes(1))
+            assert stored() == before
+            assert changes == deploy_all(now=minutes(1))
+        assert [change.how for change in changes] == ["changed", "changed", "stopped"]
+
+    def test_of_what_is_new(self) -> None:
+        before = stored()
+        with defined(Inbox):
+            assert len(rehearse(definitions(), initiator=SOMEBODY, now=NOW)) == 5
+        assert stored() == before
+
+
+def test_a_change_is_told_in_a_line() -> None:
+    assert str(Change("new", "topic mail")) == "new      topic mail"
+    assert (
+        str(Change("changed", "topic mail", ("title: a", "x: b"))) == "changed  topic mail (title: a; x: b)"
+    )

@@ -1,0 +1,126 @@
+"""What becomes of a run that did not commit: how it is classified, when it goes on, and where."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from execution.steps.base import StepFailed
+from tests.base import NOW, seconds
+from workflows import AuthRequired, Indeterminate, Internal, PermissionRequired, Transient
+from workflows.errors import PhaseError
+from workflows.failures import (
+    Beginning,
+    Effect,
+    Phase,
+    Status,
+    Stop,
+    Tries,
+    backoff,
+    classify,
+    following,
+    stop,
+)
+
+CLASSES: list[tuple[BaseException, Status, Status]] = [
+    # Raised, the status while nothing is in flight, and while the mutation is.
+    (Transient(), Status.PAUSED_TRANSIENT, Status.PAUSED_TRANSIENT),
+    (AuthRequired(), Status.PAUSED_APPROVAL, Status.PAUSED_APPROVAL),
+    (PermissionRequired(), Status.PAUSED_APPROVAL, Status.PAUSED_APPROVAL),
+    (Indeterminate(), Status.FAILED_LOGIC, Status.PAUSED_RECONCILIATION),
+    (Internal(), Status.FAILED_INTERNAL, Status.PAUSED_RECONCILIATION),
+    (ValueError(), Status.FAILED_LOGIC, Status.PAUSED_RECONCILIATION),
+    (PhaseError(), Status.FAILED_LOGIC, Status.PAUSED_RECONCILIATION),
+    (StepFailed("?"), Status.FAILED_LOGIC, Status.PAUSED_RECONCILIATION),
+    (TimeoutError(), Status.FAILED_LOGIC, Status.PAUSED_RECONCILIATION),
+    (KeyboardInterrupt(), Status.FAILED_LOGIC, Status.PAUSED_RECONCILIATION),
+    (SystemExit(0), Status.FAILED_LOGIC, Status.PAUSED_RECONCILIATION),
+]
+
+
+@pytest.mark.parametrize(
+    ("error", "outside", "inside"), CLASSES, ids=[type(row[0]).__name__ for row in CLASSES]
+)
+def test_the_classification(error: BaseException, outside: Status, inside: Status) -> None:
+    assert classify(error, in_flight=False) == outside
+    assert classify(error, in_flight=True) == inside
+
+
+def test_a_subclass_is_classified_as_what_it_is() -> None:
+    class RateLimited(Transient):
+        pass
+
+    assert classify(RateLimited("permission denied"), in_flight=False) == Status.PAUSED_TRANSIENT
+
+
+def test_the_words_do_not_matter() -> None:
+    assert classify(ValueError("rate limit, timeout, 429"), in_flight=False) == Status.FAILED_LOGIC
+
+
+@pytest.mark.parametrize(
+    ("tries", "wait"),
+    [(1, 10), (2, 20), (3, 40), (4, 80), (5, 160), (6, 320), (7, 600), (8, 600), (10_000, 600)],
+)
+def test_the_backoff(tries: int, wait: float) -> None:
+    assert backoff(tries) == seconds(wait)
+
+
+STOPS: list[tuple[Status, Tries, bool, float | None, Status, Tries]] = [
+    # The status, the tries before, whether it can reconcile; then when it goes on, its status and tries.
+    (Status.PAUSED_TRANSIENT, Tries(), False, 10, Status.PAUSED_TRANSIENT, Tries(transient=1)),
+    (Status.PAUSED_TRANSIENT, Tries(4, 1, 1, 1), False, 160, Status.PAUSED_TRANSIENT, Tries(5, 1, 1, 1)),
+    (Status.PAUSED_TRANSIENT, Tries(5), False, None, Status.PAUSED_TRANSIENT, Tries(6)),
+    (Status.PAUSED_APPROVAL, Tries(1), False, None, Status.PAUSED_APPROVAL, Tries(1)),
+    (Status.PAUSED_RECONCILIATION, Tries(), False, None, Status.PAUSED_RECONCILIATION, Tries()),
+    (Status.PAUSED_RECONCILIATION, Tries(), True, 0, Status.PAUSED_RECONCILIATION, Tries()),
+    (Status.PAUSED_RECONCILIATION, Tries(0, 1), True, 10, Status.PAUSED_RECONCILIATION, Tries(0, 1)),
+    (Status.PAUSED_RECONCILIATION, Tries(0, 4), True, 80, Status.PAUSED_RECONCILIATION, Tries(0, 4)),
+    (Status.PAUSED_RECONCILIATION, Tries(0, 5), True, None, Status.PAUSED_RECONCILIATION, Tries(0, 5)),
+    (Status.FAILED_LOGIC, Tries(1, 2, 0, 3), True, None, Status.FAILED_LOGIC, Tries(1, 2, 0, 3)),
+    (Status.FAILED_INTERNAL, Tries(), True, None, Status.FAILED_INTERNAL, Tries()),
+    (Status.CRASHED, Tries(), False, 0, Status.CRASHED, Tries(crashes=1)),
+    (Status.CRASHED, Tries(crashes=1), True, 0, Status.CRASHED, Tries(crashes=2)),
+    (Status.CRASHED, Tries(crashes=2), True, None, Status.FAILED_INTERNAL, Tries(crashes=3)),
+]
+
+
+@pytest.mark.parametrize(
+    ("status", "tries", "can_reconcile", "wait", "ends", "then"),
+    STOPS,
+    ids=[f"{row[0]} {row[1].transient}/{row[1].reconciled}/{row[1].crashes} {row[2]}" for row in STOPS],
+)
+def test_which_way_out_is_taken_by_itself(
+    status: Status, tries: Tries, can_reconcile: bool, wait: float | None, ends: Status, then: Tries
+) -> None:
+    due_at = None if wait is None else NOW + seconds(wait)
+    assert stop(status, tries, can_reconcile=can_reconcile, now=NOW) == Stop(ends, due_at, then)
+
+
+FRESH = Beginning(Phase.PREPARING, keeps=False)
+BEFORE_COMMIT = [phase for phase in Phase if phase != Phase.COMMITTED]
+
+
+@pytest.mark.parametrize("phase", BEFORE_COMMIT)
+class TestTheResetRules:
+    @pytest.mark.parametrize("effect", ["applied", "skipped"])
+    @pytest.mark.parametrize("is_approved", [False, True])
+    def test_once_it_is_settled_only_forward(self, phase: Phase, effect: Effect, is_approved: bool) -> None:
+        beginning = following(phase=phase, effect=effect, is_approved=is_approved)
+        assert beginning == Beginning(Phase.EMITTING, keeps=True)
+
+    @pytest.mark.parametrize("is_approved", [False, True])
+    def test_in_flight_it_is_asked_about(self, phase: Phase, is_approved: bool) -> None:
+        beginning = following(phase=phase, effect="in_flight", is_approved=is_approved)
+        assert beginning == Beginning(Phase.MUTATING, keeps=True)
+
+    @pytest.mark.parametrize("effect", ["", "failed"])
+    def test_before_it_from_the_start(self, phase: Phase, effect: Effect) -> None:
+        assert following(phase=phase, effect=effect, is_approved=False) == FRESH
+
+
+@pytest.mark.parametrize(("phase", "effect"), list(product(BEFORE_COMMIT, ("", "failed"))))
+def test_what_was_approved_is_done_as_it_was_prepared(phase: Phase, effect: Effect) -> None:
+    kept = phase in (Phase.PREPARED, Phase.MUTATING)
+    expected = Beginning(Phase.PREPARED, keeps=True) if kept else FRESH
+    assert following(phase=phase, effect=effect, is_approved=True) == expected

@@ -1,0 +1,238 @@
+"""What docs/workflows.md shows is what happens: its code runs here as it stands there."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.core.management import call_command
+
+from activities import clock
+from execution.models import Execution
+from execution.scheduler import tick
+from schedules.models import Schedule
+from tests.base import NOW, SOMEBODY, seconds
+from tests.timeline import minutes
+from tests.workflows.base import defined, deploy_all, deployed, events, make_topics, publish, work
+from workflows import Consumer, Prepared, Workflow
+from workflows.deployment import rehearse
+from workflows.models import Event, Handler, Run
+from workflows.words import issue
+
+pytestmark = pytest.mark.django_db
+sent: list[list[str]] = []
+
+
+def guide() -> str:
+    return (settings.BASE_DIR / "docs" / "workflows.md").read_text()
+
+
+def under(heading: str, language: str = "python") -> str:
+    """The code in the section of this heading, one block after the other."""
+    section = re.split(r"^##+ ", guide(), flags=re.MULTILINE)
+    [text] = [each for each in section if each.startswith(f"{heading}\n")]
+    return "\n\n".join(re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL))
+
+
+def run(code: str, **known: Any) -> dict[str, Any]:
+    """As a module of its own; returns what it defines."""
+    module = sys.modules["guide"] = ModuleType("guide")
+    vars(module).update({"Consumer": Consumer, "Prepared": Prepared, **known})
+    exec(compile(code, "docs/workflows.md", "exec"), vars(module))
+    return vars(module)
+
+
+@pytest.fixture(autouse=True)
+def no_module() -> Iterator[None]:
+    yield
+    sys.modules.pop("guide", None)
+
+
+def with_other(names: dict[str, Any], consumer: str, **body: Any) -> type[Workflow]:
+    """The guest book with another consumer."""
+    other = type("Greet", (names[consumer],), body)
+    return type("GuestBook", (names["GuestBook"],), {"consumers": [other]})
+
+
+class TestTheFirstWorkflow:
+    @pytest.fixture
+    def names(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+        monkeypatch.chdir(tmp_path)
+        return run(under("A first workflow in ten minutes"))
+
+    def test_what_would_change(self, names: dict[str, Any]) -> None:
+        with defined(names["GuestBook"]) as wanted:
+            changes = rehearse(wanted, initiator=SOMEBODY, now=NOW)
+        shown = guide().partition("syncworkflows --dry-run\n")[2].partition("```")[0]
+        assert [str(change) for change in changes] == shown.splitlines()
+
+    def test_a_visitor_is_greeted_once(self, names: dict[str, Any]) -> None:
+        with deployed(names["GuestBook"]):
+            publish("visitors", "ada", payload={"name": "Ada"})
+            work()
+            publish("visitors", "ada", payload={"name": "Ada"})
+            work()
+        assert Path("guestbook.txt").read_text() == "Welcome, Ada!\n"
+        assert "Consumed 1 event" in Run.objects.values_list("summary", flat=True)
+
+    def test_an_event_that_nobody_expected(self, names: dict[str, Any]) -> None:
+        with deployed(names["GuestBook"]) as workflow:
+            publish("visitors", "nobody")
+            work()
+            words = issue(workflow, Run.objects.open().get(), NOW)
+            assert words in " ".join(guide().split()).replace("*", "")
+
+        def prepare(self: Any, ctx: Any) -> Prepared:
+            first = ctx.peek("visitors")[:1]
+            found = [(visitor.payload or {}).get("name", "you") for visitor in first]
+            return Prepared(reserve=first, data=found)
+
+        with defined(with_other(names, "Greet", prepare=prepare, version="2")):
+            deploy_all(now=NOW + seconds(60))
+            work(now=NOW + seconds(60))
+        assert Path("guestbook.txt").read_text() == "Welcome, you!\n"
+
+    @pytest.mark.parametrize("is_written", [True, False])
+    def test_power_fails_while_it_writes(self, names: dict[str, Any], is_written: bool) -> None:
+        failures = [RuntimeError("the power failed")]
+
+        def write(self: Any, name: str) -> None:
+            if is_written or not failures:
+                names["Greet"].write(self, name)
+            if failures:
+                raise failures.pop()
+
+        with deployed(with_other(names, "GreetOnce", write=write)):
+            publish("visitors", "ada", payload={"name": "Ada"})
+            work()
+            assert events("visitors") == {"ada": "consumed"}
+        assert Path("guestbook.txt").read_text() == "Welcome, Ada!\n"
+
+    def test_without_a_way_to_find_out_a_person_is_asked(self, names: dict[str, Any]) -> None:
+        def write(self: Any, name: str) -> None:
+            names["Greet"].write(self, name)
+            raise RuntimeError("the power failed")
+
+        with deployed(with_other(names, "Greet", write=write)) as workflow:
+            publish("visitors", "ada", payload={"name": "Ada"})
+            work()
+            work(now=NOW + timedelta(days=1))
+            waits = "Waiting for an operator to say whether it happened."
+            assert issue(workflow, Run.objects.open().get(), NOW).endswith(waits)
+        assert Path("guestbook.txt").read_text() == "Welcome, Ada!\n"
+
+
+class TestRecipes:
+    """In the order of the guide."""
+
+    @pytest.fixture(autouse=True)
+    def nothing_sent(self) -> Iterator[None]:
+        sent.clear()
+        yield
+        open_runs = Run.objects.open().values_list("handler__name", "status", "error")
+        assert list(open_runs) == []
+
+    def recipe(self, heading: str) -> type[Workflow]:
+        names = run(under(heading), send=sent.append, timedelta=timedelta)
+        [consumer] = [each for each in names.values() if getattr(each, "__module__", "") == "guide"]
+        topics = dict.fromkeys(consumer.subscribe, "")
+        body = {"slug": "recipe", "title": heading, "topics": topics, "consumers": [consumer]}
+        return type("Recipe", (Workflow,), body)
+
+    def test_all_of_them_are_here(self) -> None:
+        section = guide().partition("## Recipes\n")[2].partition("\n## ")[0]
+        tested = [name for name in dir(self) if name.startswith("test_recipe_")]
+        headings = re.findall(r"^### (.*)", section, re.MULTILINE)
+        assert sorted(f"test_recipe_{each.lower().replace(' ', '_')}" for each in headings) == sorted(tested)
+
+    def test_recipe_simple_fifo(self) -> None:
+        with deployed(self.recipe("Simple FIFO")):
+            publish("notifications", "a", "b")
+            work()
+        assert sent == [["a"], ["b"]]
+
+    def test_recipe_correlation(self) -> None:
+        with deployed(self.recipe("Correlation")):
+            publish("orders", "1", "2")
+            work()
+            assert sent == []
+            publish("payments", "2", now=minutes(1))
+            work(now=minutes(1))
+            assert sent == [["orders", "payments"]]
+            assert "Order 2" in Run.objects.values_list("summary", flat=True)
+            assert events("orders") == {"1": "pending", "2": "consumed"}
+
+    def test_recipe_time_window(self) -> None:
+        with deployed(self.recipe("Time window")):
+            publish("notifications", "a")
+            publish("notifications", "b", now=minutes(20))
+            for minute in (20, 59):
+                work(now=minutes(minute))
+            assert sent == []
+            work(now=minutes(60))
+            assert sent == [["a"]]
+            assert Handler.objects.get().wake_at == minutes(80)
+            work(now=minutes(80))
+            assert sent == [["a"], ["b"]]
+
+    def test_recipe_batch_and_timeout(self) -> None:
+        with deployed(self.recipe("Batch and timeout")):
+            publish("notifications", *map(str, range(12)))
+            work()
+            assert sent == [[str(number) for number in range(10)]]
+            work(now=minutes(59))
+            assert len(sent) == 1
+            work(now=minutes(60))
+            assert sent[1:] == [["10", "11"]]
+
+    def test_recipe_daily_digest(self) -> None:
+        nine = NOW.replace(hour=9)
+        with deployed(self.recipe("Daily digest")):
+            for number, at in enumerate((NOW, nine - seconds(1), nine, nine + seconds(60))):
+                publish("notifications", f"{number}", now=at)
+                work(now=at)
+            assert sent == [["0", "1", "2"]]
+            work(now=nine + timedelta(days=1))
+            assert sent == [["0", "1", "2"], ["3"]]
+
+
+def test_publishing_from_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "now", lambda: NOW)
+    make_topics("visitors")
+    run(under("Publishing from elsewhere"))
+    event = Event.objects.get()
+    assert (event.message_id, event.payload, event.title) == ("grace", {"name": "Grace"}, "Grace Hopper")
+
+
+def test_a_schedule_that_events_start(tmp_path: Path) -> None:
+    make_topics("orders")
+    path = tmp_path / "schedules.yaml"
+    path.write_text(f"version: 1\n{under('Events that start schedules', 'yaml')}")
+    call_command("importschedules", str(path))
+    publish("orders", "a", payload={"id": 17})
+    tick(NOW)
+    [line] = Execution.objects.get().plan["steps"]
+    assert line["values"] == {"event.payload.id": 17}
+    assert Schedule.objects.get().spec_in_words == "For each event of orders"
+
+
+def test_what_it_says_of_failures_is_so() -> None:
+    """The statuses, words of the ways out, and numbers that its tables name."""
+    from workflows import failures, operations
+
+    text = guide()
+    statuses = {str(status) for status in failures.Status} - {"active", "committed"}
+    assert {each for each in statuses if f"`{each}`" not in text} == set()
+    labels = {each.label for each in operations.OfStuckRun.__subclasses__()}
+    assert {each for each in labels if each not in text} == set()
+    backoffs = [int(failures.backoff(tries).total_seconds()) for tries in (1, 2, 3)]
+    assert f"after {', '.join(map(str, backoffs))} s …, five times" in text
+    assert (failures.MOST_TRANSIENT, failures.MOST_CRASHES, failures.MOST_FIXES) == (5, 3, 3)
+    assert (settings.JIM_WAKE_LEAST_SECONDS, settings.JIM_WAKE_MOST_SECONDS) == (30, 86_400)

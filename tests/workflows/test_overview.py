@@ -1,0 +1,139 @@
+"""What people see of workflows: their status, what they wait for, what waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from schedules.models import Refused
+from tests.base import NOW, SOMEBODY, fresh, seconds
+from tests.workflows.base import publish, runs, work
+from tests.workflows.orders import backing_off, meets, orders, stuck
+from workflows import AuthRequired, Indeterminate, Transient, overview
+from workflows.models import Handler, Run, Topic, Workflow
+from workflows.models import event as of_events
+from workflows.overview import look
+from workflows.words import shown_status
+
+pytestmark = pytest.mark.django_db
+
+
+def seen(workflow: Workflow) -> Any:
+    return look([fresh(workflow)], now=NOW)[0]
+
+
+def begin() -> None:
+    publish("orders", "o1")
+    Workflow.objects.get().start(NOW)
+
+
+def wait_for_somebody() -> None:
+    stuck(AuthRequired("sign in to the carrier"))
+
+
+def pause() -> None:
+    Workflow.objects.get().pause("holidays", initiator=SOMEBODY, now=NOW)
+
+
+def pause_while_stuck() -> None:
+    wait_for_somebody()
+    pause()
+
+
+@pytest.mark.parametrize(
+    ("happen", "status", "issue"),
+    [
+        (lambda: None, "idle", ""),
+        (begin, "running", ""),
+        (backing_off, "running", "The carrier is closed. Tries again in 10 s."),
+        (
+            wait_for_somebody,
+            "needs_attention",
+            "Sign in to the carrier. Waiting for an operator to approve or reject it.",
+        ),
+        (pause, "stopped", "Paused by a person. holidays"),
+        (pause_while_stuck, "stopped", "Paused by a person. holidays"),
+    ],
+)
+def test_status_and_issue_and_who_is_found_by_it(happen: Callable[[], Any], status: str, issue: str) -> None:
+    with orders() as workflow:
+        happen()
+        found = seen(workflow)
+        assert (found.status, found.issue) == (status, issue)
+        assert shown_status(fresh(workflow), Run.objects.open().first()) == status
+        for each in ("running", "idle", "needs_attention", "stopped"):
+            assert Workflow.objects.shown_as(each).exists() is (each == status)
+
+
+def test_when_it_goes_on_by_itself() -> None:
+    with orders() as workflow:
+        assert seen(workflow).next_at == NOW + seconds(300)
+        Handler.objects.filter(name="Ship").update(wake_at=NOW + seconds(60))
+        assert seen(workflow).next_at == NOW + seconds(60)
+        assert seen(workflow).schedule == "Every 5 minutes"
+        backing_off()
+        assert seen(workflow).next_at == NOW + seconds(10)
+        pause()
+        assert seen(workflow).next_at is None
+
+
+def test_what_waits_is_counted_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    with orders() as workflow:
+        pause()
+        publish("orders", "o1", "o2", "o3", now=NOW - seconds(60))
+        publish("orders", "o4")
+        assert seen(workflow).pending == (4, False)
+        [backlog] = seen(workflow).backlogs
+        assert (backlog.topic, backlog.oldest_at) == ("orders", NOW - seconds(60))
+        monkeypatch.setattr(of_events, "MOST_COUNTED", 3)
+        monkeypatch.setattr(overview, "MOST_COUNTED", 3)
+        assert seen(workflow).pending == (3, True)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_it_takes_three_queries_whatever_their_number(size: int, django_assert_num_queries: Any) -> None:
+    with orders():
+        backing_off()
+        workflows = list(Workflow.objects.all()) * size
+        with django_assert_num_queries(3):
+            shown = look(workflows, now=NOW)
+            assert [(each.status, each.issue, each.pending, each.next_at) for each in shown]
+
+
+def test_a_topic_of_nobody_has_its_backlog_too() -> None:
+    with orders():
+        publish("parcels", "p1", "p2")
+        topics: Any = Topic.objects.with_backlog()
+        found = [(topic.slug, topic.pending_count, topic.oldest_at) for topic in topics]
+        assert found == [("orders", 0, None), ("parcels", 2, NOW)]
+
+
+def test_the_chain_of_attempts_is_found_from_each_of_them(django_assert_num_queries: Any) -> None:
+    with orders():
+        backing_off()
+        meets.append(Transient("still closed"))
+        work(now=NOW + seconds(10))
+        work(now=NOW + seconds(60))
+        chain = list(Run.objects.filter(handler__name="Ship").exclude(status="committed").order_by("pk"))
+        chain += Run.objects.filter(retry_of=chain[-1])
+        assert len(chain) == 3
+        for run in chain:
+            with django_assert_num_queries(2):
+                assert run.chain() == chain
+        others = Run.objects.exclude(pk__in=[run.pk for run in chain])
+        assert all(run.chain() == [run] for run in others)
+        assert others
+
+
+@pytest.mark.parametrize("error", [None, Transient("later"), Indeterminate("who knows")])
+def test_only_what_waits_for_an_approval_can_be_rejected(error: Exception | None) -> None:
+    """Without anything prepared a rejection pauses the workflow: all the more it has to be one."""
+    with orders() as workflow:
+        run = stuck(error) if error else Run.objects.filter(status="committed").order_by("pk")[0]
+        before = runs()
+        with pytest.raises(Refused, match="does not wait for this"):
+            run.reject("no", initiator=SOMEBODY, now=NOW)
+        assert fresh(workflow).status == "running"
+        assert runs() == before

@@ -1,0 +1,152 @@
+"""The step type `publish`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+
+from execution import recovery
+from execution.models import Worker
+from execution.steps.base import get, perform
+from schedules.registry import ConfigError
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    attempts,
+    claim,
+    enqueue,
+    fresh,
+    make_schedule,
+    make_template,
+    make_worker,
+    nursery,
+    run_until_idle,
+    seconds,
+    start,
+    step,
+)
+from tests.steps.stage import Recorder
+from tests.workflows.base import events, make_topics
+from workflows.models import Event, Topic
+from workflows.models.event import PAYLOAD_BYTES
+
+pytestmark = pytest.mark.django_db
+
+
+def publishing(name: str = "publish", index: int = 0, /, **config: Any) -> dict[str, Any]:
+    frame = {"name": name, "index": index, "step_type": "publish", "max_retries": 0}
+    return frame | {"config": {"topic": "orders"} | config}
+
+
+@pytest.fixture(autouse=True)
+def orders() -> None:
+    make_topics("orders")
+
+
+def test_an_event_is_published_with_what_earlier_steps_found() -> None:
+    fetch = step("fetch", 0, "result", kwargs={"value": {"id": 17, "lines": [1, 2]}})
+    filled = {
+        "message_id": "order-{{ steps.fetch.result.id }}",
+        "payload": {"lines": "{{ steps.fetch.result.lines }}", "of": "{{ schedule }}"},
+        "title": "Order {{ steps.fetch.result.id }}",
+    }
+    execution = start(fetch, publishing("publish", 1, **filled), name="Shop")
+    run_until_idle()
+    event = Event.objects.get()
+    assert (event.message_id, event.title, event.created_at) == ("order-17", "Order 17", NOW)
+    assert event.payload == {"lines": [1, 2], "of": "Shop"}
+    [done] = attempts(execution, "publish")
+    assert (done.status, done.result) == (
+        "complete",
+        {"topic": "orders", "message_id": "order-17", "new": 1, "updated": 0, "unchanged": 0},
+    )
+    assert [line.text for line in done.output.all()] == ["orders: order-17 (1 new)"]
+
+
+def test_the_same_message_id_again_is_the_same_event() -> None:
+    for number in (1, 2):
+        execution = start(publishing(message_id="m", payload={"number": number}))
+        run_until_idle()
+    assert (attempts(execution, "publish")[0].result or {})["updated"] == 1
+    assert Event.objects.get().payload == {"number": 2}
+
+
+def test_a_retry_publishes_once() -> None:
+    execution, worker, later = start(publishing()), make_worker(), NOW + seconds(120)
+    [task] = claim(worker)
+    with nursery() as children:
+        outcome = perform(task.work, Recorder(), nursery=children, clock=lambda: NOW)
+    assert (outcome.status, outcome.result["new"]) == ("complete", 1)  # type: ignore[index]
+    # Its worker dies before it can say so.
+    Worker.objects.filter(pk=worker.pk).bury(now=later)
+    recovery.recover(later)
+    run_until_idle(now=later)
+    first, second = attempts(execution, "publish")
+    assert (first.error, second.status) == ("worker lost", "complete")
+    assert (second.result or {}).items() >= {"new": 0, "updated": 1}.items()
+    assert events("orders") == {task.work.key: "pending"}
+
+
+def test_what_fills_a_placeholder_may_not_fit() -> None:
+    long = step("fetch", 0, "result", kwargs={"value": "x" * 201})
+    execution = start(long, publishing("publish", 1, message_id="{{ steps.fetch.result }}"))
+    run_until_idle()
+    [failed] = attempts(execution, "publish")
+    assert failed.status == "failed_with_error"
+    assert "message_id: A text of 1 to 200 characters is expected" in failed.error
+    assert not Event.objects.exists()
+
+
+def test_a_topic_that_is_gone_is_told_with_what_there_is_instead() -> None:
+    execution = start(publishing())
+    Topic.objects.update(slug="order")
+    run_until_idle()
+    [failed] = attempts(execution, "publish")
+    assert (failed.status, fresh(execution).status) == ("failed_with_error", "failed")
+    assert "topic: there is no topic “orders”; did you mean order?" in failed.error
+
+
+# (what, the config, the field that complains, what it says)
+BAD: list[tuple[str, dict[str, Any], str, str]] = [
+    ("no topic", {"topic": ""}, "topic", "is required: by its name"),
+    ("unknown topic", {"topic": "order"}, "topic", "there is no topic “order”; did you mean orders?"),
+    ("a topic far off", {"topic": "x"}, "topic", "there is no topic “x”; there are: orders"),
+    ("a placeholder as topic", {"topic": "{{ schedule }}"}, "topic", "takes no placeholders"),
+    ("a number as topic", {"topic": 7}, "topic", "must be text, not 7"),
+    ("long message id", {"message_id": "x" * 201}, "message_id", "A text of 1 to 200 characters"),
+    ("a tab in the message id", {"message_id": "a\tb"}, "message_id", "U+0009 is not allowed"),
+    ("a number as message id", {"message_id": 17}, "message_id", "must be text, not 17"),
+    ("payload as text", {"payload": "17"}, "payload", "must be an object of names and values"),
+    ("large payload", {"payload": {"a": "x" * PAYLOAD_BYTES}}, "payload", "more than the 262,144"),
+    ("NaN", {"payload": {"a": float("nan")}}, "payload", "cannot be stored as JSON"),
+    ("NUL", {"payload": {"a": "\0"}}, "payload", "contains NUL"),
+    ("long title", {"title": "x" * 201}, "title", "A text of at most 200 characters"),
+    ("another setting", {"key": "k"}, "key", "they have topic, message_id, payload, title"),
+    ("no value", {"title": "{{ weather }}"}, "title", "there is no value “weather”"),
+]
+
+
+@pytest.mark.parametrize(("config", "field", "words"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
+def test_bad_config(config: dict[str, Any], field: str, words: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        get("publish").clean({"topic": "orders"} | config)
+    assert list(refused.value.errors) == [field]
+    assert words in refused.value.errors[field]
+
+
+def test_without_any_topic_the_complaint_says_where_they_come_from() -> None:
+    Topic.objects.all().delete()
+    with pytest.raises(ConfigError, match="there are none yet: workflows bring them along"):
+        get("publish").clean({"topic": "orders"})
+
+
+def test_single_jobs_and_templates_publish_too() -> None:
+    [job] = enqueue({"name": "tell", "step_type": "publish", "config": {"topic": "orders"}})
+    run_until_idle()
+    assert list(events("orders")) == [str(job.key)]
+    template = make_template("Tell", step_type="publish", config={"topic": "orders"})
+    make_schedule({"name": "a", "index": 0, "template": "Tell"})
+    with pytest.raises(ValidationError, match="there is no topic “mail”"):
+        template.edit(token=1, changes={"config": {"topic": "mail"}}, initiator=SOMEBODY, now=NOW)

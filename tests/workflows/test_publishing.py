@@ -1,0 +1,246 @@
+"""Publishing: each event once per topic, in order, all of a batch or none of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.db import connection
+from pytest_django.fixtures import DjangoAssertNumQueries
+
+from schedules.models import Refused
+from tests.base import NOW, SOMEBODY, fresh
+from tests.timeline import minutes
+from tests.workflows.base import deployed, events, publish, work
+from tests.workflows.scripted import Script, SortMail
+from workflows import Transient
+from workflows.models import Event, Handler, Run, Topic
+from workflows.models.event import PAYLOAD_BYTES, Publication, Published
+from workflows.models.run import Commit
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def mail() -> Topic:
+    return Topic.objects.create(slug="mail", title="Mail", created_at=NOW)
+
+
+def payloads() -> dict[str, Any]:
+    return dict(Event.objects.order_by("seq").values_list("message_id", "payload"))
+
+
+class TestOnce:
+    def test_a_new_event_is_pending(self, mail: Topic) -> None:
+        assert publish("mail", "a", payload={"size": 1}) == Published(new=1)
+        event = Event.objects.get()
+        assert (event.status, event.seq, event.attempt, event.payload) == ("pending", 1, 1, {"size": 1})
+        assert (event.created_at, event.created_by, event.settled_at) == (NOW, None, None)
+
+    def test_the_same_id_in_another_topic_is_another_event(self, mail: Topic) -> None:
+        Topic.objects.create(slug="post", created_at=NOW)
+        assert publish("mail", "a") == publish("post", "a") == Published(new=1)
+
+    def test_ids_are_told_apart_to_the_letter(self, mail: Topic) -> None:
+        assert publish("mail", "a", "A", "a ", "ä") == Published(new=4)
+
+
+class TestRepublished:
+    def test_while_pending_the_last_payload_wins_and_the_place_stays(self, mail: Topic) -> None:
+        publish("mail", "a", payload=1)
+        publish("mail", "b", payload=1)
+        assert publish("mail", "a", payload=2, now=minutes(1)) == Published(updated=1)
+        assert payloads() == {"a": 2, "b": 1}
+        assert Event.objects.get(message_id="a").created_at == NOW
+        assert fresh(mail).last_seq == 2
+
+    def test_while_reserved_nothing_changes(self) -> None:
+        with deployed(Script(mutate=[Transient("?")]).workflow()):
+            publish("mail", "a", payload=1)
+            work()
+            assert events("mail") == {"a": "reserved"}
+            assert publish("mail", "a", payload=2) == Published(unchanged=1)
+            assert payloads() == {"a": 1}
+
+    @pytest.mark.parametrize("status", ["consumed", "skipped"])
+    def test_once_it_is_settled_nothing_happens_again(self, status: str) -> None:
+        with deployed(Script().workflow()):
+            work()
+            publish("mail", "a", payload=1)
+            if status == "skipped":
+                Event.objects.get().skip("", initiator=SOMEBODY, now=NOW)
+            work()
+            before = Run.objects.count()
+            assert publish("mail", "a", payload=2) == Published(unchanged=1)
+            assert work() == []
+            assert (events("mail"), Run.objects.count()) == ({"a": status}, before)
+
+    def test_a_mixed_batch_is_told_apart(self, mail: Topic) -> None:
+        publish("mail", "a", "b")
+        Event.objects.filter(message_id="b").update(status="consumed")
+        assert publish("mail", "a", "b", "c") == Published(new=1, updated=1, unchanged=1)
+
+
+class TestBatches:
+    def test_the_same_id_twice_is_one_event_with_the_last_payload(self, mail: Topic) -> None:
+        batch = [
+            Publication.of("mail", "a", 1),
+            Publication.of("mail", "b", 2),
+            Publication.of("mail", "a", 3),
+        ]
+        assert Topic.objects.publish(batch, now=NOW) == Published(new=2)
+        assert payloads() == {"a": 3, "b": 2}
+
+    def test_they_keep_their_order(self, mail: Topic) -> None:
+        publish("mail", "c", "a", "b")
+        publish("mail", "0")
+        assert list(Event.objects.order_by("seq").values_list("seq", "message_id")) == [
+            (1, "c"),
+            (2, "a"),
+            (3, "b"),
+            (4, "0"),
+        ]
+
+    def test_an_empty_one_is_nothing(self) -> None:
+        assert Topic.objects.publish([], now=NOW) == Published()
+
+    def test_an_unknown_topic_refuses_all_of_it(self, mail: Topic) -> None:
+        batch = [Publication.of("mail", "a"), Publication.of("nowhere", "b")]
+        with pytest.raises(Refused, match="There is no topic “nowhere”"):
+            Topic.objects.publish(batch, now=NOW)
+        assert not Event.objects.exists()
+        assert fresh(mail).last_seq == 0
+
+
+WRONG: list[tuple[dict[str, Any], str, str]] = [
+    ({"message_id": ""}, "message_id", "A text of 1 to 200 characters is expected"),
+    ({"message_id": "a" * 201}, "message_id", "A text of 1 to 200 characters is expected"),
+    ({"message_id": 7}, "message_id", "A text of 1 to 200 characters is expected"),
+    ({"message_id": None}, "message_id", "A text of 1 to 200 characters is expected"),
+    ({"message_id": "a\0"}, "message_id", ""),
+    ({"message_id": "\ud800"}, "message_id", ""),
+    ({"title": "a" * 201}, "title", "A text of at most 200 characters is expected"),
+    ({"title": None}, "title", "A text of at most 200 characters is expected"),
+    ({"payload": object()}, "payload", "It cannot be stored as JSON"),
+    ({"payload": float("nan")}, "payload", "It cannot be stored as JSON"),
+    ({"payload": {"a": {1, 2}}}, "payload", "It cannot be stored as JSON"),
+    ({"payload": "a" * PAYLOAD_BYTES}, "payload", "262,146 bytes of JSON, more than the 262,144 of an event"),
+]
+
+
+@pytest.mark.parametrize(("fields", "field", "message"), WRONG, ids=[row[1] for row in WRONG])
+def test_what_cannot_be_stored_is_refused_by_field(fields: dict[str, Any], field: str, message: str) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        Publication.of("mail", **{"message_id": "a", **fields})
+    assert list(refusal.value.message_dict) == [field]
+    assert message in refusal.value.message_dict[field][0]
+
+
+def test_a_payload_that_contains_itself_is_refused() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(ValidationError):
+        Publication.of("mail", "a", endless)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [None, False, 0, "", [], {}, {"ä": ["\N{SNOWMAN}", 1.5, None]}, "a" * (PAYLOAD_BYTES - 2)],
+    ids=lambda payload: repr(payload)[:20],
+)
+def test_what_can_be_stored_comes_back(payload: Any, mail: Topic) -> None:
+    publish("mail", "a", payload=payload)
+    assert Event.objects.get().payload == payload
+
+
+def test_text_is_cleaned_of_what_no_database_takes(mail: Topic) -> None:
+    Topic.objects.publish([Publication.of("mail", "a", {"k": "x\0y"}, "t\0")], now=NOW)
+    event = Event.objects.get()
+    assert "\0" not in (event.payload or {})["k"] + event.title
+
+
+class TestSkip:
+    def test_a_pending_event_is_skipped_by_whoever_says_so(self, mail: Topic) -> None:
+        publish("mail", "a")
+        event = Event.objects.get()
+        assert event.skip("spam", initiator=SOMEBODY, now=minutes(1))
+        assert (fresh(event).status, fresh(event).settled_at) == ("skipped", minutes(1))
+        assert not event.skip("again", initiator=SOMEBODY, now=minutes(2))
+
+    def test_one_that_is_skipped_while_it_is_prepared_is_not_taken(self) -> None:
+        script = Script()
+        with deployed(script.workflow(reserving=2, prepare=skipping)):
+            publish("mail", "a", "b")
+            work()
+            assert events("mail") == {"a": "skipped", "b": "consumed"}
+
+
+def skipping(self: Any, ctx: Any) -> Any:
+    prepared = SortMail.prepare(self, ctx)
+    Event.objects.filter(message_id="a", status="pending").update(status="skipped")
+    return prepared
+
+
+class TestStatements:
+    """However many events, the same number of them; two of each are for the savepoint."""
+
+    # PostgreSQL is told that there is news, and inserts a task with its activity in one statement.
+    IS_POSTGRES = connection.vendor == "postgresql"
+    PUBLISHING = 10 if IS_POSTGRES else 9
+    REPUBLISHING = 6
+    LOOKING = 5
+    STARTING = 9 if IS_POSTGRES else 11
+    REFRAINING = 4
+    FOLLOWING = 10 if IS_POSTGRES else 12
+    COMMITTING = 16 if IS_POSTGRES else 15
+
+    @pytest.mark.parametrize("count", [1, 1_000])
+    def test_new_events(self, count: int, django_assert_num_queries: DjangoAssertNumQueries) -> None:
+        with deployed(Script().workflow()):
+            work()
+            batch = [Publication.of("mail", f"m{number}", {"n": number}) for number in range(count)]
+            with django_assert_num_queries(self.PUBLISHING):
+                Topic.objects.publish(batch, now=NOW)
+            assert Event.objects.count() == count
+
+    @pytest.mark.parametrize("count", [1, 1_000])
+    def test_known_events(self, count: int, django_assert_num_queries: DjangoAssertNumQueries) -> None:
+        with deployed(Script().workflow()):
+            work()
+            batch = [Publication.of("mail", f"m{number}", {"n": number}) for number in range(count)]
+            Topic.objects.publish(batch, now=NOW)
+            with django_assert_num_queries(self.REPUBLISHING):
+                Topic.objects.publish(batch, now=NOW)
+
+    @pytest.mark.parametrize("pending", [0, 1, 1_000])
+    def test_start(self, pending: int, django_assert_num_queries: DjangoAssertNumQueries) -> None:
+        with deployed(Script().workflow()) as workflow:
+            work()
+            publish("mail", *(f"m{number}" for number in range(pending)))
+            with django_assert_num_queries(self.STARTING if pending else self.LOOKING):
+                assert (workflow.start(NOW) is not None) == bool(pending)
+
+    def test_start_while_one_is_active(self, django_assert_num_queries: DjangoAssertNumQueries) -> None:
+        with deployed(Script().workflow()) as workflow:
+            workflow.start(NOW)
+            with django_assert_num_queries(self.REFRAINING):
+                assert workflow.start(NOW) is None
+
+    def test_start_of_a_next_attempt(self, django_assert_num_queries: DjangoAssertNumQueries) -> None:
+        with deployed(Script(next=[Transient("?")]).workflow(reserving=1_000)) as workflow:
+            publish("mail", *(f"m{number}" for number in range(100)))
+            work()
+            with django_assert_num_queries(self.FOLLOWING):
+                assert workflow.start(minutes(1)) is not None
+
+    def test_a_commit_of_many_events(self, django_assert_num_queries: DjangoAssertNumQueries) -> None:
+        with deployed(Script(next=[Transient("?")]).workflow(reserving=1_000)) as workflow:
+            publish("mail", *(f"m{number}" for number in range(100)))
+            work()
+            run = workflow.start(minutes(1))
+            assert run is not None
+            given = [Publication.of("rows", f"m{number}") for number in range(100)]
+            with django_assert_num_queries(self.COMMITTING):
+                run.commit(Commit({"done": 1}, given, ""), now=minutes(1))
+            assert Handler.objects.get().state == {"done": 1}

@@ -1,0 +1,459 @@
+"""Events of a topic start a schedule: once each, through the invoker, whatever happens in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.core.management import call_command
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from pytest_django import DjangoAssertNumQueries, DjangoCaptureOnCommitCallbacks
+
+from activities import clock
+from execution.invoker import trigger
+from execution.models import Execution, WorkerTask
+from execution.scheduler import is_due, next_due, tick
+from schedules.as_code import selected, written
+from schedules.models import Occurrence, Refused, Schedule
+from tests.admin_pages import complaints, save, sign_in, typed
+from tests.api.calling import Caller
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    attempts,
+    fates,
+    fresh,
+    make_schedule,
+    make_template,
+    run_until_idle,
+    seconds,
+    step,
+)
+from tests.schedule_invariants import RULES, Life
+from tests.test_bad_input_queue import CIRCLE
+from tests.web.editor_form import Form
+from tests.workflows.base import deployed, events, make_topics, publish
+from tests.workflows.test_flow import Inbox
+from tests.workflows.test_publish_step import publishing
+from workflows import retention
+from workflows.models import Event, EventTrigger, Topic
+from workflows.models.trigger import share
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def topics(settings: Any) -> Iterator[None]:
+    """Within the settings of each test: the invariants know the buffer."""
+    make_topics("orders", "mail")
+    yield
+    lives = Life.load_all(moment=seconds(0))
+    assert [words for life in lives for rule in RULES for words in rule(life)] == []
+
+
+def edit(schedule: Schedule, **changes: Any) -> None:
+    current = fresh(schedule)
+    current.edit(token=current.token, initiator=SOMEBODY, now=NOW, changes=changes)
+
+
+def keys(schedule: Schedule) -> list[str]:
+    rows = schedule.occurrences.order_by("pk").values_list("initiator_name", flat=True)
+    return [name.removeprefix("orders: ") for name in rows]
+
+
+class TestStarting:
+    def test_each_event_starts_it_once(self) -> None:
+        schedule = make_schedule(topics=["orders"], overlap="allow_all")
+        publish("orders", "a", "b")
+        tick(NOW)
+        tick(NOW)
+        assert keys(schedule) == ["a", "b"]
+        assert fates(schedule) == [("started", ""), ("started", "")]
+        first = Event.objects.get(message_id="a")
+        occurrence = schedule.occurrences.get(key=f"event/{first.pk}")
+        assert (occurrence.source, occurrence.nominal_at) == ("event", NOW)
+        assert [e.source for e in Execution.objects.all()] == ["event", "event"]
+        publish("orders", "a", now=NOW + seconds(1))
+        tick(NOW + seconds(1))
+        assert keys(schedule) == ["a", "b"], "it is the same event"
+
+    def test_whoever_publishes_starts_it_after_commit(
+        self,
+        django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(clock, "now", lambda: NOW)
+        schedule = make_schedule(topics=["orders"])
+        with django_capture_on_commit_callbacks(execute=True):
+            publish("orders", "a")
+        assert fates(schedule) == [("started", "")]
+        assert WorkerTask.objects.get().status == "queued"
+        assert EventTrigger.objects.get().due_at is None
+
+    def test_a_crash_after_the_commit_loses_nothing(self) -> None:
+        schedule = make_schedule(topics=["orders"])
+        publish("orders", "a")
+        assert is_due(NOW)
+        assert fates(schedule) == []
+        tick(NOW)
+        assert fates(schedule) == [("started", "")]
+        assert not is_due(NOW)
+
+    def test_what_came_before_does_not_start_it(self) -> None:
+        publish("orders", "old")
+        schedule = make_schedule(topics=["orders"])
+        publish("mail", "other")
+        tick(NOW)
+        assert fates(schedule) == []
+        publish("orders", "new")
+        tick(NOW)
+        assert keys(schedule) == ["new"]
+
+    def test_one_topic_starts_several_and_several_topics_start_one(self) -> None:
+        both, one = (
+            make_schedule(topics=["orders", "mail"], overlap="allow_all"),
+            make_schedule(topics=["mail"]),
+        )
+        publish("orders", "a")
+        publish("mail", "m")
+        tick(NOW)
+        assert len(fates(both)) == 2
+        assert fates(one) == [("started", "")]
+
+    def test_a_skipped_event_starts_nothing(self) -> None:
+        schedule = make_schedule(topics=["orders"])
+        publish("orders", "a")
+        Event.objects.get().skip("", initiator=SOMEBODY, now=NOW)
+        tick(NOW)
+        assert fates(schedule) == []
+        assert not is_due(NOW)
+
+    def test_a_topic_without_a_consumer_is_consumed(self) -> None:
+        make_schedule(topics=["orders"])
+        make_schedule(topics=["orders"])
+        publish("orders", "a")
+        tick(NOW)
+        assert events("orders") == {"a": "consumed"}
+        assert Execution.objects.count() == 2
+
+    def test_what_has_a_consumer_is_left_to_it(self) -> None:
+        Topic.objects.filter(slug="mail").delete()
+        with deployed(Inbox):
+            schedule = make_schedule(topics=["mail"])
+            publish("mail", "m")
+            tick(NOW)
+            assert fates(schedule) == [("started", "")]
+            assert events("mail") == {"m": "pending"}
+
+
+class TestPolicies:
+    def test_the_overlap_policy_decides(self) -> None:
+        skips, waits = (make_schedule(topics=["orders"], overlap=each) for each in ("skip", "buffer_all"))
+        publish("orders", "a", "b")
+        tick(NOW)
+        assert fates(skips) == [("started", ""), ("skipped", "overlap")]
+        assert fates(waits) == [("started", ""), ("pending", "overlap")]
+        run_until_idle()
+        tick(NOW)
+        assert fates(waits) == [("started", ""), ("started", "")]
+
+    def test_a_paused_schedule_keeps_them_until_it_is_resumed(self) -> None:
+        schedule = make_schedule(topics=["orders"], overlap="buffer_all", catch_up_seconds=0)
+        schedule.pause(initiator=SOMEBODY, now=NOW)
+        publish("orders", "a", "b")
+        tick(NOW)
+        edit(schedule, description="other")
+        tick(NOW + seconds(3_600))
+        assert fates(schedule) == [("pending", ""), ("pending", "")]
+        assert not is_due(NOW + seconds(3_600))
+        later = NOW + seconds(7_200)
+        fresh(schedule).resume(initiator=SOMEBODY, now=later)
+        tick(later)
+        assert fates(schedule) == [("started", ""), ("pending", "overlap")], "no window is too small for them"
+
+    def test_pending_ones_are_held_by_a_later_pause_and_may_be_discarded(self) -> None:
+        schedule = make_schedule(topics=["orders"], overlap="buffer_all")
+        publish("orders", "a", "b")
+        tick(NOW)
+        schedule.pause(initiator=SOMEBODY, now=NOW)
+        run_until_idle()
+        tick(NOW)
+        assert fates(schedule) == [("started", ""), ("pending", "overlap")]
+        schedule.resume(initiator=SOMEBODY, now=NOW, discard=True)
+        assert fates(schedule) == [("started", ""), ("skipped", "discarded")]
+
+    def test_a_closed_schedule_is_started_by_nothing_any_more(self) -> None:
+        schedule = make_schedule(topics=["orders"])
+        schedule.close(initiator=SOMEBODY, now=NOW)
+        publish("orders", "a")
+        tick(NOW)
+        assert fates(schedule) == []
+        assert not EventTrigger.objects.exists()
+
+    def test_an_edit_adds_and_removes_topics(self) -> None:
+        schedule = make_schedule(topics=["orders"], overlap="allow_all")
+        publish("mail", "before")
+        edit(schedule, topics=["mail", " mail"])
+        publish("orders", "a")
+        publish("mail", "m")
+        tick(NOW)
+        assert keys(schedule) == ["mail: m"]
+        edit(schedule, topics=[])
+        publish("mail", "n")
+        tick(NOW)
+        assert keys(schedule) == ["mail: m"]
+
+
+class TestABuffer:
+    @pytest.fixture(autouse=True)
+    def small(self, settings: Any) -> None:
+        settings.JIM_BUFFER_LIMIT = 8
+
+    def test_no_more_wait_than_there_is_room_for_and_none_is_lost(self) -> None:
+        schedule = make_schedule(topics=["orders"], overlap="buffer_all")
+        names = [f"{number:02}" for number in range(20)]
+        publish("orders", *names)
+        most = 0
+        for _ in names:
+            tick(NOW)
+            most = max(most, schedule.occurrences.pending().count())
+            run_until_idle()
+        tick(NOW)
+        assert keys(schedule) == names
+        assert {status for status, _ in fates(schedule)} == {"started"}
+        assert most == share() == 4
+
+    def test_what_is_discarded_makes_room_for_the_rest(self) -> None:
+        schedule = make_schedule(topics=["orders"], overlap="allow_all")
+        schedule.pause(initiator=SOMEBODY, now=NOW)
+        publish("orders", *"abcdef")
+        tick(NOW)
+        assert keys(schedule) == [*"abcd"]
+        schedule.resume(initiator=SOMEBODY, now=NOW, discard=True)
+        tick(NOW)
+        assert [status for status, _ in fates(schedule)] == ["skipped"] * 4 + ["started"] * 2
+
+    def test_times_still_have_room(self) -> None:
+        schedule = make_schedule(topics=["orders"], overlap="buffer_all", spec={"every": ["1m"]})
+        schedule.pause(initiator=SOMEBODY, now=NOW)
+        publish("orders", *"abcdef")
+        tick(NOW)
+        tick(NOW + seconds(600))
+        waiting = [*schedule.occurrences.pending().values_list("source", flat=True)]
+        assert (waiting.count("event"), waiting.count("auto")) == (4, 4)
+
+
+class TestWhatTheRunKnows:
+    def test_steps_use_the_event(self) -> None:
+        told = {
+            "order": "{{ event.payload.id }}",
+            "all": "{{ event.payload }}",
+            "who": "{{ event.topic }}/{{ event.message_id }}/{{ event.title }}",
+        }
+        make_schedule(step("tell", 0, "result", kwargs={"value": told}), topics=["orders"])
+        publish("orders", "a", payload={"id": 17})
+        tick(NOW)
+        Event.objects.update(payload={"id": 18})
+        run_until_idle()
+        [done] = attempts(Execution.objects.get(), "tell")
+        assert done.result == {"order": 17, "all": {"id": 17}, "who": "orders/a/"}
+
+    def test_a_retry_by_hand_knows_it_too(self) -> None:
+        make_schedule(
+            step("tell", 0, "fail", kwargs={"message": "{{ event.message_id }}"}), topics=["orders"]
+        )
+        publish("orders", "a")
+        tick(NOW)
+        run_until_idle()
+        failed = Execution.objects.get()
+        failed.retry(initiator=SOMEBODY, now=NOW, whole=False)
+        run_until_idle()
+        [again] = attempts(Execution.objects.get(retry_of=failed.pk), "tell")
+        assert again.error == "RuntimeError: a"
+
+    @pytest.mark.parametrize(
+        ("payload", "words"),
+        [
+            ({"a": 1}, "{{ event.payload.id }}: in the payload of the event: it has no id; there is a"),
+            (None, "{{ event.payload.id }}: in the payload of the event: it has no id: there is nothing"),
+        ],
+    )
+    def test_what_the_event_does_not_say_fails_the_step(self, payload: Any, words: str) -> None:
+        make_schedule(
+            step("tell", 0, "result", kwargs={"value": "{{ event.payload.id }}"}), topics=["orders"]
+        )
+        publish("orders", "a", payload=payload)
+        tick(NOW)
+        run_until_idle()
+        [failed] = attempts(Execution.objects.get(), "tell")
+        assert failed.status == "failed_with_error"
+        assert words in failed.error
+
+    def test_a_run_by_hand_has_no_event(self) -> None:
+        schedule = make_schedule(
+            step("tell", 0, "result", kwargs={"value": "{{ event.topic }}"}), topics=["orders"]
+        )
+        trigger(schedule, initiator=SOMEBODY, now=NOW)
+        run_until_idle()
+        [failed] = attempts(Execution.objects.get(), "tell")
+        assert failed.error == "{{ event.topic }}: this run was not started by an event"
+
+    def test_an_event_that_is_awaited_is_kept(self) -> None:
+        schedule = make_schedule(topics=["orders"])
+        schedule.pause(initiator=SOMEBODY, now=NOW)
+        publish("orders", "a")
+        tick(NOW)
+        later = NOW + seconds(86_400 * 365)
+        assert (events("orders"), retention.prune_events(later)) == ({"a": "consumed"}, 0)
+        schedule.close(initiator=SOMEBODY, now=later)
+        assert retention.prune_events(later) == 1
+
+
+class TestDefining:
+    def test_an_unknown_topic_is_refused_with_the_one_that_was_meant(self) -> None:
+        with pytest.raises(ValidationError) as refused:
+            make_schedule(topics=["order"])
+        assert refused.value.message_dict == {"topics": ["There is no topic “order”; did you mean orders?"]}
+        assert not Schedule.objects.exists()
+
+    @pytest.mark.parametrize(
+        ("given", "words"),
+        [
+            ("orders", "A list of topics is expected"),
+            ([7], "A list of topics is expected"),
+            (None, "A list of topics is expected"),
+            ([f"t{number}" for number in range(21)], "21 topics are too many; at most 20."),
+        ],
+    )
+    def test_what_is_no_list_of_topics_is_refused(self, given: Any, words: str) -> None:
+        with pytest.raises(ValidationError) as refused:
+            make_schedule(topics=given)
+        assert words in refused.value.message_dict["topics"][0]
+
+    def test_events_in_steps_need_a_topic(self) -> None:
+        using = step("tell", 0, "result", kwargs={"value": "{{ event.payload }}"})
+        with pytest.raises(ValidationError) as refused:
+            make_schedule(step("a"), using)
+        assert refused.value.message_dict["steps"] == [
+            "Step 2 (tell): config: kwargs: {{ event.payload }}: no event starts this schedule: "
+            "name a topic in its topics"
+        ]
+        schedule = make_schedule(step("a"), using, topics=["orders"])
+        with pytest.raises(ValidationError, match="no event starts this schedule"):
+            edit(schedule, topics=[])
+
+    def test_a_circle_is_refused_and_named(self) -> None:
+        with pytest.raises(ValidationError) as refused:
+            make_schedule(publishing(), name="Echo", topics=["orders"])
+        assert refused.value.message_dict == {"topics": [CIRCLE]}
+
+    def test_a_circle_through_others_is_refused_wherever_it_is_closed(self) -> None:
+        make_topics("rows")
+        make_schedule(publishing(topic="mail"), name="First", topics=["orders"])
+        make_schedule(publishing(topic="rows"), name="Second", topics=["mail"])
+        last = make_schedule(publishing(topic="mail"), name="Last", topics=[])
+        expected = "It would start itself: rows → “Last” → orders → “First” → mail → “Second” → rows."
+        steps = [publishing(topic="orders")]
+        with pytest.raises(ValidationError) as refused:
+            last.edit(token=1, initiator=SOMEBODY, now=NOW, changes={"topics": ["rows"]}, steps=steps)
+        assert refused.value.message_dict == {"topics": [expected]}
+        fresh(last).edit(token=1, initiator=SOMEBODY, now=NOW, changes={}, steps=steps)
+        with pytest.raises(ValidationError, match="It would start itself"):
+            edit(last, topics=["rows"])
+        Schedule.objects.get(name="Second").close(initiator=SOMEBODY, now=NOW)
+        edit(last, topics=["rows"])
+
+    def test_a_template_closes_no_circle_either(self) -> None:
+        template = make_template("Tell", step_type="publish", config={"topic": "mail"})
+        make_schedule({"name": "tell", "index": 0, "template": "Tell"}, name="Echo", topics=["orders"])
+        with pytest.raises(Refused, match="“Echo”: It would start itself: orders → “Echo” → orders"):
+            template.edit(token=1, changes={"config": {"topic": "orders"}}, initiator=SOMEBODY, now=NOW)
+
+    def test_it_is_told_in_words(self) -> None:
+        only, both = make_schedule(topics=["orders"]), make_schedule(topics=["mail"], spec={"every": ["1h"]})
+        assert only.spec_in_words == "For each event of orders"
+        assert both.spec_in_words == "Every hour, and for each event of mail"
+        assert (only.describe(now=NOW).state, both.describe(now=NOW).state) == ("running", "running")
+
+
+class TestCost:
+    def test_without_triggers_a_publication_asks_once(self) -> None:
+        with CaptureQueriesContext(connection) as found:
+            publish("orders", *map(str, range(500)))
+        about = [query["sql"] for query in found.captured_queries if "eventtrigger" in query["sql"]]
+        assert len(about) == 1
+
+    def test_nothing_is_looked_at_while_nothing_comes(self) -> None:
+        make_schedule(topics=["orders"])
+        assert not is_due(NOW)
+        assert next_due(NOW) is None
+
+    def test_a_slice_is_settled_in_a_handful_of_statements(
+        self, django_assert_max_num_queries: DjangoAssertNumQueries
+    ) -> None:
+        make_schedule(topics=["orders"], overlap="buffer_all")
+        publish("orders", *map(str, range(400)))
+        with django_assert_max_num_queries(14):
+            EventTrigger.objects.settle(Schedule.objects.get().pk, now=NOW)
+        assert Occurrence.objects.count() == 400
+
+
+class TestFaces:
+    """Topics wherever a schedule is defined."""
+
+    def test_the_editor(self) -> None:
+        client, schedule = sign_in(), make_schedule(topics=["mail"])
+        address = f"/schedules/{schedule.pk}/edit"
+        form = Form(client.get(address).content.decode())
+        assert form.value("topics") == "mail"
+        preview = client.post(address, form.sent("preview", topics="mail, orders")).content.decode()
+        assert "For each event of mail and orders" in preview
+        wrong = client.post(address, form.sent("save", topics="mail, order")).content.decode()
+        assert "There is no topic “order”; did you mean orders?" in wrong
+        assert client.post(address, form.sent("save", topics="mail, orders")).status_code == 302
+        assert fresh(schedule).topics == ["mail", "orders"]
+        page = client.get(schedule.get_absolute_url()).content.decode()
+        assert "For each event of mail and orders" in page
+
+    def test_the_fields_of_a_publish_step_in_the_editor(self) -> None:
+        client, schedule = sign_in(), make_schedule(publishing(payload={"a": 1}, title="T"))
+        address = f"/schedules/{schedule.pk}/edit"
+        form = Form(client.get(address).content.decode())
+        prefix = next(name for name, _ in form.pairs if name.endswith("config-topic")).removesuffix("topic")
+        assert form.value(f"{prefix}title") == "T"
+        changed = {f"{prefix}topic".replace("-", "__"): "mail"}
+        assert client.post(address, form.sent("save", **changed)).status_code == 302
+        assert schedule.steps.get().config == {
+            "topic": "mail",
+            "message_id": "",
+            "payload": {"a": 1},
+            "title": "T",
+        }
+
+    def test_the_admin(self) -> None:
+        client = sign_in()
+        assert "topics" in complaints(save(client, typed(topics="order")))
+        assert save(client, typed(topics="orders, mail")).status_code == 302
+        assert Schedule.objects.get().topics == ["mail", "orders"]
+
+    def test_the_api(self) -> None:
+        caller = Caller()
+        body = {"name": "Ship", "topics": ["order"], "steps": [publishing(topic="mail")]}
+        refused = caller.post("schedules", body)
+        assert refused.status_code == 400
+        assert refused.json()["errors"][0]["field"] == "topics"
+        made = caller.post("schedules", body | {"topics": ["orders"]})
+        assert (made.status_code, made.json()["topics"]) == (201, ["orders"])
+
+    def test_a_file(self, tmp_path: Path) -> None:
+        make_schedule(name="Ship", topics=["orders"])
+        [text] = ["".join(written(selected([], tags=[])))]
+        assert "    topics:\n      - orders\n" in text
+        path = tmp_path / "schedules.yaml"
+        path.write_text(text.replace("- orders", "- mail"))
+        call_command("importschedules", str(path))
+        assert EventTrigger.objects.get().topic.slug == "mail"

@@ -1,0 +1,80 @@
+"""While an upgrade is under way: workers whose code is not what was deployed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.base import NOW, seconds
+from tests.workflows.base import defined, deploy_all, runs, work
+from workflows import Producer, Workflow
+from workflows.contexts import ProduceContext
+
+pytestmark = pytest.mark.django_db
+
+
+class Old(Producer):
+    every = "1h"
+    version = "1"
+
+    def produce(self, ctx: ProduceContext) -> Any:
+        raise KeyError("gone")
+
+    @classmethod
+    def name(cls) -> str:
+        return "Look"
+
+
+class New(Old):
+    version = "2"
+
+    def produce(self, ctx: ProduceContext) -> Any:
+        return {"looked": True}
+
+
+class Before(Workflow):
+    slug = "upgrade"
+    title = "Upgrade"
+    producers = [Old]
+
+
+class After(Before):
+    producers = [New]
+
+
+class Without(Before):
+    slug = "other"
+    producers = [New]
+
+
+def test_a_failure_of_code_that_was_replaced_is_tried_again_elsewhere() -> None:
+    with defined(After):
+        deploy_all()
+    with defined(Before):
+        work()
+    assert runs() == [("Look", "preparing", "paused:transient")]
+    with defined(After):
+        work(now=NOW + seconds(10))
+    assert runs()[-1] == ("Look", "committed", "committed")
+
+
+def test_a_handler_that_a_worker_does_not_have_waits_for_one_that_has_it() -> None:
+    with defined(After):
+        deploy_all()
+    with defined(Without):
+        work()
+    assert runs() == [("Look", "preparing", "paused:transient")]
+
+
+def test_a_failure_in_logic_is_tried_again_once_the_code_is_another() -> None:
+    with defined(Before):
+        deploy_all()
+        work()
+        assert runs() == [("Look", "preparing", "failed:logic")]
+        deploy_all(now=NOW + seconds(60))
+        assert work(now=NOW + seconds(60)) == []
+    with defined(After):
+        deploy_all(now=NOW + seconds(61))
+        work(now=NOW + seconds(61))
+    assert runs()[-1] == ("Look", "committed", "committed")

@@ -1,0 +1,54 @@
+"""When a consumer may ask to be woken."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from tests.base import NOW, seconds
+from workflows.waking import clamp
+
+LEAST, MOST = timedelta(seconds=30), timedelta(hours=24)
+FIRST = datetime.min.replace(tzinfo=timezone(timedelta(hours=14)))
+LAST = datetime.max.replace(tzinfo=timezone(-timedelta(hours=12)))
+
+WISHES: list[tuple[object, timedelta | None, str]] = [
+    (None, None, ""),
+    (NOW + seconds(30), LEAST, ""),
+    (NOW + seconds(30.000001), seconds(30.000001), ""),
+    (NOW + seconds(29.999999), LEAST, "too soon: 0:00:30 from now instead"),
+    (NOW - timedelta(days=900), LEAST, "too soon"),
+    (NOW + MOST, MOST, ""),
+    (NOW + MOST + seconds(0.000001), MOST, "too late: 1 day, 0:00:00 from now instead"),
+    (FIRST, LEAST, "too soon"),
+    (LAST, MOST, "too late"),
+    ("2026-11-16T04:00:00Z", timedelta(hours=1), ""),
+    ("2026-11-16T04:00:00.250+00:00", seconds(3600.25), ""),
+    ("20261116T040000Z", timedelta(hours=1), ""),
+    (datetime(2026, 11, 16, 5, 0, tzinfo=ZoneInfo("Europe/Berlin")), timedelta(hours=1), ""),
+    ("2026-11-16T04:00:00", None, "'2026-11-16T04:00:00' is no instant with its zone: ignored"),
+    ("2026-11-16", None, "no instant"),
+    ("", None, "no instant"),
+    ("soon", None, "no instant"),
+    ("2026-13-45T99:00:00Z", None, "no instant"),
+    (NOW.replace(tzinfo=None), None, "no instant"),
+    (NOW.timestamp() + 60, None, "no instant"),
+    (True, None, "no instant"),
+    (NOW.date(), None, "no instant"),
+    (timedelta(hours=1), None, "no instant"),
+    ([], None, "no instant"),
+]
+
+
+@pytest.mark.parametrize(("wish", "after", "notice"), WISHES, ids=[repr(row[0]) for row in WISHES])
+def test_what_is_granted(wish: object, after: timedelta | None, notice: str) -> None:
+    at, told = clamp(wish, now=NOW, least=LEAST, most=MOST)
+    assert at == (None if after is None else NOW + after)
+    assert (notice in told) if notice else told == ""
+
+
+def test_now_may_be_in_any_zone() -> None:
+    at, _ = clamp("2026-11-16T04:00:00Z", now=NOW.astimezone(ZoneInfo("Asia/Tokyo")), least=LEAST, most=MOST)
+    assert at == NOW.astimezone(UTC) + timedelta(hours=1)
