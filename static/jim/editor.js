@@ -3,6 +3,7 @@
 // The form works without any of this: it shows what is typed before it is sent, and moves steps by hand.
 const editor = () => document.getElementById("editor");
 let isChanged = false;
+let isUnseen = false;
 let open = [];
 
 const zones = document.getElementById("time-zones");
@@ -14,10 +15,16 @@ for (const zone of zones ? ["UTC", ...(Intl.supportedValuesOf?.("timeZone") ?? [
 
 document.addEventListener("input", (event) => {
   if (!event.target.form || event.target.form !== editor()) return;
-  isChanged = true;
+  isChanged = isUnseen = true;
   touch(event.target.name);
   htmx.trigger(editor(), "preview");
 });
+
+// A preview is dropped while another request is under way, and not heard while the form is drawn anew: it is asked for again.
+document.addEventListener("htmx:beforeSend", (event) => { if (event.target.id === "preview") isUnseen = false; });
+for (const ended of ["htmx:afterRequest", "htmx:afterSettle"]) {
+  document.addEventListener(ended, () => { if (isUnseen) htmx.trigger(editor(), "preview"); });
+}
 
 document.addEventListener("change", (event) => {
   if (event.target.form !== editor() || !event.target.name.endsWith("-runs")) return;

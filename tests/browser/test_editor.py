@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from activities.models import Initiator
 from schedules.models import Schedule, TaskTemplate
@@ -41,6 +41,28 @@ def test_a_schedule_with_parallel_steps_is_made_and_previewed(admin_page: Page) 
     assert schedule.spec["patterns"] == [{"times": ["07:30"], "weekdays": "mon-fri"}]
     steps = [(each.index, each.name) for each in schedule.steps.all()]
     assert steps == [(0, "fetch"), (1, "left"), (1, "right")]
+
+
+def test_what_is_typed_while_a_preview_is_under_way_is_looked_at_as_well(admin_page: Page) -> None:
+    page, schedule, held = admin_page, make_schedule(spec={"cron": ["0 3 * * *"]}), list[Route]()
+    page.goto(f"/schedules/{schedule.pk}/edit")
+    page.route("**/edit", lambda route: route.continue_() if held else held.append(route))
+    expression = page.get_by_label("Expression", exact=True)
+    with page.expect_request("**/edit"):
+        expression.fill("0 4 * * *")
+    expression.fill("0 five * * *")
+    page.wait_for_timeout(500)
+    held[0].continue_()
+    expect(page.locator("#editor .error", has_text="five")).to_be_visible()
+
+
+def test_what_is_typed_while_the_form_is_drawn_anew_is_looked_at_as_well(admin_page: Page) -> None:
+    page = admin_page
+    page.goto("/schedules/new")
+    page.evaluate("htmx.config.defaultSettleDelay = 1000")
+    page.get_by_role("button", name="Days and times").click()
+    page.get_by_label("Times").fill("7 o'clock")
+    expect(page.get_by_text("is not a time of day")).to_be_visible()
 
 
 def test_steps_are_moved_with_the_keyboard_alone(admin_page: Page) -> None:
