@@ -295,11 +295,13 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         recovered = 0
         orphans = sorted(self.orphaned().values_list("pk", flat=True))
         for start in range(0, len(orphans), RECOVERED_PER_PASS):
-            tasks = self.orphaned().in_bulk(orphans[start : start + RECOVERED_PER_PASS]).values()
-            for worker_id in {task.worker_id for task in tasks if task.worker_id}:
-                own = [task for task in tasks if task.worker_id == worker_id]
-                for part in _apart(own):
-                    recovered += len(self._recover(part, worker_id=worker_id, now=now))
+            mine = self.orphaned().select_related("worker")
+            tasks = mine.in_bulk(orphans[start : start + RECOVERED_PER_PASS]).values()
+            for worker in {task.worker for task in tasks if task.worker}:
+                # Whoever recovers may have read the clock before somebody else found the worker dead.
+                at = max(now, worker.ended_at or now)
+                for part in _apart([task for task in tasks if task.worker_id == worker.pk]):
+                    recovered += len(self._recover(part, worker_id=worker.pk, now=at))
         return recovered
 
     def _recover(self, tasks: Sequence[WorkerTask], *, worker_id: uuid.UUID, now: datetime) -> set[int]:

@@ -198,6 +198,16 @@ class TestLostTasks:
         assert lost.finished_at == NOW + seconds(70)
         assert (following.status, following.retry_of) == ("pending", lost)
 
+    def test_nobody_loses_a_task_before_the_worker_was_found_dead(self) -> None:
+        """Two schedulers: one read the clock, and waited while the other buried."""
+        execution = start(step())
+        worker = make_worker()
+        (task,) = claim(worker)
+        Worker.objects.filter(pk=worker.pk).bury(now=NOW + seconds(5))
+        recovery.recover(NOW)
+        assert attempts(execution)[0].finished_at == NOW + seconds(5)
+        assert row(task).available_at == NOW + seconds(5)
+
     def test_tasks_of_a_worker_that_stopped_without_ending_them_are_lost_too(self) -> None:
         execution = start(step())
         worker = make_worker()
