@@ -23,7 +23,7 @@ from schedules.models.template import as_they_run, names_in
 from schedules.registry import ConfigError, failure_policies, step_types
 from schedules.spec.wording import shown
 
-from .planned import Planned
+from .planned import Planned, new_key
 
 Mode = Literal["sequential", "parallel", "steps"]
 # What a request for a job may say besides the fields of its step.
@@ -115,7 +115,7 @@ def job_line(step: Mapping[str, Any], *, now: datetime, key: uuid.UUID | None = 
     line = checked | {
         "config": config,
         "line": 0,
-        "key": str(key or uuid.uuid4()),
+        "key": str(key or new_key()),
         "isolation": kind.isolation(config),
         "schedule": "",
         "nominal_at": None,

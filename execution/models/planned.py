@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from django.db import OperationalError, connection, transaction
 
@@ -154,6 +157,12 @@ def add(planned: Sequence[Planned], *, now: datetime) -> None:
     add_some = _add_together if connection.vendor == "postgresql" else _add_in_turn
     for start in range(0, len(planned), AT_ONCE):
         add_some(planned[start : start + AT_ONCE], now)
+
+
+def new_key() -> UUID:
+    """Version 7: keys of the same time are neighbours in an index, where random ones are all over it."""
+    milliseconds, random = time.time_ns() // 1_000_000, int.from_bytes(os.urandom(10), "big")
+    return UUID(int=milliseconds << 80 | 7 << 76 | (random >> 68) << 64 | 2 << 62 | random & (1 << 62) - 1)
 
 
 def up_to_date(line: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+import time_machine
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
@@ -307,6 +308,17 @@ class TestTemplates:
         ask({"template": "Report"})
         with django_assert_num_queries(2):
             ask(*[{"template": "Report"}] * 50)
+
+
+def test_keys_are_in_the_order_of_time() -> None:
+    """Up to a millisecond: neighbours in time are neighbours in the index."""
+    with time_machine.travel(NOW, tick=False) as clock:
+        keys = []
+        for _ in range(50):
+            keys += ask(step("job"))
+            clock.shift(seconds(0.001))
+    assert keys == sorted(keys)
+    assert {(key.version, key.variant) for key in keys} == {(7, uuid.RFC_4122)}
 
 
 class TestAllOrNothing:
