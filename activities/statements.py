@@ -102,6 +102,12 @@ def write(sql: str, params: Sequence[Any]) -> int:
         return int(cursor.rowcount)
 
 
+def write_each(sql: str, rows: Sequence[Sequence[Any]]) -> None:
+    """The same statement for each, one after the other."""
+    with connection.cursor() as cursor:
+        cursor.executemany(sql, rows)
+
+
 def first_since(model: type[models.Model], column: str, at: datetime) -> int:
     """The first id of the rows whose time is not before this, for times that grow with the ids.
 
@@ -144,6 +150,12 @@ def instant(at: datetime | str) -> datetime:
     if isinstance(at, str):
         return datetime.fromisoformat(at if at[-3] in "+-" else f"{at}+00:00")
     return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+@lru_cache(maxsize=4096)
+def naive(at: datetime) -> str:
+    """As SQLite stores it."""
+    return (at if at.tzinfo is UTC else at.astimezone(UTC)).isoformat(" ")[:-6]
 
 
 def placeholders(rows: Sequence[Sequence[Any]]) -> str:
@@ -254,11 +266,6 @@ def _slices(rows: Sequence[Sequence[Any]], *, columns: int) -> Iterator[Sequence
         yield rows[start : start + size]
 
 
-@lru_cache(maxsize=4096)
-def _naive(at: datetime) -> str:
-    return (at if at.tzinfo is UTC else at.astimezone(UTC)).isoformat(" ")[:-6]
-
-
 def _hex(key: UUID | str) -> str:
     return str(key).replace("-", "")
 
@@ -276,7 +283,7 @@ _POSTGRESQL_FITS: dict[str, Callable[[Any], Any]] = {
     "UUIDField": str,
 }
 _SQLITE_FITS: dict[str, Callable[[Any], Any]] = {
-    "DateTimeField": _naive,
+    "DateTimeField": naive,
     "UUIDField": _hex,
     "JSONField": json.dumps,
 }

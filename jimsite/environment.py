@@ -255,7 +255,8 @@ def _sqlite(path: Path) -> dict[str, Any]:
             # A transaction takes the write lock when it begins: one that upgrades midway cannot wait for it.
             "transaction_mode": "IMMEDIATE",
             # WAL: readers and the writer do not block each other. FULL: a commit survives a power cut.
-            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
+            # MEMORY: what a statement may have to undo is not written to a file meanwhile.
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA temp_store=MEMORY;",
         },
     }
 

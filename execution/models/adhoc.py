@@ -6,10 +6,9 @@ import hashlib
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from django.core.exceptions import ValidationError
 
@@ -20,11 +19,11 @@ from schedules import permissions
 from schedules.models import Step, TaskTemplate
 from schedules.models.schedule import YEAR_SECONDS
 from schedules.models.step import check_plain_text, check_steps, config_invalid
-from schedules.models.template import as_they_run
+from schedules.models.template import as_they_run, names_in
 from schedules.registry import ConfigError, failure_policies, step_types
 from schedules.spec.wording import shown
 
-from .planned import Planned
+from .planned import Planned, new_key
 
 Mode = Literal["sequential", "parallel", "steps"]
 # What a request for a job may say besides the fields of its step.
@@ -35,8 +34,7 @@ LONGEST_DELAY = timedelta(days=3_650)
 REPEATS = uuid.UUID("6a1c9d0e-52c4-4a5c-9a55-3d1a3c1f4f0b")
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(NamedTuple):
     """One job as somebody asked for it."""
 
     line: dict[str, Any]
@@ -50,7 +48,7 @@ class Wanted:
     def each(
         cls, requests: Sequence[Mapping[str, Any]], *, initiator: Initiator, now: datetime
     ) -> list[Wanted]:
-        templates = TaskTemplate.objects.needed_by(requests)
+        templates = TaskTemplate.objects.needed_by(requests) if names_in(requests) else {}
         return [cls.of(request, templates, initiator=initiator, now=now) for request in requests]
 
     @classmethod
@@ -117,7 +115,7 @@ def job_line(step: Mapping[str, Any], *, now: datetime, key: uuid.UUID | None = 
     line = checked | {
         "config": config,
         "line": 0,
-        "key": str(key or uuid.uuid4()),
+        "key": str(key or new_key()),
         "isolation": kind.isolation(config),
         "schedule": "",
         "nominal_at": None,

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple
+from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 
 from activities.models import Activity, Initiator
-from activities.statements import fetch, insert_each, planned_once
-from execution.concurrency import SEPARATOR, limit_keys
+from activities.statements import fetch, naive, placeholders, planned_once, write, write_each
+from execution.concurrency import limit_keys
 from schedules.models import Step
 
 AT_ONCE = 2_000
@@ -30,25 +34,6 @@ ACTIVITY_FIELDS = (
     "step_index",
     "line",
 )
-TASK_FIELDS = (
-    "key",
-    "execution",
-    "line",
-    "step_index",
-    "name",
-    "step",
-    "pool",
-    "isolation",
-    "status",
-    "priority",
-    "limit_keys",
-    "position",
-    "dedup_key",
-    "is_delayed",
-    "available_at",
-)
-
-
 # What PostgreSQL is given of each; the rest it finds in the line.
 GIVEN = {
     "step": "jsonb",
@@ -62,6 +47,30 @@ GIVEN = {
     "dedup_key": "text",
     "later_at": "timestamptz",
 }
+# What SQLite is given of each, in the order of `Planned.row`.
+ROW = (
+    "step_type",
+    "key",
+    "key_hex",
+    "name",
+    "by_type",
+    "by_id",
+    "by_name",
+    "status",
+    "execution_id",
+    "root_id",
+    "step_index",
+    "line",
+    "step",
+    "pool",
+    "isolation",
+    "priority",
+    "limit_keys",
+    "position",
+    "dedup_key",
+    "later_at",
+    "now",
+)
 
 
 class Planned(NamedTuple):
@@ -116,24 +125,30 @@ class Planned(NamedTuple):
             later_at,
         )
 
-    def task(self, now: datetime) -> tuple[Any, ...]:
-        line = self.line
+    def row(self, now: str) -> tuple[Any, ...]:
+        line, by = self.line, self.initiator
         return (
+            line["step_type"],
             line["key"],
-            self.execution_id,
-            line["line"],
-            line["index"],
+            line["key"].replace("-", ""),
             line["name"],
-            line,
+            by.type,
+            by.id,
+            by.name,
+            self.status,
+            self.execution_id,
+            self.root_id,
+            line["index"],
+            line["line"],
+            json.dumps(line),
             line["pool"],
             line["isolation"],
-            self.status,
             line["priority"],
             line["limit_keys"],
             self.position,
             self.dedup_key,
-            self.later_at is not None,
-            self.later_at or now,
+            None if self.later_at is None else naive(self.later_at),
+            now,
         )
 
 
@@ -144,6 +159,12 @@ def add(planned: Sequence[Planned], *, now: datetime) -> None:
         add_some(planned[start : start + AT_ONCE], now)
 
 
+def new_key() -> UUID:
+    """Version 7: keys of the same time are neighbours in an index, where random ones are all over it."""
+    milliseconds, random = time.time_ns() // 1_000_000, int.from_bytes(os.urandom(10), "big")
+    return UUID(int=milliseconds << 80 | 7 << 76 | (random >> 68) << 64 | 2 << 62 | random & (1 << 62) - 1)
+
+
 def up_to_date(line: Mapping[str, Any]) -> dict[str, Any]:
     """With all that a line says now: it may have been planned when there was less to say."""
     whole = Step().as_json() | dict(line)
@@ -151,19 +172,54 @@ def up_to_date(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _add_in_turn(planned: Sequence[Planned], now: datetime) -> None:
-    from .task import WorkerTask
+    """A single one is a single statement, and so its own transaction."""
+    at = naive(now)
+    rows = [p.row(at) for p in planned]
+    with transaction.atomic(savepoint=False) if len(rows) > 1 else nullcontext():
+        try:
+            write_each(_ADD, rows)
+        except OperationalError as error:
+            if "no such table" not in str(error):
+                raise
+            _define_adding()
+            write_each(_ADD, rows)
 
-    with transaction.atomic(savepoint=False):
-        activities = Activity.objects.add(
-            ACTIVITY_FIELDS, [p.activity for p in planned], status=Activity.Status.PENDING, now=now
-        )
-        limited = {key for (key,) in fetch("SELECT key FROM execution_limit", [])}
-        rows = [
-            (*p.task(now), activity, not limited.isdisjoint(p.line["limit_keys"].split(SEPARATOR)))
-            for p, activity in zip(planned, activities, strict=True)
-        ]
-        same = UNTRIED | {"created_at": now}
-        insert_each(WorkerTask, (*TASK_FIELDS, "activity", "is_limited"), rows, same=same, returning="id")
+
+_ADD = f"INSERT INTO jim_planned VALUES {placeholders([ROW])}"
+
+
+def _define_adding() -> None:
+    """SQLite has no statement that writes to two tables; a trigger on a view of this connection's own does.
+
+    One that were part of the schema would be in the way of migrations.
+    """
+    activity = Activity.UNSAID | {"status": Activity.Status.PENDING}
+    write(f"CREATE TEMP VIEW jim_planned AS SELECT {', '.join(f'NULL AS {name}' for name in ROW)}", [])
+    write(
+        f"""
+        CREATE TEMP TRIGGER jim_add INSTEAD OF INSERT ON jim_planned BEGIN
+            INSERT INTO activities_activity (target_type, target_id, target_name, initiator_type,
+                initiator_id, initiator_name, parent_id, task_key, step_index, line, created_at,
+                {", ".join(activity)})
+            VALUES (new.step_type, new.key, new.name, new.by_type, new.by_id, new.by_name, new.root_id,
+                new.key_hex, new.step_index, new.line, new.now, {_literals(activity)});
+            INSERT INTO execution_workertask (key, execution_id, activity_id, line, step_index, name, step,
+                pool, isolation, status, priority, limit_keys, position, dedup_key, is_delayed, available_at,
+                is_limited, created_at, {", ".join(UNTRIED)})
+            VALUES (new.key_hex, new.execution_id, last_insert_rowid(), new.line, new.step_index, new.name,
+                new.step, new.pool, new.isolation, new.status, new.priority, new.limit_keys, new.position,
+                new.dedup_key, new.later_at IS NOT NULL, COALESCE(new.later_at, new.now),
+                EXISTS (SELECT 1 FROM execution_limit
+                    WHERE instr(char(10) || new.limit_keys || char(10), char(10) || key || char(10))),
+                new.now, {_literals(UNTRIED)});
+        END
+        """,
+        [],
+    )
+
+
+def _literals(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"'{value}'" if isinstance(value, str) else str(int(value)) for value in values.values())
 
 
 def _add_together(planned: Sequence[Planned], now: datetime) -> None:

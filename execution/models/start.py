@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, tzinfo
@@ -17,7 +16,7 @@ from schedules.models.occurrence import Waiting
 from schedules.registry import step_types
 from schedules.spec.zones import zone_of
 
-from .planned import Planned, up_to_date
+from .planned import Planned, new_key, up_to_date
 
 if TYPE_CHECKING:
     from .execution import Execution
@@ -94,7 +93,7 @@ class Start:
         for line in lines:
             for name in TOLD:
                 line.pop(name, None)
-            line["key"] = str(uuid.uuid4())
+            line["key"] = str(new_key())
             if line["line"] in known:
                 line["reused"] = kept[line["line"]].pk
         return cls(
@@ -216,7 +215,7 @@ def _line(step: Mapping[str, Any], number: int, about: Mapping[str, Any]) -> dic
         **step,
         "line": number,
         "limit_keys": limit_keys(step),
-        "key": str(uuid.uuid4()),
+        "key": str(new_key()),
         "isolation": kind.isolation(step["config"]) if kind else "thread",
         **about,
     }

@@ -15,7 +15,19 @@ from execution.models.attempt import Held
 from execution.recorder import Said, write
 from execution.scheduler import is_due, next_due
 from schedules.generator import generate
-from tests.base import NOW, SOMEBODY, break_down, claim, end, make_schedule, make_worker, seconds, start, step
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    break_down,
+    claim,
+    end,
+    enqueue,
+    make_schedule,
+    make_worker,
+    seconds,
+    start,
+    step,
+)
 
 pytestmark = [pytest.mark.django_db, pytest.mark.parametrize("size", [1, 50])]
 DUE = NOW + seconds(60)
@@ -25,7 +37,8 @@ DUE = NOW + seconds(60)
 # whether anybody listens.
 STATEMENTS = {
     "generate": (8, 8),
-    "start": (19, 17),
+    "enqueue": (1, 1),
+    "start": (17, 17),
     "claim": (3, 1),
     "finish": (5, 5),
     "advance": (7, 6),
@@ -44,6 +57,13 @@ Pinned = Callable[[str], AbstractContextManager[object]]
 @pytest.fixture
 def pinned(django_assert_num_queries: Callable[[int], AbstractContextManager[object]]) -> Pinned:
     return lambda what: django_assert_num_queries(STATEMENTS[what][connection.vendor == "postgresql"])
+
+
+@pytest.fixture(autouse=True)
+def experienced() -> None:
+    """With its first task, a connection to SQLite defines what it adds all the others with."""
+    enqueue(step("first"))
+    WorkerTask.objects.all().delete()
 
 
 @pytest.fixture
@@ -73,6 +93,12 @@ def test_generate(size: int, pinned: Pinned) -> None:
         make_schedule(spec={"cron": ["* * * * *"]})
     with pinned("generate"):
         generate(DUE)
+
+
+def test_enqueue(size: int, pinned: Pinned) -> None:
+    with pinned("enqueue"):
+        WorkerTask.objects.enqueue([step("job")] * size, initiator=SOMEBODY, now=NOW)
+    assert WorkerTask.objects.count() == size
 
 
 def test_start(size: int, pinned: Pinned) -> None:

@@ -185,14 +185,14 @@ def skipping(self: Any, ctx: Any) -> Any:
 class TestStatements:
     """However many events, the same number of them; two of each are for the savepoint."""
 
-    # PostgreSQL is told that there is news, and inserts a task with its activity in one statement.
+    # PostgreSQL is told that there is news.
     IS_POSTGRES = connection.vendor == "postgresql"
     PUBLISHING = 10 if IS_POSTGRES else 9
     REPUBLISHING = 6
     LOOKING = 5
-    STARTING = 9 if IS_POSTGRES else 11
+    STARTING = 9
     REFRAINING = 4
-    FOLLOWING = 10 if IS_POSTGRES else 12
+    FOLLOWING = 10
     COMMITTING = 16 if IS_POSTGRES else 15
 
     @pytest.mark.parametrize("count", [1, 1_000])

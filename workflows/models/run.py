@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -16,7 +15,7 @@ from activities.signals import Event as Notice
 from activities.signals import noticed
 from activities.text import clean_json, clean_text
 from execution.concurrency import limit_keys
-from execution.models.planned import Planned, add
+from execution.models.planned import Planned, add, new_key
 from schedules.models import Refused, Step
 from workflows import failures, words
 from workflows.definition import Prepared
@@ -67,7 +66,7 @@ class RunQuerySet(models.QuerySet["Run"]):
     def add(self, run: Run, *, now: datetime) -> Run:
         """With its task."""
         handler = run.handler
-        run.key, run.workflow = uuid.uuid4(), handler.workflow
+        run.key, run.workflow = new_key(), handler.workflow
         run.code_version, run.created_at, run.updated_at = handler.code_version, now, now
         run.save(force_insert=True)
         add([Planned(run._line(), SYSTEM)], now=now)
