@@ -278,7 +278,9 @@ class Performance:
         if status == Status.FAILED_LOGIC and self.is_outdated:
             status = Status.PAUSED_TRANSIENT
         stop = failures.stop(status, run.tries, can_reconcile=self._can_reconcile(), now=now)
-        did_not_happen = in_flight and status != Status.PAUSED_RECONCILIATION
+        # Only of a mutation that it tried itself: what an earlier attempt left in flight, `reconcile` is asked.
+        is_its_own = in_flight and self.began_at != Phase.MUTATING
+        did_not_happen = is_its_own and status != Status.PAUSED_RECONCILIATION
         return stop, error, Run.Effect.FAILED.value if did_not_happen else None
 
     def _interrupted(self, in_flight: bool) -> tuple[Stop | None, str, None]:
