@@ -206,8 +206,9 @@ class Run(models.Model):
         One that goes on with what was prepared before has seen no more than that.
         """
         if self.phase == Phase.PREPARING:
-            topics = Topic.objects.filter(subscription__handler=self.handler_id)
-            self.snapshot = {str(pk): seq for pk, seq in topics.values_list("pk", "last_seq")}
+            topics = Subscription.objects.filter(handler=self.handler_id)
+            found = topics.values_list("topic", "topic__last_seq", "cursor")
+            self.snapshot = {str(pk): [seq, cursor] for pk, seq, cursor in found}
         self._write(now, snapshot=self.snapshot, started_at=now)
 
     def reach(self, phase: Phase, *, now: datetime, **checkpoint: Any) -> None:
@@ -275,9 +276,11 @@ class Run(models.Model):
 
     def _move_handler(self, state: Any, *, now: datetime) -> str:
         values: dict[str, Any] = {} if state is None else {"state": clean_json(state)}
-        notice = ""
+        mine, notice = Handler.objects.filter(pk=self.handler_id), ""
         if self.handler.is_producer:
-            values["next_run_at"] = self.handler.next_time(now)
+            # Unless a deployment has made it due anew meanwhile, perhaps with another schedule.
+            as_before = mine.filter(next_run_at=self.handler.next_run_at)
+            as_before.update(next_run_at=self.handler.next_time(now))
         else:
             asked = (self.prepare_result or {}).get("wake_at")
             values["wake_at"], notice = clamp(
@@ -287,17 +290,19 @@ class Run(models.Model):
                 most=timedelta(seconds=settings.JIM_WAKE_MOST_SECONDS),
             )
             self._move_cursors()
-        Handler.objects.filter(pk=self.handler_id).update(**values)
+        if values:
+            mine.update(**values)
         return notice
 
     def _move_cursors(self) -> None:
         """It runs again until it reserves nothing, also among events that it had left alone before."""
         mine = Subscription.objects.filter(handler=self.handler_id)
         if not self.is_empty:
-            mine.exclude(cursor=NEVER).update(cursor=NEVER)
+            mine.filter(cursor__gt=NEVER).look_anew()
             return
-        for topic, seq in self.snapshot.items():
-            mine.filter(topic=topic, cursor__lt=seq).update(cursor=seq)
+        for topic, (seq, cursor) in self.snapshot.items():
+            if seq > cursor:
+                mine.filter(topic=topic, cursor=cursor).update(cursor=seq)
 
     def stop(
         self, stop: Stop, error: BaseException | str, *, now: datetime, effect: str | None = None
@@ -397,7 +402,7 @@ class Run(models.Model):
         self.reserved.all().release()
         others = Subscription.objects.filter(topic__in=topics).exclude(handler=self.handler_id)
         workflows = set(others.values_list("handler__workflow", flat=True))
-        others.update(cursor=NEVER)
+        others.look_anew()
         # In a transaction of its own: who holds the lock of a workflow asks for no other.
         transaction.on_commit(
             lambda: Workflow.objects.awaken(workflows - {self.workflow_id}, now=now), robust=True

@@ -44,6 +44,15 @@ class WorkflowQuerySet(models.QuerySet["Workflow"]):
         active = Run.objects.active().filter(workflow=OuterRef("pk"))
         return self.running().filter(~Exists(active), due_at__lte=now)
 
+    def forgotten(self) -> WorkflowQuerySet:
+        """Those at which nobody would look though events wait: whoever was about to say so is gone."""
+        from .handler import Subscription
+        from .run import Run
+
+        is_open = Exists(Run.objects.open().filter(workflow=OuterRef("pk")))
+        is_behind = Exists(Subscription.objects.behind().filter(handler__workflow=OuterRef("pk")))
+        return self.running().filter(~is_open, is_behind, due_at=None)
+
     def lock(self) -> WorkflowQuerySet:
         """By id, as everybody does, so that nobody waits in a circle."""
         return self.select_for_update(of=("self",), no_key=True).order_by("pk")
