@@ -264,7 +264,7 @@ class Performance:
             lambda: self.run.stop(written, told, now=clock.now(), effect=effect),
             is_done=lambda: not self.run.is_active,
         )
-        if stop.status == Status.FAILED_LOGIC and self.run.due_at is None:
+        if self.run.status == Status.FAILED_LOGIC and self.run.due_at is None:
             fix(self.run)
 
     def _verdict(self, error: BaseException) -> tuple[Stop | None, BaseException | str, str | None]:

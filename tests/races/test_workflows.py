@@ -22,9 +22,11 @@ from tests.workflows.base import defined, deploy_all, deployed, events, publish,
 from tests.workflows.invariants import effects, note_effect, unfinished, violations
 from workflows import Consumer, Mutation, Prepared, Workflow
 from workflows.contexts import MutateContext, NextContext, PrepareContext
+from workflows.deployment import Change, rehearse
+from workflows.discovery import definitions
 from workflows.models import Event, Run, Topic
 from workflows.models import Workflow as Row
-from workflows.models.event import Publication
+from workflows.models.event import Publication, Published
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -201,6 +203,22 @@ def test_recovery_and_publishing_lock_workflows_in_the_same_order(ledger: Path) 
 def lose(worker: Worker) -> int:
     Worker.objects.filter(pk=worker.pk).bury(now=NOW)
     return WorkerTask.objects.recover(now=NOW)
+
+
+def test_a_rehearsal_of_a_deployment_is_in_nobodys_way(ledger: Path) -> None:
+    """It keeps what it locks for one workflow while it goes on with the next, whose topic the first one's run
+    is publishing to."""
+    with deployed(One, Two) as one:
+        results = queue_up(
+            rehearse_all,
+            partial(Topic.objects.publish, [Publication.of("c", "x")], now=NOW, awaken=[one.pk]),
+            behind=Row.objects.filter(slug="one"),
+        )
+    assert results == [[], Published(new=1)]
+
+
+def rehearse_all() -> list[Change]:
+    return rehearse(definitions(), initiator=SOMEBODY, now=NOW)
 
 
 def test_reserving_what_is_published_again(ledger: Path) -> None:
