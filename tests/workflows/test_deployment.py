@@ -235,6 +235,17 @@ class TestResumed:
         with defined(Inbox):
             assert work(now=minutes(7)) == ["Read", "Read", "Poll"]
 
+    def test_what_somebody_paused_stays_paused(self) -> None:
+        """Such as where a module could not be imported for one start of the scheduler."""
+        told(Inbox)
+        Model.objects.get().pause("audit", initiator=SOMEBODY, now=NOW)
+        told(now=minutes(1))
+        assert Model.objects.get().status == "stopped"
+        told(Inbox, now=minutes(2))
+        assert (Model.objects.get().status, Model.objects.get().note) == ("paused", "audit")
+        with defined(Inbox):
+            assert work(now=minutes(60)) == []
+
     def test_a_handler_that_the_code_has_again_runs_at_once(self) -> None:
         with deployed(Inbox):
             work()

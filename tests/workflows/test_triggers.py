@@ -312,7 +312,6 @@ class TestWhatTheRunKnows:
         schedule.close(initiator=SOMEBODY, now=later)
         assert retention.prune_events(later) == 1
 
-
     def test_an_event_that_one_schedule_consumed_is_kept_for_another_that_has_no_room_yet(
         self, settings: Any
     ) -> None:
