@@ -428,8 +428,7 @@ class Run(models.Model):
             return
         with transaction.atomic():
             list(Workflow.objects.filter(pk=self.workflow_id).lock().values_list("pk"))
-            mine = Run.objects.stuck().filter(pk=self.pk, status=Status.PAUSED_APPROVAL)
-            if not mine.update(note=note[:1000], updated_at=now):
+            if not self._as_seen((Status.PAUSED_APPROVAL,)).update(note=note[:1000], updated_at=now):
                 raise Refused(f"Run {self.pk} does not wait for this any more. Load the page again.")
             Activity.objects.record("reject", self, initiator=initiator, now=now, message=note)
             if not self.workflow.pause(f"Rejected: {note}".strip(), initiator=initiator, now=now):
@@ -473,13 +472,18 @@ class Run(models.Model):
         """Guarded: whoever comes second is told. What follows has all tries before it."""
         with transaction.atomic():
             list(Workflow.objects.filter(pk=self.workflow_id).lock().values_list("pk"))
-            mine = Run.objects.stuck().filter(pk=self.pk, status__in=statuses, effect=self.effect)
             values |= dict.fromkeys(TRIES, 0)
-            if not mine.update(due_at=now, updated_at=now, note=note[:1000], **values):
+            answered = self._as_seen(statuses).update(due_at=now, updated_at=now, note=note[:1000], **values)
+            if not answered:
                 raise Refused(f"Run {self.pk} does not wait for this any more. Load the page again.")
             Activity.objects.record(operation, self, initiator=initiator, now=now, message=note)
             Workflow.objects.awaken([self.workflow_id], now=now)
         self.refresh_from_db()
+
+    def _as_seen(self, statuses: Sequence[Status]) -> RunQuerySet:
+        """Nothing was written to it since whoever answers has read it: the first of several decides."""
+        stuck = Run.objects.stuck().filter(pk=self.pk, status__in=statuses)
+        return stuck.filter(effect=self.effect, updated_at=self.updated_at)
 
     def fix(self, *, now: datetime) -> bool:
         """Something changed its code: the next attempt begins at once."""
