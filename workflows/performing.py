@@ -278,7 +278,7 @@ class Performance:
         if status == Status.FAILED_LOGIC and self.is_outdated:
             status = Status.PAUSED_TRANSIENT
         stop = failures.stop(status, run.tries, can_reconcile=self._can_reconcile(), now=now)
-        # Only of a mutation that it tried itself: what an earlier attempt left in flight, `reconcile` is asked.
+        # Of one that an earlier attempt left in flight, only `reconcile` can say so.
         is_its_own = in_flight and self.began_at != Phase.MUTATING
         did_not_happen = is_its_own and status != Status.PAUSED_RECONCILIATION
         return stop, error, Run.Effect.FAILED.value if did_not_happen else None
