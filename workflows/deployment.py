@@ -17,7 +17,6 @@ from .definition import Consumer, Definitions, Producer
 from .discovery import definitions
 from .failures import Status
 from .models import Handler, Run, Subscription, Topic, Workflow
-from .models.handler import NEVER
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +53,9 @@ def deploy(wanted: Definitions, *, initiator: Initiator, now: datetime) -> list[
 def rehearse(wanted: Definitions, *, initiator: Initiator, now: datetime) -> list[Change]:
     """What `deploy` would change."""
     with transaction.atomic():
+        # As it is all in one transaction: every topic before the first workflow.
+        for rows in (Topic.objects.lock(), Workflow.objects.lock()):
+            list(rows.values_list("pk"))
         changes = deploy(wanted, initiator=initiator, now=now)
         transaction.set_rollback(True)
     return changes
@@ -149,7 +151,7 @@ def _handler(
     elif changes := list(_edited(row, values, name)):
         Handler.objects.filter(pk=row.pk).update(**values, **first_run)
         # So does a consumer: other code may find something to do in what the old one left.
-        row.subscriptions.update(cursor=NEVER)
+        row.subscriptions.look_anew()
         _retry_with_new_code(row, kind.code_version(), now=now)
     return changes + _subscribe(row, kind, name)
 

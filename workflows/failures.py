@@ -134,6 +134,7 @@ def following(*, phase: Phase, effect: Effect, is_approved: bool) -> Beginning:
         return Beginning(Phase.EMITTING, keeps=True)
     if effect == "in_flight":
         return Beginning(Phase.MUTATING, keeps=True)
-    if is_approved and phase in (Phase.PREPARED, Phase.MUTATING):
-        return Beginning(Phase.PREPARED, keeps=True)
+    if is_approved and phase != Phase.PREPARING:
+        is_past = phase == Phase.EMITTING
+        return Beginning(Phase.EMITTING if is_past else Phase.PREPARED, keeps=True)
     return Beginning(Phase.PREPARING, keeps=False)

@@ -264,7 +264,7 @@ class Performance:
             lambda: self.run.stop(written, told, now=clock.now(), effect=effect),
             is_done=lambda: not self.run.is_active,
         )
-        if stop.status == Status.FAILED_LOGIC and self.run.due_at is None:
+        if self.run.status == Status.FAILED_LOGIC and self.run.due_at is None:
             fix(self.run)
 
     def _verdict(self, error: BaseException) -> tuple[Stop | None, BaseException | str, str | None]:
@@ -278,7 +278,9 @@ class Performance:
         if status == Status.FAILED_LOGIC and self.is_outdated:
             status = Status.PAUSED_TRANSIENT
         stop = failures.stop(status, run.tries, can_reconcile=self._can_reconcile(), now=now)
-        did_not_happen = in_flight and status != Status.PAUSED_RECONCILIATION
+        # Of one that an earlier attempt left in flight, only `reconcile` can say so.
+        is_its_own = in_flight and self.began_at != Phase.MUTATING
+        did_not_happen = is_its_own and status != Status.PAUSED_RECONCILIATION
         return stop, error, Run.Effect.FAILED.value if did_not_happen else None
 
     def _interrupted(self, in_flight: bool) -> tuple[Stop | None, str, None]:

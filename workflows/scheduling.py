@@ -33,7 +33,9 @@ def start_due(now: datetime) -> None:
 
 
 def recover(now: datetime) -> None:
-    """Runs whose task has ended without them: cancelled in the queue, or refused by the database."""
+    """Workflows that nobody looks at, and runs whose task has ended without them: cancelled in the queue, or
+    refused by the database."""
+    Workflow.objects.awaken(set(Workflow.objects.forgotten().values_list("pk", flat=True)), now=now)
     for run in Run.objects.abandoned().select_related("workflow", "handler"):
         try:
             _recover(run, now)

@@ -604,6 +604,27 @@ class TestHandingOver:
             tasks = end_and_claim(worker, *tasks)
         assert rounds == [["job 0", "job 1"], ["job 2", "job 3"], ["job 4", "job 5"], ["job 6"]]
 
+    def test_whoever_thaws_after_its_lease_has_no_place_to_hand_over(self) -> None:
+        limit("global", 2)
+        enqueue(*(step(f"job {number}") for number in range(6)))
+        frozen, other = make_worker(), make_worker()
+        tasks = claim(frozen, limit=2)
+        Worker.objects.filter(pk=frozen.pk).bury(now=NOW)
+        assert WorkerTask.objects.recover(now=NOW) == 2
+        assert len(claim(other)) == 2
+        assert end_and_claim(frozen, *tasks) == []
+        assert WorkerTask.objects.processing().count() == 2
+
+    def test_what_was_cancelled_gives_its_place_away_when_it_ends(self) -> None:
+        limit("global")
+        enqueue(step("first"), step("second"))
+        worker = make_worker()
+        tasks = claim(worker)
+        WorkerTask.objects.filter(pk=tasks[0].pk).cancel(now=NOW)
+        assert claim(worker) == []
+        assert names(end_and_claim(worker, *tasks)) == ["second"]
+        assert WorkerTask.objects.processing().count() == 1
+
     def test_an_attempt_begins_with_its_activity(self) -> None:
         limit("global")
         enqueue(step("first"), step("second"))

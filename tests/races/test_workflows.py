@@ -12,19 +12,23 @@ import pytest
 from django.db import connection
 
 from activities import clock
+from activities.models import Activity
 from execution.models import Job, Worker, WorkerTask
 from execution.scheduler import tick
-from tests.base import NOW, SOMEBODY, claim, make_worker
+from schedules.models import Refused
+from tests.base import NOW, SOMEBODY, claim, make_worker, seconds
 from tests.loops import running_scheduler, running_worker
 from tests.races.meeting import Caller, at_once, queue_up
 from tests.waiting import wait_until
 from tests.workflows.base import defined, deploy_all, deployed, events, publish, runs, work
 from tests.workflows.invariants import effects, note_effect, unfinished, violations
-from workflows import Consumer, Mutation, Prepared, Workflow
+from workflows import Consumer, Mutation, PermissionRequired, Prepared, Workflow
 from workflows.contexts import MutateContext, NextContext, PrepareContext
+from workflows.deployment import Change, rehearse
+from workflows.discovery import definitions
 from workflows.models import Event, Run, Topic
 from workflows.models import Workflow as Row
-from workflows.models.event import Publication
+from workflows.models.event import Publication, Published
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -203,6 +207,22 @@ def lose(worker: Worker) -> int:
     return WorkerTask.objects.recover(now=NOW)
 
 
+def test_a_rehearsal_of_a_deployment_is_in_nobodys_way(ledger: Path) -> None:
+    """It keeps what it locks for one workflow while it goes on with the next, whose topic the first one's run
+    is publishing to."""
+    with deployed(One, Two) as one:
+        results = queue_up(
+            rehearse_all,
+            partial(Topic.objects.publish, [Publication.of("c", "x")], now=NOW, awaken=[one.pk]),
+            behind=Row.objects.filter(slug="one"),
+        )
+    assert results == [[], Published(new=1)]
+
+
+def rehearse_all() -> list[Change]:
+    return rehearse(definitions(), initiator=SOMEBODY, now=NOW)
+
+
 def test_reserving_what_is_published_again(ledger: Path) -> None:
     """Both write to the same pending events: one as they come, the other by their message ids, backwards."""
     ids = [f"m{number:04}" for number in range(2_000)]
@@ -229,6 +249,35 @@ def publish_by_index(ids: list[str]) -> None:
             for way in ("seqscan", "bitmapscan", "hashjoin", "mergejoin"):
                 cursor.execute(f"SET enable_{way} = off")
     publish("c", *ids, payload={"again": True})
+
+
+@pytest.mark.parametrize("second", ["reject", "retry", "skip"])
+def test_of_two_who_answer_the_first_decides(
+    ledger: Path, monkeypatch: pytest.MonkeyPatch, second: str
+) -> None:
+    """The other one saw what was asked before the answer, and is told."""
+
+    def mutate(consumer: First, ctx: MutateContext, prepared: Prepared) -> None:
+        if not ctx.approved:
+            raise PermissionRequired("may I?")
+        Taking.mutate(consumer, ctx, prepared)
+
+    monkeypatch.setattr(First, "mutate", mutate)
+    with deployed(One):
+        publish("a", "x")
+        work()
+        one, other = Run.objects.stuck().get(), Run.objects.stuck().get()
+        results = queue_up(
+            partial(one.approve, "", initiator=SOMEBODY, now=NOW + seconds(1)),
+            partial(getattr(other, second), "", initiator=SOMEBODY, now=NOW + seconds(2)),
+            behind=Row.objects.filter(slug="one"),
+        )
+        if connection.vendor == "postgresql":
+            assert results[0] is None
+        assert [type(each) for each in results].count(Refused) == 1
+        work(now=NOW + seconds(3))
+    answers = Activity.objects.filter(target_type="run", operation__in=["approve", second])
+    assert answers.count() == 1
 
 
 def test_cancelled_while_queued(ledger: Path) -> None:

@@ -10,8 +10,8 @@ from execution.models import Job
 from schedules.models import Refused
 from tests.base import NOW, SOMEBODY, seconds
 from tests.workflows.base import deployed, events, publish, runs, work
-from workflows import Consumer, PermissionRequired, Prepared, Transient, Workflow
-from workflows.contexts import MutateContext, PrepareContext
+from workflows import Consumer, Mutation, PermissionRequired, Prepared, Transient, Workflow
+from workflows.contexts import MutateContext, NextContext, PrepareContext
 from workflows.models import Run
 
 pytestmark = pytest.mark.django_db
@@ -102,6 +102,34 @@ def test_a_yes_to_one_phase_is_none_to_the_next() -> None:
         Run.objects.stuck().get().approve("send it", initiator=SOMEBODY, now=NOW)
         work()
         assert [what for what, _ in sent] == [["a"]]
+
+
+class AskAfterwards(Consumer):
+    """Changes nothing outside, or nothing this time: only its announcement needs a yes."""
+
+    subscribe = ["letters"]
+    reserving = 1
+
+    def prepare(self, ctx: PrepareContext) -> Prepared:
+        return Prepared(reserve=ctx.peek("letters")[: self.reserving])
+
+    def next(self, ctx: NextContext, prepared: Prepared, mutation: Mutation) -> Any:
+        if ctx.state is None and not ctx.approved:
+            raise PermissionRequired("Somebody has to allow that it is announced")
+        return {"announced": True}
+
+
+@pytest.mark.parametrize("reserving", [0, 1])
+def test_a_yes_to_what_comes_after_no_mutation_goes_on_there(reserving: int) -> None:
+    consumer = type("Announce", (AskAfterwards,), {"reserving": reserving})
+    with deployed(type("Post", (Post,), {"consumers": [consumer]})):
+        publish("letters", "a")
+        work()
+        assert runs() == [("Announce", "emitting", "paused:approval")]
+        Run.objects.stuck().get().approve("tell them", initiator=SOMEBODY, now=NOW)
+        work()
+        assert runs()[1] == ("Announce", "committed", "committed")
+        assert events("letters") == {"a": "consumed" if reserving else "pending"}
 
 
 def test_rejected_its_events_are_skipped(stuck: Run) -> None:

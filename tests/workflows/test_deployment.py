@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -136,6 +138,45 @@ class TestChanged:
         assert (Model.objects.get().status, Model.objects.get().note) == ("paused", "audit")
 
 
+class TestWhileARunIsActive:
+    """It ends with the code that it began with; the new code has its turn all the same."""
+
+    @pytest.fixture
+    def code(self) -> Iterator[ExitStack]:
+        with ExitStack() as stack:
+            yield stack
+
+    def test_a_producer_runs_again_and_by_its_new_schedule(self, code: ExitStack) -> None:
+        class Slow(Poll):
+            every = "24h"
+
+            def produce(self, ctx: ProduceContext) -> Any:
+                code.enter_context(deployed(inbox(producers=[quick], consumers=[]), now=minutes(1)))
+
+        quick = type("Slow", (Poll,), {"version": "2"})
+        code.enter_context(deployed(inbox(producers=[Slow], consumers=[])))
+        assert work() == ["Slow"]
+        assert Handler.objects.get().next_run_at == minutes(1)
+        assert work(now=minutes(1)) == ["Slow"]
+        assert Handler.objects.get().next_run_at == minutes(5)
+
+    @pytest.mark.parametrize("has_run", [True, False], ids=["that has run before", "in its first run"])
+    def test_a_consumer_looks_again_at_what_the_old_one_left(self, code: ExitStack, has_run: bool) -> None:
+        class Left(Read):
+            def prepare(self, ctx: PrepareContext) -> Prepared:
+                if ctx.peek("mail"):
+                    code.enter_context(deployed(inbox(producers=[], consumers=[eager]), now=NOW))
+                return Prepared()
+
+        eager = type("Left", (Read,), {"version": "2"})
+        code.enter_context(deployed(inbox(producers=[], consumers=[Left])))
+        if has_run:
+            assert work() == ["Left"]
+        publish("mail", "a")
+        assert work() == ["Left"] * 3
+        assert events("mail") == {"a": "consumed"}
+
+
 class TestStopped:
     def test_a_workflow_that_the_code_no_longer_has(self) -> None:
         told(Inbox)
@@ -193,6 +234,17 @@ class TestResumed:
         assert told(Inbox, now=minutes(7)) == ["resumed workflow inbox"]
         with defined(Inbox):
             assert work(now=minutes(7)) == ["Read", "Read", "Poll"]
+
+    def test_what_somebody_paused_stays_paused(self) -> None:
+        """Such as where a module could not be imported for one start of the scheduler."""
+        told(Inbox)
+        Model.objects.get().pause("audit", initiator=SOMEBODY, now=NOW)
+        told(now=minutes(1))
+        assert Model.objects.get().status == "stopped"
+        told(Inbox, now=minutes(2))
+        assert (Model.objects.get().status, Model.objects.get().note) == ("paused", "audit")
+        with defined(Inbox):
+            assert work(now=minutes(60)) == []
 
     def test_a_handler_that_the_code_has_again_runs_at_once(self) -> None:
         with deployed(Inbox):
@@ -291,45 +343,74 @@ class TestATopicThatMovesToAnotherConsumer:
             work(now=minutes(1))
             assert events("mail") == {"a": "consumed"}
 
-    @pytest.mark.django_db(transaction=True)
-    def test_events_that_a_stuck_run_gives_back_wake_the_new_one(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """No lost wake-up: when they are released, whoever consumes the topic now has seen it empty."""
-        monkeypatch.setattr(clock, "now", lambda: NOW)
 
-        class Both(Consumer):
-            subscribe = ["mail", "post"]
-            version = "1"
+class TestEventsThatAStuckRunGivesBack:
+    """No lost wake-up: when they are released, whoever consumes their topic by now has seen it empty."""
 
-            def prepare(self, ctx: PrepareContext) -> Prepared:
-                return Prepared(reserve=ctx.peek("mail") if "mail" in self.subscribe else [])
+    class Both(Consumer):
+        subscribe = ["mail", "post"]
+        version = "1"
 
-            def mutate(self, ctx: MutateContext, prepared: Prepared) -> None:
-                if ctx.now == NOW:
-                    raise AuthRequired("sign in again")
+        def prepare(self, ctx: PrepareContext) -> Prepared:
+            return Prepared(reserve=ctx.peek("mail") if "mail" in self.subscribe else [])
 
-        class First(Workflow):
-            slug, title, topics, consumers = "first", "First", {"mail": "", "post": ""}, [Both]
+        def mutate(self, ctx: MutateContext, prepared: Prepared) -> None:
+            raise AuthRequired("sign in again")
 
-        class Moved(First):
-            consumers = [type("Both", (Both,), {"subscribe": ["post"]})]
+    class First(Workflow):
+        slug, title, topics = "first", "First", {"mail": "", "post": ""}
 
-        class Second(Workflow):
-            slug, title, consumers = "second", "Second", [Read]
-
-        with deployed(First):
+    def stick(self) -> Run:
+        with deployed(type("First", (self.First,), {"consumers": [self.Both]})):
             publish("mail", "a")
             work()
-            stuck = last()
             assert events("mail") == {"a": "reserved"}
-        with deployed(Moved, Second, now=minutes(1)):
-            work(now=minutes(1))
-            assert events("mail") == {"a": "reserved"}
+            return last()
+
+    @contextmanager
+    def moved(self, reader: type[Consumer] = Read) -> Iterator[None]:
+        moved = type("Both", (self.Both,), {"subscribe": ["post"]})
+        second = {"slug": "second", "title": "Second", "consumers": [reader]}
+        with deployed(
+            type("First", (self.First,), {"consumers": [moved]}), type("Second", (Workflow,), second)
+        ):
+            yield
+
+    @pytest.mark.django_db(transaction=True)
+    def test_wake_the_new_consumer(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(clock, "now", lambda: minutes(2))
+        stuck = self.stick()
+        with self.moved():
+            work()
             stuck.retry("", initiator=SOMEBODY, now=minutes(2))
+            assert Run.objects.active().filter(handler__name="Read").exists()
             work(now=minutes(2))
             assert events("mail") == {"a": "consumed"}
             assert Event.objects.get().reserved_by.handler.name == "Read"  # type: ignore[union-attr]
+
+    def test_wake_it_also_if_the_process_dies_before_it_says_so(self) -> None:
+        """What a transaction leaves for afterwards is lost in this test."""
+        stuck = self.stick()
+        with self.moved():
+            work()
+            stuck.retry("", initiator=SOMEBODY, now=minutes(2))
+            assert work(now=minutes(2)) == ["Both", "Read", "Read"]
+            assert events("mail") == {"a": "consumed"}
+
+    def test_are_seen_also_if_the_new_one_is_just_looking(self) -> None:
+        stuck = self.stick()
+
+        class Looking(Read):
+            def prepare(self, ctx: PrepareContext) -> Prepared:
+                found = ctx.peek("mail")
+                if fresh(stuck).is_stuck:
+                    stuck.retry("", initiator=SOMEBODY, now=NOW)
+                    stuck.workflow.start(NOW)
+                return Prepared(reserve=found)
+
+        with self.moved(Looking):
+            assert work().count("Looking") == 3
+            assert events("mail") == {"a": "consumed"}
 
 
 class TestRehearse:

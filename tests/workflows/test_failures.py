@@ -119,8 +119,14 @@ class TestTheResetRules:
         assert following(phase=phase, effect=effect, is_approved=False) == FRESH
 
 
-@pytest.mark.parametrize(("phase", "effect"), list(product(BEFORE_COMMIT, ("", "failed"))))
+APPROVED = {
+    Phase.PREPARING: FRESH,
+    Phase.PREPARED: Beginning(Phase.PREPARED, keeps=True),
+    Phase.MUTATING: Beginning(Phase.PREPARED, keeps=True),
+    Phase.EMITTING: Beginning(Phase.EMITTING, keeps=True),
+}
+
+
+@pytest.mark.parametrize(("phase", "effect"), list(product(APPROVED, ("", "failed"))))
 def test_what_was_approved_is_done_as_it_was_prepared(phase: Phase, effect: Effect) -> None:
-    kept = phase in (Phase.PREPARED, Phase.MUTATING)
-    expected = Beginning(Phase.PREPARED, keeps=True) if kept else FRESH
-    assert following(phase=phase, effect=effect, is_approved=True) == expected
+    assert following(phase=phase, effect=effect, is_approved=True) == APPROVED[phase]

@@ -312,6 +312,25 @@ class TestWhatTheRunKnows:
         schedule.close(initiator=SOMEBODY, now=later)
         assert retention.prune_events(later) == 1
 
+    def test_an_event_that_one_schedule_consumed_is_kept_for_another_that_has_no_room_yet(
+        self, settings: Any
+    ) -> None:
+        settings.JIM_BUFFER_LIMIT = 2
+        quick = make_schedule(topics=["orders"], overlap="allow_all", name="quick")
+        slow = make_schedule(topics=["orders"], overlap="allow_all", name="slow", catch_up_seconds=None)
+        slow.pause(initiator=SOMEBODY, now=NOW)
+        for name in "abc":
+            publish("orders", name)
+            tick(NOW)
+        assert (keys(quick), keys(slow)) == ([*"abc"], ["a"])
+        later = NOW + seconds(86_400 * 365)
+        assert (set(events("orders").values()), retention.prune_events(later)) == ({"consumed"}, 0)
+        slow.resume(initiator=SOMEBODY, now=later)
+        for _ in range(3):
+            tick(later)
+        assert keys(slow) == [*"abc"]
+        assert retention.prune_events(later) == 3
+
 
 class TestDefining:
     def test_an_unknown_topic_is_refused_with_the_one_that_was_meant(self) -> None:

@@ -152,6 +152,25 @@ def test_the_key_of_a_call_is_the_one_that_is_asked_about_later(pay: type[Pay]) 
     assert keys == [str(last().mutation_key)] * 2
 
 
+def test_nobody_is_asked_to_fix_a_run_that_was_taken_over(
+    pay: type[Pay], settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Mock(return_value=True)
+    monkeypatch.setattr(performing, "import_string", lambda path: asked)
+    settings.JIM_WORKFLOW_FIXER = "installation.fixer"
+
+    def come_too_late(ctx: PrepareContext) -> Prepared:
+        pay.on_prepare = None
+        last().crash("worker lost", now=NOW)
+        raise ValueError("what it read is gone")
+
+    pay.on_prepare = come_too_late
+    publish("bills", "rent")
+    work()
+    assert [status for _, _, status in runs()] == ["crashed", "committed", "committed"]
+    assert not asked.called
+
+
 CAUGHT = [
     (Transient("busy"), "paused:transient", "failed"),
     (Indeterminate("no answer"), "paused:reconciliation", "in_flight"),

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from tests.base import NOW, seconds
-from tests.workflows.base import defined, deploy_all, runs, work
+from tests.workflows.base import defined, deploy_all, deployed, events, publish, runs, work
+from tests.workflows.scripted import Script, die, last
 from workflows import Producer, Workflow
 from workflows.contexts import ProduceContext
+from workflows.definition import applied
 
 pytestmark = pytest.mark.django_db
 
@@ -65,6 +67,20 @@ def test_a_handler_that_a_worker_does_not_have_waits_for_one_that_has_it() -> No
     with defined(Without):
         work()
     assert runs() == [("Look", "preparing", "paused:transient")]
+
+
+def test_a_worker_without_the_handler_cannot_say_that_a_mutation_did_not_happen() -> None:
+    script = Script(apply=[ConnectionError("no answer")], verdicts=[applied()])
+    with deployed(script.workflow()):
+        publish("mail", "a")
+        die()
+    with defined(Without):
+        work()
+    assert (runs()[-1], last().effect) == (("Sort", "mutating", "paused:transient"), "in_flight")
+    with defined(script.workflow()):
+        work(now=NOW + seconds(10))
+    assert (script.asked, len(script.keys)) == (script.keys, 1)
+    assert events("mail") == {"a": "consumed"}
 
 
 def test_a_failure_in_logic_is_tried_again_once_the_code_is_another() -> None:

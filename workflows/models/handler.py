@@ -3,6 +3,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from django.db import models
+from django.db.models import F
+from django.db.models.functions import Least
 
 from activities.statements import fetch, instant
 from schedules.spec import Spec
@@ -11,7 +13,7 @@ from workflows.decision import Consuming, Producing
 from .event import Topic
 from .workflow import Workflow
 
-# Before everything: a new consumer looks once, even if nothing was published yet.
+# This, or anything less, is before everything: a new consumer looks once, even if nothing was published yet.
 NEVER = -1
 
 
@@ -98,6 +100,17 @@ class Handler(models.Model):
         return Spec.parse(self.spec).next(now) if self.spec else None
 
 
+class SubscriptionQuerySet(models.QuerySet["Subscription"]):
+    def behind(self) -> SubscriptionQuerySet:
+        """Those whose topic goes beyond what their consumer has seen."""
+        return self.filter(cursor__lt=F("topic__last_seq"))
+
+    def look_anew(self) -> int:
+        """At all that is there. Another cursor each time, so that a run that is under way, and has looked
+        before, does not say that there is nothing."""
+        return self.update(cursor=Least(F("cursor"), NEVER + 1) - 1)
+
+
 class Subscription(models.Model):
     """A consumer's topic: it is dirty while the topic goes beyond the cursor."""
 
@@ -105,6 +118,8 @@ class Subscription(models.Model):
     # One consumer for each topic: an event is consumed once.
     topic = models.OneToOneField(Topic, models.CASCADE, related_name="subscription")
     cursor = models.BigIntegerField(default=NEVER)
+
+    objects = SubscriptionQuerySet.as_manager()
 
     class Meta:
         default_permissions = ()

@@ -205,8 +205,9 @@ class Run(models.Model):
         One that goes on with what was prepared before has seen no more than that.
         """
         if self.phase == Phase.PREPARING:
-            topics = Topic.objects.filter(subscription__handler=self.handler_id)
-            self.snapshot = {str(pk): seq for pk, seq in topics.values_list("pk", "last_seq")}
+            topics = Subscription.objects.filter(handler=self.handler_id)
+            found = topics.values_list("topic", "topic__last_seq", "cursor")
+            self.snapshot = {str(pk): [seq, cursor] for pk, seq, cursor in found}
         self._write(now, snapshot=self.snapshot, started_at=now)
 
     def reach(self, phase: Phase, *, now: datetime, **checkpoint: Any) -> None:
@@ -274,9 +275,11 @@ class Run(models.Model):
 
     def _move_handler(self, state: Any, *, now: datetime) -> str:
         values: dict[str, Any] = {} if state is None else {"state": clean_json(state)}
-        notice = ""
+        mine, notice = Handler.objects.filter(pk=self.handler_id), ""
         if self.handler.is_producer:
-            values["next_run_at"] = self.handler.next_time(now)
+            # Unless a deployment has made it due anew meanwhile, perhaps with another schedule.
+            as_before = mine.filter(next_run_at=self.handler.next_run_at)
+            as_before.update(next_run_at=self.handler.next_time(now))
         else:
             asked = (self.prepare_result or {}).get("wake_at")
             values["wake_at"], notice = clamp(
@@ -286,17 +289,19 @@ class Run(models.Model):
                 most=timedelta(seconds=settings.JIM_WAKE_MOST_SECONDS),
             )
             self._move_cursors()
-        Handler.objects.filter(pk=self.handler_id).update(**values)
+        if values:
+            mine.update(**values)
         return notice
 
     def _move_cursors(self) -> None:
         """It runs again until it reserves nothing, also among events that it had left alone before."""
         mine = Subscription.objects.filter(handler=self.handler_id)
         if not self.is_empty:
-            mine.exclude(cursor=NEVER).update(cursor=NEVER)
+            mine.filter(cursor__gt=NEVER).look_anew()
             return
-        for topic, seq in self.snapshot.items():
-            mine.filter(topic=topic, cursor__lt=seq).update(cursor=seq)
+        for topic, (seq, cursor) in self.snapshot.items():
+            if seq > cursor:
+                mine.filter(topic=topic, cursor=cursor).update(cursor=seq)
 
     def stop(
         self, stop: Stop, error: BaseException | str, *, now: datetime, effect: str | None = None
@@ -396,7 +401,7 @@ class Run(models.Model):
         self.reserved.all().release()
         others = Subscription.objects.filter(topic__in=topics).exclude(handler=self.handler_id)
         workflows = set(others.values_list("handler__workflow", flat=True))
-        others.update(cursor=NEVER)
+        others.look_anew()
         # In a transaction of its own: who holds the lock of a workflow asks for no other.
         transaction.on_commit(
             lambda: Workflow.objects.awaken(workflows - {self.workflow_id}, now=now), robust=True
@@ -422,8 +427,7 @@ class Run(models.Model):
             return
         with transaction.atomic():
             list(Workflow.objects.filter(pk=self.workflow_id).lock().values_list("pk"))
-            mine = Run.objects.stuck().filter(pk=self.pk, status=Status.PAUSED_APPROVAL)
-            if not mine.update(note=note[:1000], updated_at=now):
+            if not self._as_seen((Status.PAUSED_APPROVAL,)).update(note=note[:1000], updated_at=now):
                 raise Refused(f"Run {self.pk} does not wait for this any more. Load the page again.")
             Activity.objects.record("reject", self, initiator=initiator, now=now, message=note)
             if not self.workflow.pause(f"Rejected: {note}".strip(), initiator=initiator, now=now):
@@ -467,13 +471,18 @@ class Run(models.Model):
         """Guarded: whoever comes second is told. What follows has all tries before it."""
         with transaction.atomic():
             list(Workflow.objects.filter(pk=self.workflow_id).lock().values_list("pk"))
-            mine = Run.objects.stuck().filter(pk=self.pk, status__in=statuses, effect=self.effect)
             values |= dict.fromkeys(TRIES, 0)
-            if not mine.update(due_at=now, updated_at=now, note=note[:1000], **values):
+            answered = self._as_seen(statuses).update(due_at=now, updated_at=now, note=note[:1000], **values)
+            if not answered:
                 raise Refused(f"Run {self.pk} does not wait for this any more. Load the page again.")
             Activity.objects.record(operation, self, initiator=initiator, now=now, message=note)
             Workflow.objects.awaken([self.workflow_id], now=now)
         self.refresh_from_db()
+
+    def _as_seen(self, statuses: Sequence[Status]) -> RunQuerySet:
+        """Nothing was written to it since whoever answers has read it: the first of several decides."""
+        stuck = Run.objects.stuck().filter(pk=self.pk, status__in=statuses)
+        return stuck.filter(effect=self.effect, updated_at=self.updated_at)
 
     def fix(self, *, now: datetime) -> bool:
         """Something changed its code: the next attempt begins at once."""

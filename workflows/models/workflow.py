@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from django.db import models, transaction
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, F, OuterRef, Q
 from django.urls import reverse
 
 from activities.models import Activity, Initiator
@@ -43,6 +43,15 @@ class WorkflowQuerySet(models.QuerySet["Workflow"]):
 
         active = Run.objects.active().filter(workflow=OuterRef("pk"))
         return self.running().filter(~Exists(active), due_at__lte=now)
+
+    def forgotten(self) -> WorkflowQuerySet:
+        """Those at which nobody would look though events wait: whoever was about to say so is gone."""
+        from .handler import Subscription
+        from .run import Run
+
+        is_open = Exists(Run.objects.open().filter(workflow=OuterRef("pk")))
+        is_behind = Exists(Subscription.objects.behind().filter(handler__workflow=OuterRef("pk")))
+        return self.running().filter(~is_open, is_behind, due_at=None)
 
     def lock(self) -> WorkflowQuerySet:
         """By id, as everybody does, so that nobody waits in a circle."""
@@ -89,6 +98,12 @@ class Workflow(models.Model):
     pool = models.CharField(max_length=40, default="default")
     status = models.CharField(max_length=8, choices=Status.choices, default=Status.RUNNING)
     note = models.CharField(max_length=1000, blank=True, help_text="Why it is paused.")
+    returns_as = models.CharField(
+        max_length=8,
+        choices=Status.choices,
+        default=Status.RUNNING,
+        help_text="Its status when the code has it again: what somebody paused stays so.",
+    )
     due_at = models.DateTimeField(null=True, blank=True, help_text="When to look whether a run can start.")
     created_at = models.DateTimeField()
     deployed_at = models.DateTimeField()
@@ -177,18 +192,18 @@ class Workflow(models.Model):
 
     def stop(self, *, initiator: Initiator, now: datetime) -> bool:
         """The code no longer has it. What is active may end; False: it was stopped before."""
-        note = "The code no longer has it."
+        why = "The code no longer has it."
         with transaction.atomic():
             others = Workflow.objects.filter(pk=self.pk).exclude(status=self.Status.STOPPED)
-            stopped = others.update(status=self.Status.STOPPED, note=note, due_at=None)
+            stopped = others.update(status=self.Status.STOPPED, returns_as=F("status"), due_at=None)
             if stopped:
-                Activity.objects.record("stop", self, initiator=initiator, now=now, message=note)
+                Activity.objects.record("stop", self, initiator=initiator, now=now, message=why)
         return bool(stopped)
 
     def return_to_code(self) -> bool:
         """The code has it again. False: it had it all the time."""
         stopped = Workflow.objects.filter(pk=self.pk, status=self.Status.STOPPED)
-        return bool(stopped.update(status=self.Status.RUNNING, note=""))
+        return bool(stopped.update(status=F("returns_as")))
 
     def _move(
         self,
