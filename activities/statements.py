@@ -103,10 +103,12 @@ def write(sql: str, params: Sequence[Any]) -> int:
 
 
 def first_since(model: type[models.Model], column: str, at: datetime) -> int:
-    """The first id of the rows whose time is not before this, for times that grow with the ids.
+    """The first id of the rows whose time is not before this, for times that grow with the ids."""
+    return int(fetch(*finding_first_since(model, column, at))[0][0])
 
-    By halves, in one statement: a table of millions needs no index on its times for that.
-    """
+
+def finding_first_since(model: type[models.Model], column: str, at: datetime) -> tuple[str, list[Any]]:
+    """By halves, in one statement: a table of millions needs no index on its times for that."""
     table, time = model._meta.db_table, connection.ops.adapt_datetimefield_value(at)
     is_before = (
         f"(SELECT {column} FROM {table} WHERE id >= (part.low + part.high) / 2 ORDER BY id LIMIT 1) < %s"
@@ -121,7 +123,7 @@ def first_since(model: type[models.Model], column: str, at: datetime) -> int:
         )
         SELECT MAX(low) FROM part WHERE low >= high
     """
-    return int(fetch(sql, [time, time])[0][0])
+    return sql, [time, time]
 
 
 @contextmanager
@@ -166,7 +168,7 @@ def _given(vendor: str, model: type[models.Model], fields: tuple[str, ...]) -> G
     return Given(
         tuple(column.column for column in columns),
         ", ".join(f'"{column.column}" {column.rel_db_type(connection)}' for column in columns),
-        tuple(fits.get(_kind(column)) for column in columns),
+        tuple(fits.get(kind_of(column)) for column in columns),
     )
 
 
@@ -177,11 +179,11 @@ def _read(vendor: str, model: type[models.Model], fields: tuple[str, ...]) -> Gi
     return Given(
         fields,
         ", ".join(f'"{model._meta.db_table}"."{column.column}"' for column in columns),
-        tuple(fits.get(_kind(column)) for column in columns),
+        tuple(fits.get(kind_of(column)) for column in columns),
     )
 
 
-def _kind(column: Any) -> str:
+def kind_of(column: Any) -> str:
     return str((column.target_field if column.is_relation else column).get_internal_type())
 
 
