@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from django.db import InterfaceError, InternalError, OperationalError, connection, models
@@ -16,6 +16,7 @@ from django.db import InterfaceError, InternalError, OperationalError, connectio
 # InternalError is what a session is told that PostgreSQL ended because it idled in a transaction.
 AWAY = (OperationalError, InterfaceError, InternalError)
 VARIABLES_PER_STATEMENT = 20_000
+T = TypeVar("T")
 
 
 def update_each(
@@ -221,7 +222,7 @@ def _write(
     listed = _listed_as_json if vendor == "postgresql" else _listed_as_values
     written: list[tuple[Any, ...]] = []
     with connection.cursor() as cursor:
-        for part in _slices(list(rows), columns=len(given.names)):
+        for part in slices(list(rows), columns=len(given.names)):
             listing, values = listed(given, part)
             cursor.execute(f"WITH {listing} {statement}", [*values, *params])
             if cursor.description:
@@ -249,7 +250,7 @@ def _fitted(given: Given, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
     ]
 
 
-def _slices(rows: Sequence[Sequence[Any]], *, columns: int) -> Iterator[Sequence[Sequence[Any]]]:
+def slices(rows: Sequence[T], *, columns: int = 1) -> Iterator[Sequence[T]]:
     """No more rows at once than one statement may have variables for."""
     size = VARIABLES_PER_STATEMENT // columns
     for start in range(0, len(rows), size):
