@@ -357,9 +357,13 @@ class Activity(models.Model):
 
     def chain(self) -> list[Activity]:
         """All attempts of the same step, the first one first."""
-        if self.task_key is None:
-            return [self]
-        return list(Activity.objects.filter(task_key=self.task_key).order_by("attempt"))
+        return [self] if self.task_key is None else list(self.attempts())
+
+    def attempts(self) -> ActivityQuerySet:
+        """The same, to be asked for; none if it is no step."""
+        is_step = self.task_key is not None
+        rows = Activity.objects.filter(task_key=self.task_key) if is_step else Activity.objects.none()
+        return rows.order_by("attempt")
 
 
 class SaidQuerySet(models.QuerySet[Any]):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from django.db import InterfaceError, InternalError, OperationalError, connection, models
@@ -16,6 +16,7 @@ from django.db import InterfaceError, InternalError, OperationalError, connectio
 # InternalError is what a session is told that PostgreSQL ended because it idled in a transaction.
 AWAY = (OperationalError, InterfaceError, InternalError)
 VARIABLES_PER_STATEMENT = 20_000
+T = TypeVar("T")
 
 
 def update_each(
@@ -109,10 +110,12 @@ def write_each(sql: str, rows: Sequence[Sequence[Any]]) -> None:
 
 
 def first_since(model: type[models.Model], column: str, at: datetime) -> int:
-    """The first id of the rows whose time is not before this, for times that grow with the ids.
+    """The first id of the rows whose time is not before this, for times that grow with the ids."""
+    return int(fetch(*finding_first_since(model, column, at))[0][0])
 
-    By halves, in one statement: a table of millions needs no index on its times for that.
-    """
+
+def finding_first_since(model: type[models.Model], column: str, at: datetime) -> tuple[str, list[Any]]:
+    """By halves, in one statement: a table of millions needs no index on its times for that."""
     table, time = model._meta.db_table, connection.ops.adapt_datetimefield_value(at)
     is_before = (
         f"(SELECT {column} FROM {table} WHERE id >= (part.low + part.high) / 2 ORDER BY id LIMIT 1) < %s"
@@ -127,7 +130,7 @@ def first_since(model: type[models.Model], column: str, at: datetime) -> int:
         )
         SELECT MAX(low) FROM part WHERE low >= high
     """
-    return int(fetch(sql, [time, time])[0][0])
+    return sql, [time, time]
 
 
 @contextmanager
@@ -178,7 +181,7 @@ def _given(vendor: str, model: type[models.Model], fields: tuple[str, ...]) -> G
     return Given(
         tuple(column.column for column in columns),
         ", ".join(f'"{column.column}" {column.rel_db_type(connection)}' for column in columns),
-        tuple(fits.get(_kind(column)) for column in columns),
+        tuple(fits.get(kind_of(column)) for column in columns),
     )
 
 
@@ -189,11 +192,11 @@ def _read(vendor: str, model: type[models.Model], fields: tuple[str, ...]) -> Gi
     return Given(
         fields,
         ", ".join(f'"{model._meta.db_table}"."{column.column}"' for column in columns),
-        tuple(fits.get(_kind(column)) for column in columns),
+        tuple(fits.get(kind_of(column)) for column in columns),
     )
 
 
-def _kind(column: Any) -> str:
+def kind_of(column: Any) -> str:
     return str((column.target_field if column.is_relation else column).get_internal_type())
 
 
@@ -231,7 +234,7 @@ def _write(
     listed = _listed_as_json if vendor == "postgresql" else _listed_as_values
     written: list[tuple[Any, ...]] = []
     with connection.cursor() as cursor:
-        for part in _slices(list(rows), columns=len(given.names)):
+        for part in slices(list(rows), columns=len(given.names)):
             listing, values = listed(given, part)
             cursor.execute(f"WITH {listing} {statement}", [*values, *params])
             if cursor.description:
@@ -259,7 +262,7 @@ def _fitted(given: Given, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
     ]
 
 
-def _slices(rows: Sequence[Sequence[Any]], *, columns: int) -> Iterator[Sequence[Sequence[Any]]]:
+def slices(rows: Sequence[T], *, columns: int = 1) -> Iterator[Sequence[T]]:
     """No more rows at once than one statement may have variables for."""
     size = VARIABLES_PER_STATEMENT // columns
     for start in range(0, len(rows), size):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from activities.statements import fetch
+from activities.together import Statement
 
 from .models.unlimited import READY, READY_LIMITED
 
@@ -34,12 +35,11 @@ def in_turn(state: str = "", *, pool: str = "", count: int) -> list[int]:
     return [pk for *_, pk in rows[:count]]
 
 
-def depths() -> dict[str, int]:
-    """How many tasks there are in each state, counted no further than it matters."""
+def depths() -> Statement:
+    """How many tasks there are in each state, in the order of these, counted no further than it matters."""
     some = f"SELECT 1 FROM execution_workertask WHERE {{}} LIMIT {MOST_COUNTED}"
     each = [f"(SELECT count(*) FROM ({some.format(which)}) AS t)" for which in STATES.values()]
-    [counts] = fetch(f"SELECT {', '.join(each)}", [])
-    return dict(zip(STATES, counts, strict=True))
+    return Statement(f"SELECT {', '.join(each)}", [], columns=len(each))
 
 
 def _sources(stage: int, state: str, in_pool: str) -> list[str]:

@@ -1,18 +1,20 @@
-"""Why a task does not run yet, in words; or who runs it. A page of tasks takes a handful of queries."""
+"""Why a task does not run yet, in words; or who runs it. A page of tasks takes one statement."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property
+from typing import Any
 
 from activities.models import Activity
-from activities.statements import among, fetch
+from activities.statements import among
+from activities.together import Question, Statement, together
 from activities.words import distance, exact, span
 
 from .concurrency import SEPARATOR
-from .models import Worker, WorkerTask
+from .models import Execution, Worker, WorkerTask
 from .models.limited import COUNTS, Look
 from .models.unlimited import READY, READY_LIMITED
 
@@ -25,14 +27,36 @@ PARTICULAR = ("resource:", "type:", "pool:", "global")
 
 def reasons(tasks: Sequence[WorkerTask], *, now: datetime) -> dict[int, str]:
     """By task. They come with their worker and execution."""
-    by_status: dict[str, list[WorkerTask]] = defaultdict(list)
-    for task in tasks:
-        is_later = task.status == "queued" and task.is_delayed and task.available_at > now
-        by_status["later" if is_later else task.status].append(task)
-    found = {task.pk: _runs(task, now) for task in by_status["processing"]}
-    found |= {task.pk: _later(task, now) for task in by_status["later"]}
-    found |= _waiting(by_status["waiting"])
-    return found | _ready(by_status["queued"])
+    waits = Waits.of(tasks, now=now)
+    return waits.told(*together(*waits.questions))
+
+
+@dataclass(frozen=True)
+class Waits:
+    """What has to be asked to know why some tasks wait, and what the answers say."""
+
+    by_status: Mapping[str, Sequence[WorkerTask]]
+    now: datetime
+
+    @classmethod
+    def of(cls, tasks: Sequence[WorkerTask], *, now: datetime) -> Waits:
+        by_status: dict[str, list[WorkerTask]] = {name: [] for name in ("later", *WorkerTask.Status.values)}
+        for task in tasks:
+            is_later = task.status == "queued" and task.is_delayed and task.available_at > now
+            by_status["later" if is_later else task.status].append(task)
+        return cls(by_status, now)
+
+    @property
+    def questions(self) -> list[Question]:
+        ready = self.by_status["queued"]
+        return [*_about_waiting(self.by_status["waiting"]), *(_about_ready(ready) if ready else ())]
+
+    def told(self, groups: list[Any], live: list[Any], *about_ready: list[Any]) -> dict[int, str]:
+        """By task, from the answers."""
+        found = {task.pk: _runs(task, self.now) for task in self.by_status["processing"]}
+        found |= {task.pk: _later(task, self.now) for task in self.by_status["later"]}
+        found |= _waiting(self.by_status["waiting"], groups, live)
+        return found | (_ready(self.by_status["queued"], *about_ready) if about_ready else {})
 
 
 def _runs(task: WorkerTask, now: datetime) -> str:
@@ -52,47 +76,69 @@ def _later(task: WorkerTask, now: datetime) -> str:
     return f"is put off until {exact(task.available_at)}"
 
 
-def _waiting(tasks: Sequence[WorkerTask]) -> dict[int, str]:
-    """What runs before them."""
-    executions = {task.execution.pk: task.execution for task in tasks if task.execution is not None}
-    if not executions:
-        return {task.pk: "waits for the steps before it" for task in tasks}
-    roots = [execution.activity_id for execution in executions.values()]
-    groups: dict[int | None, list[int]] = defaultdict(list)
-    rows = Activity.objects.filter(parent__in=roots, step_index__isnull=False).order_by()
-    for parent, index in rows.values_list("parent", "step_index").distinct():
-        groups[parent].append(index or 0)
-    live: dict[int | None, list[tuple[str, str]]] = defaultdict(list)
-    before = WorkerTask.objects.live().filter(execution__in=executions).order_by("pk")
-    for execution_id, name, status in before.values_list("execution", "name", "status")[:MOST_HOLDERS]:
+def _about_waiting(tasks: Sequence[WorkerTask]) -> list[Question]:
+    """The groups of their executions, and what runs before them."""
+    executions = [task.execution for task in tasks if task.execution is not None]
+    roots = {each.activity_id for each in executions}
+    groups = Activity.objects.filter(parent__in=roots, step_index__isnull=False).order_by()
+    before = WorkerTask.objects.live().filter(execution__in={each.pk for each in executions}).order_by("pk")
+    return [
+        groups.values_list("parent", "step_index").distinct(),
+        before.values_list("execution", "name", "status")[:MOST_HOLDERS],
+    ]
+
+
+def _waiting(tasks: Sequence[WorkerTask], groups: list[Any], before: list[Any]) -> dict[int, str]:
+    indexes: dict[int, list[int]] = defaultdict(list)
+    for parent, index in groups:
+        indexes[parent].append(index or 0)
+    live: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    for execution_id, name, status in before:
         live[execution_id].append((name, status))
-    told = {}
-    for pk, execution in executions.items():
-        theirs = groups[execution.activity_id]
-        reached = sum(index <= execution.current_index for index in theirs)
-        is_running = any(status == "processing" for _, status in live[pk])
-        names = _named([f"“{name}”" for name, _ in live[pk]])
-        told[pk] = f"group {reached} of {len(theirs)} is {'running' if is_running else 'queued'}"
-        told[pk] += f": {names}" if names else ""
-    return {task.pk: told[task.execution_id] for task in tasks if task.execution_id is not None}
+    return {task.pk: _behind(task.execution, indexes, live) for task in tasks}
 
 
-def _ready(tasks: Sequence[WorkerTask]) -> dict[int, str]:
+def _behind(
+    execution: Execution | None,
+    indexes: Mapping[int, list[int]],
+    live: Mapping[int, list[tuple[str, str]]],
+) -> str:
+    if execution is None:
+        return "waits for the steps before it"
+    theirs, before = indexes[execution.activity_id], live[execution.pk]
+    reached = sum(index <= execution.current_index for index in theirs)
+    is_running = any(status == "processing" for _, status in before)
+    names = _named([f"“{name}”" for name, _ in before])
+    how = f"group {reached} of {len(theirs)} is {'running' if is_running else 'queued'}"
+    return f"{how}: {names}" if names else how
+
+
+def _about_ready(tasks: Sequence[WorkerTask]) -> list[Question]:
+    """Who serves which pools; what is limited, and who has it; how many go before each."""
+    running = WorkerTask.objects.processing().filter(is_limited=True).order_by("claimed_at", "pk")
+    return [
+        Worker.objects.alive().values_list("pools", flat=True),
+        Statement(COUNTS, [], columns=7),
+        running.values_list("limit_keys", "name", "execution")[:MOST_HOLDERS],
+        _before([task.pk for task in tasks]),
+    ]
+
+
+def _ready(
+    tasks: Sequence[WorkerTask],
+    serving: list[list[str]],
+    counts: list[Any],
+    running: list[Any],
+    before: list[Any],
+) -> dict[int, str]:
     """What keeps those that could start, the most lasting reason first."""
-    if not tasks:
-        return {}
-    serving = list(Worker.objects.alive().values_list("pools", flat=True))
-    look, found, free = Look.of(fetch(COUNTS, [])), {}, []
-    holders = Holders(look)
+    holders, places, found = Holders(Look.of(counts), running), dict(before), {}
     for task in tasks:
         if not any(not pools or task.pool in pools for pools in serving):
             found[task.pk] = f"no worker is alive that serves pool {task.pool}"
-        elif reason := holders.reason(task):
-            found[task.pk] = reason
         else:
-            free.append(task)
-    before = _before([task.pk for task in free])
-    return found | {task.pk: _for_a_seat(before.get(task.pk, 0)) for task in free}
+            found[task.pk] = holders.reason(task) or _for_a_seat(places.get(task.pk, 0))
+    return found
 
 
 def _for_a_seat(before: int) -> str:
@@ -106,8 +152,9 @@ def _for_a_seat(before: int) -> str:
 class Holders:
     """Who has what others wait for."""
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self, look: Look, running: Iterable[tuple[str, str, int | None]]) -> None:
         self.look = look
+        self.running = [(set(keys.split(SEPARATOR)), name, execution) for keys, name, execution in running]
 
     def reason(self, task: WorkerTask) -> str:
         """Why a limit or a reservation holds this task back; empty if none does."""
@@ -127,12 +174,6 @@ class Holders:
             return "reserved for a direct request"
         held = _named([*holding, *["a direct request"] * requests])
         return f"{_called(key)} is full: {len(holding) + requests} of {size}, held by {held}"
-
-    @cached_property
-    def running(self) -> list[tuple[set[str], str, int | None]]:
-        rows = WorkerTask.objects.processing().filter(is_limited=True).order_by("claimed_at", "pk")
-        held = rows.values_list("limit_keys", "name", "execution")[:MOST_HOLDERS]
-        return [(set(keys.split(SEPARATOR)), name, execution) for keys, name, execution in held]
 
 
 def _particular(key: str) -> int:
@@ -158,10 +199,8 @@ def _named(names: Iterable[str]) -> str:
     return ", ".join(different[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _before(ids: Sequence[int]) -> dict[int, int]:
+def _before(ids: Sequence[int]) -> Statement:
     """How many that are ready go before each of these, among those like it; no further than it matters."""
-    if not ids:
-        return {}
     these, params = among("t.id", ids)
     alike = "b.pool = t.pool AND b.isolation = t.isolation"
     sql = f"""
@@ -170,7 +209,7 @@ def _before(ids: Sequence[int]) -> dict[int, int]:
             ELSE ({_count(f"{READY} AND {alike}")}) END
         FROM execution_workertask t WHERE {these}
     """
-    return dict(fetch(sql, params))
+    return Statement(sql, params, columns=2)
 
 
 def _count(condition: str) -> str:

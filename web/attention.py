@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
-from django.db.models import Case, Model, OuterRef, Subquery, When
+from django.db.models import Case, Model, OuterRef, QuerySet, Subquery, When
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.http import urlencode
 
+from activities.together import together
 from execution.models import Execution
 from schedules import permissions
 from schedules.selection import troubled
@@ -44,24 +46,16 @@ class Concern:
 
 def concerns(request: HttpRequest, *, now: datetime) -> list[Concern]:
     """As far as this person may see them."""
-    found: list[Concern] = []
-    if request.user.has_perm("schedules.view_schedule"):
-        found += _schedules(now)
-    if request.user.has_perm("execution.view_execution"):
-        found += _late(now)
-    if request.user.has_perm("webhooks.view_endpoint"):
-        found += _endpoints()
-    if request.user.has_perm("workflows.view_workflow"):
-        found += _workflows(now)
-    return found
+    seen = [kind for kind in KINDS if request.user.has_perm(kind.permission)]
+    found = together(*(kind.rows(now)[:MOST_OF_A_KIND] for kind in seen))
+    return [kind.concern(row, now) for kind, rows in zip(seen, found, strict=True) for row in rows]
 
 
-def _schedules(now: datetime) -> list[Concern]:
+def _schedules(now: datetime) -> QuerySet[Any]:
     newest = Execution.objects.filter(schedule=OuterRef("pk"), status="failed").order_by("-pk")
     failed_id = Case(When(failures_in_a_row__gt=0, then=Subquery(newest.values("pk")[:1])))
-    rows = troubled(now).annotate(failed_id=failed_id)
-    rows = rows.defer("last_result", "calendars", "memo", "description")
-    return [_schedule(each, now) for each in rows.order_by("-failures_in_a_row", "pk")[:MOST_OF_A_KIND]]
+    rows = troubled(now).annotate(failed_id=failed_id).order_by("-failures_in_a_row", "pk")
+    return rows.defer("last_result", "calendars", "memo", "description")
 
 
 def _schedule(schedule: Any, now: datetime) -> Concern:
@@ -92,35 +86,30 @@ def _failing(schedule: Any) -> Concern:
     return Concern("failed", schedule, words, schedule.last_run_at, "Retry", url, "retry", failed)
 
 
-def _late(now: datetime) -> list[Concern]:
-    rows = Execution.objects.late(now).defer("plan", "last_result").order_by("deadline_at")
-    words = "It should have ended by now."
-    return [
-        Concern("late", each, words, each.deadline_at, "Cancel", each.get_absolute_url(), "cancel", each)
-        for each in rows[:MOST_OF_A_KIND]
-    ]
+def _late_executions(now: datetime) -> QuerySet[Any]:
+    return Execution.objects.late(now).defer("plan", "last_result").order_by("deadline_at")
 
 
-def _endpoints() -> list[Concern]:
-    rows = Endpoint.objects.failing().defer("kinds", "schedules").order_by("-failed_in_a_row")
-    return [
-        Concern(
-            "failed" if each.is_enabled else "disabled",
-            each,
-            _first_line(each.status_note) or f"{each.failed_in_a_row:,} deliveries in a row failed.",
-            each.succeeded_at,
-            "See its deliveries",
-            each.get_absolute_url(),
-        )
-        for each in rows[:MOST_OF_A_KIND]
-    ]
+def _late(each: Any, now: datetime) -> Concern:
+    words, url = "It should have ended by now.", each.get_absolute_url()
+    return Concern("late", each, words, each.deadline_at, "Cancel", url, "cancel", each)
 
 
-def _workflows(now: datetime) -> list[Concern]:
+def _endpoints(now: datetime) -> QuerySet[Any]:
+    return Endpoint.objects.failing().defer("kinds", "schedules").order_by("-failed_in_a_row")
+
+
+def _undelivered(each: Any, now: datetime) -> Concern:
+    state = "failed" if each.is_enabled else "disabled"
+    words = _first_line(each.status_note) or f"{each.failed_in_a_row:,} deliveries in a row failed."
+    return Concern(state, each, words, each.succeeded_at, "See its deliveries", each.get_absolute_url())
+
+
+def _stuck_runs(now: datetime) -> QuerySet[Any]:
     """Those that wait for a person; what tries again by itself does not."""
     waiting = Run.objects.stuck().filter(due_at=None, workflow__status="running")
     rows = waiting.select_related("workflow", "handler").defer("handler__state", "snapshot")
-    return [_stuck(each, now) for each in rows.order_by("finished_at")[:MOST_OF_A_KIND]]
+    return rows.order_by("finished_at")
 
 
 def _stuck(run: Run, now: datetime) -> Concern:
@@ -136,3 +125,19 @@ def _stuck(run: Run, now: datetime) -> Concern:
 def _first_line(text: str) -> str:
     line = next(iter(text.strip().splitlines()), "")
     return line if len(line) <= LONGEST_WORDS else f"{line[:LONGEST_WORDS]}…"
+
+
+class Kind(NamedTuple):
+    """What some may see; the rows that are worth a look, and what is said of each."""
+
+    permission: str
+    rows: Callable[[datetime], QuerySet[Any]]
+    concern: Callable[[Any, datetime], Concern]
+
+
+KINDS = (
+    Kind("schedules.view_schedule", _schedules, _schedule),
+    Kind("execution.view_execution", _late_executions, _late),
+    Kind("webhooks.view_endpoint", _endpoints, _undelivered),
+    Kind("workflows.view_workflow", _stuck_runs, _stuck),
+)

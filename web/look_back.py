@@ -7,10 +7,11 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from django import forms
-from django.db.models import Max, Model, Q, QuerySet
+from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest
 
-from activities.statements import first_since
+from activities.statements import finding_first_since
+from activities.together import Statement, together
 
 from .keyset import OLDER, ROWS, Pages, address
 
@@ -48,23 +49,28 @@ def look_back(
     model: Any = rows.model
     before = request.GET.get(OLDER, "")
     is_later = before.isascii() and before.isdigit() and len(before) < 19
-    top = int(before) if is_later else (model.objects.aggregate(top=Max("pk"))["top"] or 0) + 1
-    if until is not None and not is_later:
-        top = min(top, first_since(model, by, until + SLACK))
-    floor = first_since(model, by, since - SLACK) if since else 0
+    top, floor = _bounds(model, by, since, until)
+    top = int(before) if is_later else top
     bottom = max(top - reach, floor, 0)
-    found = list(
-        rows.filter(_between(by, since, until), pk__gte=bottom, pk__lt=top).order_by("-pk")[: ROWS + 1]
-    )
+    near = rows.filter(_between(by, since, until), pk__gte=bottom, pk__lt=top).order_by("-pk")
+    beyond = model.objects.filter(pk__lt=bottom) if bottom > floor else model.objects.none()
+    found, reached = together(near[: ROWS + 1], beyond.order_by("-pk").values_list(by, flat=True)[:1])
     shown = found[:ROWS]
     newest = address(request, **{OLDER: ""}) if is_later else ""
     if len(found) > ROWS:
         return Looked(shown, address(request, **{OLDER: shown[-1].pk}), newest)
-    reached_at = None
-    if bottom > floor:
-        reached_at = model.objects.filter(pk__lt=bottom).order_by("-pk").values_list(by, flat=True).first()
+    reached_at = next(iter(reached), None)
     further = address(request, **{OLDER: bottom}) if reached_at else ""
     return Looked(shown, "", newest, reached_at, further)
+
+
+def _bounds(model: Any, by: str, since: datetime | None, until: datetime | None) -> tuple[int, int]:
+    """Between which ids those times are, the last one excluded."""
+    newest = model.objects.order_by("-pk").values_list("pk", flat=True)[:1]
+    times = [at for at in (until and until + SLACK, since and since - SLACK) if at]
+    ids, *firsts = together(newest, *(Statement(*finding_first_since(model, by, at), 1) for at in times))
+    top, found = next(iter(ids), 0) + 1, [first for [[first]] in firsts]
+    return min(top, found[0]) if until else top, found[-1] if since else 0
 
 
 def look_among(
@@ -85,14 +91,14 @@ def look_among(
         among = among.filter(**{f"{key}__lt": int(before)})
     beyond = among.values_list(key, flat=True)[reach : reach + 1].first()
     near = among if beyond is None else among.filter(**{f"{key}__gt": beyond})
-    found = list(near.filter(wanted)[: ROWS + 1])
+    last = rows.none() if beyond is None else rows.filter(**{key: beyond})
+    found, reached = together(near.filter(wanted)[: ROWS + 1], last.values_list(by, flat=True))
     shown, newest = found[:ROWS], address(request, **{OLDER: ""}) if is_later else ""
     if len(found) > ROWS:
         return Looked(shown, address(request, **{OLDER: getattr(shown[-1], key)}), newest)
     if beyond is None:
         return Looked(shown, "", newest)
-    reached_at = rows.filter(**{key: beyond}).values_list(by, flat=True).first()
-    return Looked(shown, "", newest, reached_at, address(request, **{OLDER: beyond + 1}))
+    return Looked(shown, "", newest, next(iter(reached), None), address(request, **{OLDER: beyond + 1}))
 
 
 def _between(by: str, since: datetime | None, until: datetime | None) -> Q:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from django.db.models import QuerySet
+from django.db.models import BooleanField, QuerySet
+from django.db.models.expressions import RawSQL
 
 from activities.statements import fetch
+from execution.models.limited import found_in
 from workflows.models import Run
+from workflows.models.run import LARGE
 
 TABLE = Run._meta.db_table
 NEWEST = f"SELECT id FROM {TABLE} WHERE workflow_id >= %s AND workflow_id <= %s ORDER BY workflow_id, id DESC"
@@ -28,25 +31,24 @@ CHAIN = f"""
     )
     SELECT id FROM before UNION SELECT id FROM later
 """
-# What is not shown of many at once.
-UNREAD = ("snapshot", "prepare_result", "mutation_result")
 
 
 def runs_of(workflow: int) -> QuerySet[Run]:
     """To be ordered by the workflow first."""
-    return Run.objects.filter(workflow__gte=workflow, workflow__lte=workflow).defer(*UNREAD)
+    return Run.objects.filter(workflow__gte=workflow, workflow__lte=workflow).defer(*LARGE)
 
 
-def newest_of(workflows: Sequence[int], *, count: int) -> list[Run]:
+def newest_of(workflows: Sequence[int], *, count: int) -> QuerySet[Run]:
     """So many of each, the newest first."""
     each = [f"SELECT * FROM ({NEWEST} LIMIT {count:d}) AS s{number}" for number in range(len(workflows))]
     if not each:
-        return []
-    ids = fetch(" UNION ALL ".join(each), [pk for workflow in workflows for pk in (workflow, workflow)])
-    return list(Run.objects.filter(pk__in=[pk for (pk,) in ids]).defer(*UNREAD).order_by("-pk"))
+        return Run.objects.none()
+    these, params = found_in(" UNION ALL ".join(each)), [pk for pk in workflows for _ in range(2)]
+    is_one = RawSQL(f"{TABLE}.id {these}", params, output_field=BooleanField())  # noqa: S611 no text from outside
+    return Run.objects.filter(is_one).defer(*LARGE).order_by("-pk")
 
 
 def chain_of(run: int, *, most: int) -> list[Run]:
     """All attempts at the same work, the first one first."""
     ids = fetch(CHAIN, [run, most, run, most])
-    return list(Run.objects.filter(pk__in=[pk for (pk,) in ids]).defer(*UNREAD).order_by("pk"))
+    return list(Run.objects.filter(pk__in=[pk for (pk,) in ids]).defer(*LARGE).order_by("pk"))

@@ -419,7 +419,7 @@ class EventAdmin(RecordAdmin[Event], OperationsAdmin[Event]):
 
     @admin.display(description="published by")
     def publisher(self, event: Event) -> SafeString | str:
-        return _link(event.created_by) if event.created_by else NOTHING
+        return _link(event.created_by) if event.created_by else event.published_by or NOTHING
 
     @admin.display(description="reserved by")
     def consumer(self, event: Event) -> SafeString | str:

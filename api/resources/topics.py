@@ -115,6 +115,7 @@ class EventSerializer(serializers.ModelSerializer[Event]):
             "attempt",
             "reserved_by",
             "created_by",
+            "published_by",
             "created_at",
             "settled_at",
         )
@@ -254,7 +255,7 @@ class EventsOfTopic(mixins.ListModelMixin, Resource):
         wanted = self._wanted(self.read(EventsWriting))
         if (before := self.once()) is not None:
             return before
-        counts = Topic.objects.publish(wanted, now=self.now)
+        counts = Topic.objects.publish(wanted, now=self.now, by=self.by)
         body = {"new": counts.new, "updated": counts.updated, "unchanged": counts.unchanged}
         return self.accepted(body, url=reverse("api:topic-event-list", args=[self.topic.slug]))
 

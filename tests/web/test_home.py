@@ -197,13 +197,13 @@ def test_a_part_is_sent_again_only_when_it_has_changed(client: Client, part: str
 
 @pytest.mark.parametrize("url", PARTS.values())
 def test_asking_costs_few_queries(client: Client, url: str, django_assert_max_num_queries: Any) -> None:
-    """Two for who asks; trouble is of four kinds, each with an index of its own."""
+    """Two of them for who asks."""
     make_endpoint()
     for _ in range(5):
         start(step("a"), step("b", 1), deadline_seconds=1, now=clock.now() - seconds(60))
         make_schedule(spec={"every": [{"every": "1h"}]}, now=NOW)
     clock.now()
-    with django_assert_max_num_queries(6 if url == PARTS["attention"] else 5):
+    with django_assert_max_num_queries(5):
         assert client.get(url).status_code == 200
 
 

@@ -416,6 +416,10 @@ class TestPublishing:
         assert answer["Location"] == link
         event = Event.objects.get()
         assert (event.message_id, event.payload, event.title) == ("o1", {"item": "ink"}, "Ink")
+        shown = api.get(f"events/{event.pk}").json()
+        assert (shown["created_by"], shown["published_by"]) == (None, event.published_by)
+        record = Activity.objects.get(operation="publish", target_type="topic")
+        assert record.initiator_name == event.published_by == f"{api.user} ({api.token.name})"
         work()
         assert events("parcels") == {"o1": "pending"}
 

@@ -100,6 +100,8 @@ class TestPublish:
         assert lines == ["“o1” is published to orders."]
         event = Event.objects.get()
         assert (event.message_id, event.payload, event.title) == ("o1", {"item": "ink"}, "Ink")
+        assert event.published_by.startswith("publish (")
+        assert Activity.objects.get(operation="publish").initiator_name == event.published_by
         assert work() == ["Ship", "Ship"]
 
     def test_programs_are_told_what_became_of_it(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,12 +11,13 @@ from django.core.exceptions import ValidationError
 from django.db import connection
 from pytest_django.fixtures import DjangoAssertNumQueries
 
+from activities.models import Activity, Initiator
 from schedules.models import Refused
 from tests.base import NOW, SOMEBODY, fresh
 from tests.timeline import minutes
 from tests.workflows.base import deployed, events, publish, work
 from tests.workflows.scripted import Script, SortMail
-from workflows import Transient
+from workflows import Prepared, Transient
 from workflows.models import Event, Handler, Run, Topic
 from workflows.models.event import PAYLOAD_BYTES, Publication, Published
 from workflows.models.run import Commit
@@ -180,6 +183,72 @@ def skipping(self: Any, ctx: Any) -> Any:
     prepared = SortMail.prepare(self, ctx)
     Event.objects.filter(message_id="a", status="pending").update(status="skipped")
     return prepared
+
+
+@pytest.fixture
+def few_variables(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """As many as a statement may have, where SQLite was built with such a limit."""
+    monkeypatch.setattr("activities.statements.VARIABLES_PER_STATEMENT", 100)
+    if connection.vendor != "sqlite":
+        yield 120
+        return
+    limit = sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER
+    before = connection.connection.setlimit(limit, 120)
+    yield 120
+    connection.connection.setlimit(limit, before)
+
+
+def test_more_than_one_statement_takes_are_published_and_reserved_all_the_same(few_variables: int) -> None:
+    many = 3 * few_variables
+    with deployed(Script().workflow(reserving=many)):
+        batch = [Publication.of("mail", f"m{number}", number) for number in range(many)]
+        assert Topic.objects.publish(batch, now=NOW) == Published(new=many)
+        assert Topic.objects.publish(batch, now=NOW) == Published(updated=many)
+        work()
+    assert set(events("mail").values()) == {"consumed"}
+
+
+def test_of_more_than_one_statement_takes_one_that_is_gone_keeps_all_from_being_reserved(
+    few_variables: int,
+) -> None:
+    with deployed(Script().workflow()) as workflow:
+        run = workflow.start(NOW)
+        assert run is not None
+        publish("mail", *(f"m{number}" for number in range(3 * few_variables)))
+        seen = [event.seen() for event in Event.objects.select_related("topic")]
+        Event.objects.latest("pk").skip("", initiator=SOMEBODY, now=NOW)
+        assert not run.reach_prepared(Prepared(seen), now=NOW)
+    assert not Event.objects.filter(status="reserved").exists()
+
+
+class TestPublisher:
+    BY = Initiator("token", "7", "ada (Shop)")
+
+    def test_events_say_who_published_them_and_the_topic_has_a_record(self, mail: Topic) -> None:
+        batch = [Publication.of("mail", each) for each in "ab"]
+        Topic.objects.publish(batch, now=NOW, by=self.BY)
+        assert set(Event.objects.values_list("published_by", flat=True)) == {"ada (Shop)"}
+        record = Activity.objects.get(operation="publish")
+        assert (record.target_type, record.target_id, record.message) == ("topic", str(mail.pk), "2 new")
+        assert (record.initiator_type, record.initiator_id) == ("token", "7")
+
+    def test_another_payload_is_on_record_as_well_but_not_what_changes_nothing(self, mail: Topic) -> None:
+        Topic.objects.publish([Publication.of("mail", "a")], now=NOW, by=self.BY)
+        Topic.objects.publish([Publication.of("mail", "a", 1)], now=NOW, by=SOMEBODY)
+        Event.objects.get().skip("", initiator=SOMEBODY, now=NOW)
+        Topic.objects.publish([Publication.of("mail", "a", 2)], now=NOW, by=self.BY)
+        records = Activity.objects.filter(operation="publish").order_by("pk")
+        assert list(records.values_list("message", "initiator_name")) == [
+            ("1 new", "ada (Shop)"),
+            ("1 updated", SOMEBODY.name),
+        ]
+        assert Event.objects.get().published_by == "ada (Shop)"
+
+    def test_what_a_run_publishes_is_on_its_own_record(self) -> None:
+        with deployed(Script().workflow()):
+            publish("mail", "m1")
+            work()
+        assert not Activity.objects.filter(operation="publish").exists()
 
 
 class TestStatements:

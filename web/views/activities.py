@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from django import forms
-from django.db.models import BooleanField, Q
+from django.db.models import BooleanField, Q, QuerySet
 from django.db.models.expressions import RawSQL
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -14,6 +14,7 @@ from django.shortcuts import render
 import activities.admin
 from activities import clock
 from activities.models import Activity, ActivityItem
+from activities.together import together
 from activities.transcript import with_last_lines
 from execution.models import WorkerTask
 from execution.waits import reasons
@@ -26,6 +27,7 @@ from web.output import download, follow, output_page
 from web.page import fragment, page, version_of
 from web.targets import target_url
 from workflows.models import Run
+from workflows.models.run import LARGE
 from workflows.step import HandlerStep
 
 VIEW = "activities.view_activity"
@@ -191,11 +193,13 @@ class Look:
     row: Any
     chain: list[Activity]
     task: WorkerTask | None
+    run: Run | None
     now: datetime
 
     @classmethod
     def at(cls, row: Any) -> Look:
-        return cls(row, [row] if row.task_key is None else row.chain(), _task(row), clock.now())
+        chain, tasks, runs = together(row.attempts(), _tasks(row), _runs(row))
+        return cls(row, chain or [row], next(iter(tasks), None), next(iter(runs), None), clock.now())
 
     @property
     def version(self) -> str:
@@ -214,7 +218,7 @@ class Look:
             "why": reasons([task], now=self.now)[task.pk] if task else "",
             "chain": self.chain,
             "execution": _execution(row),
-            "run": _run(row),
+            "run": self.run,
             "target_url": target_url(row),
             "elapsed": (row.finished_at or self.now) - row.executed_at if row.executed_at else None,
             "is_final": row.is_final,
@@ -222,12 +226,12 @@ class Look:
         }
 
 
-def _task(row: Activity) -> WorkerTask | None:
+def _tasks(row: Activity) -> QuerySet[WorkerTask]:
     """Its place in the queue, while it has one."""
     if row.is_final or row.task_key is None:
-        return None
+        return WorkerTask.objects.none()
     tasks = WorkerTask.objects.filter(activity=row.pk).select_related("execution", "worker")
-    return tasks.defer("execution__plan").first()
+    return tasks.defer("execution__plan")
 
 
 def _execution(row: Activity) -> Any:
@@ -236,11 +240,12 @@ def _execution(row: Activity) -> Any:
     return own or (getattr(row.parent, "execution", None) if row.parent else None)
 
 
-def _run(row: Activity) -> Run | None:
+def _runs(row: Activity) -> QuerySet[Run]:
     """The run of a workflow's handler that it is the record of."""
     if row.task_key is None or row.target_type != HandlerStep.name:
-        return None
-    return Run.objects.select_related("handler", "workflow").filter(key=row.task_key).first()
+        return Run.objects.none()
+    rows = Run.objects.filter(key=row.task_key).select_related("handler", "workflow")
+    return rows.defer(*LARGE, "handler__state")
 
 
 def _pretty(value: Any) -> str:

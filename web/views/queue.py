@@ -4,21 +4,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from django import forms
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from activities import clock
+from activities.together import together
 from execution.admin import QueueAdmin
 from execution.models import Limit, Worker, WorkerTask
 from execution.turns import MOST_COUNTED, STATES, depths, in_turn
-from execution.waits import reasons
+from execution.waits import Waits
 from web.keyset import address
 from web.operating import register
 from web.page import fragment, is_asked_by, page, version_of
 from workflows.models import Run
+from workflows.models.run import LARGE
 from workflows.step import HandlerStep
 
 VIEW = "execution.view_workertask"
@@ -72,14 +74,15 @@ class Look:
 
     def shown(self, request: HttpRequest) -> dict[str, Any]:
         rows = self.tasks[:MOST_SHOWN]
-        why = reasons(rows, now=self.now)
-        runs = _runs(rows)
+        waits = Waits.of(rows, now=self.now)
+        [counts], found, *answers = together(depths(), _runs(rows), *waits.questions)
+        why, runs = waits.told(*answers), {run.key: run for run in found}
         further = self.skipped + MOST_SHOWN
         return {
             "form": self.form,
             "is_filtered": bool(self.wanted),
             "rows": [(task, _state(task), why[task.pk], runs.get(task.key)) for task in rows],
-            "states": _states(request, self.wanted.get("state", "")),
+            "states": _states(request, self.wanted.get("state", ""), counts),
             "later": address(request, skip=further) if len(self.tasks) > MOST_SHOWN else "",
             "first": address(request, skip="") if self.skipped else "",
             "here": address(request),
@@ -99,22 +102,21 @@ def _skipped(request: HttpRequest) -> int:
     return min(int(text), 1_000) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
-def _runs(tasks: Sequence[WorkerTask]) -> dict[UUID, Run]:
+def _runs(tasks: Sequence[WorkerTask]) -> QuerySet[Run]:
     """Of those tasks that are runs of a workflow's handlers."""
     keys = [task.key for task in tasks if task.step.get("step_type") == HandlerStep.name]
-    if not keys:
-        return {}
-    return {run.key: run for run in Run.objects.filter(key__in=keys).select_related("handler", "workflow")}
+    rows = Run.objects.filter(key__in=keys).select_related("handler", "workflow")
+    return rows.defer(*LARGE, "handler__state")
 
 
 def _state(task: WorkerTask) -> str:
     return "cancelling" if task.cancel_requested_at else task.status
 
 
-def _states(request: HttpRequest, chosen: str) -> list[tuple[str, str, str, bool]]:
-    counts = depths()
+def _states(request: HttpRequest, chosen: str, counts: Sequence[int]) -> list[tuple[str, str, str, bool]]:
     links = [
-        (name, _said(counts[name]), address(request, state=name, skip=""), name == chosen) for name in STATES
+        (name, _said(count), address(request, state=name, skip=""), name == chosen)
+        for name, count in zip(STATES, counts, strict=True)
     ]
     return [("all", "", address(request, state="", skip=""), not chosen), *links]
 

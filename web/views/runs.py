@@ -11,6 +11,7 @@ from django.shortcuts import render
 
 from activities import clock
 from activities.models import Activity
+from activities.together import together
 from web.keyset import OLDER, Pages, address, newest_first
 from web.look_back import look_among
 from web.of_workflow import chain_of, runs_of
@@ -51,10 +52,7 @@ class RunFilters(forms.Form):
 
 @page(VIEW)
 def runs(request: HttpRequest, slug: str) -> HttpResponse:
-    workflow = Workflow.objects.filter(slug=slug).first()
-    if workflow is None:
-        raise Http404(f"There is no workflow {slug}.")
-    handlers = list(workflow.handlers.defer("state"))
+    workflow, handlers = _workflow(slug)
     form = RunFilters(request.GET, handlers)
     form.is_valid()
     wanted = {name: value for name, value in form.cleaned_data.items() if value}
@@ -77,6 +75,15 @@ def runs(request: HttpRequest, slug: str) -> HttpResponse:
     if is_asked_by(request, "rows"):
         return fragment(request, "web/workflows/_runs.html", context, version=version)
     return render(request, "web/workflows/runs.html", context)
+
+
+def _workflow(slug: str) -> tuple[Workflow, list[Handler]]:
+    rows, handlers = together(
+        Workflow.objects.filter(slug=slug), Handler.objects.filter(workflow__slug=slug).defer("state")
+    )
+    if not rows:
+        raise Http404(f"There is no workflow {slug}.")
+    return rows[0], handlers
 
 
 def _found(

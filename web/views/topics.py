@@ -3,19 +3,20 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.db.models import OuterRef, Q, Subquery
+from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from activities.models import Activity
+from activities.together import together
 from schedules.models import Schedule
 from web.keyset import OLDER, Pages, address, newest_first
 from web.look_back import look_among
 from web.operating import register
 from web.page import fragment, is_asked_by, page, version_of
-from web.pending import MOST_COUNTED, with_pending
 from workflows import operations
 from workflows.models import Event, Topic
+from workflows.models.event import MOST_COUNTED, TopicQuerySet
 
 VIEW_TOPIC, VIEW = "workflows.view_topic", "workflows.view_event"
 MOST_TOPICS = 500
@@ -40,11 +41,9 @@ class EventFilters(forms.Form):
 
 @page(VIEW_TOPIC)
 def topics(request: HttpRequest) -> HttpResponse:
-    oldest = Event.objects.pending().filter(topic=OuterRef("pk")).order_by("seq").values("created_at")
-    rows = with_pending(Topic.objects.annotate(oldest=Subquery(oldest[:1])))
-    rows = rows.select_related("workflow", "subscription__handler__workflow")
-    shown = list(rows.defer("subscription__handler__state").order_by("slug")[:MOST_TOPICS])
-    version = version_of([(row.pk, row.last_seq, row.pending, row.oldest) for row in shown])
+    rows: Any = _topics().order_by("slug")[:MOST_TOPICS]
+    shown = list(rows)
+    version = version_of([(row.pk, row.last_seq, row.pending_count, row.oldest_at) for row in shown])
     context = {"title": "Topics", "rows": shown, "most_counted": MOST_COUNTED, "version": version}
     if is_asked_by(request, "rows"):
         return fragment(request, "web/workflows/_topics.html", context, version=version)
@@ -53,12 +52,12 @@ def topics(request: HttpRequest) -> HttpResponse:
 
 @page(VIEW)
 def topic(request: HttpRequest, slug: str) -> HttpResponse:
-    row = _topic(slug)
     form = EventFilters(request.GET)
     form.is_valid()
     wanted = {name: value for name, value in form.cleaned_data.items() if value}
-    pages = _found(request, row, wanted)
-    version = version_of(row.last_seq, row.pending, [(event.pk, event.status) for event in pages.rows])
+    row, exact = _topic(slug, wanted)
+    pages = Pages(exact) if exact else _found(request, row, wanted)
+    version = version_of(row.last_seq, row.pending_count, [(event.pk, event.status) for event in pages.rows])
     context = {
         "title": f"Topic {row.slug}",
         "topic": row,
@@ -77,25 +76,32 @@ def topic(request: HttpRequest, slug: str) -> HttpResponse:
     return render(request, "web/workflows/topic.html", context | {"started": started})
 
 
-def _topic(slug: str) -> Any:
-    rows = with_pending(Topic.objects.filter(slug=slug))
-    row = rows.select_related("workflow", "subscription__handler__workflow").first()
-    if row is None:
+def _topics() -> TopicQuerySet:
+    rows = Topic.objects.select_related("workflow", "subscription__handler__workflow")
+    return rows.defer("subscription__handler__state").with_backlog()
+
+
+def _topic(slug: str, wanted: dict[str, Any]) -> tuple[Any, list[Event]]:
+    """And its event that has exactly the message id that is looked for."""
+    like_it = {"message_id" if name == "q" else name: value for name, value in wanted.items()}
+    exact = _events(topic__slug=slug, **like_it) if "q" in wanted else Event.objects.none()
+    topics, events = together(_topics().filter(slug=slug), exact)
+    if not topics:
         raise Http404(f"There is no topic {slug}.")
-    return row
+    return topics[0], events
+
+
+def _events(**wanted: Any) -> QuerySet[Event]:
+    return Event.objects.filter(**wanted).defer("payload", "caused_by")
 
 
 def _found(request: HttpRequest, row: Topic, wanted: dict[str, Any]) -> Pages[Event]:
-    """What is pending, and one by its whole message id, is on an index; others are looked for."""
-    rows = Event.objects.filter(topic=row).defer("payload", "caused_by")
+    """What is pending is on an index; others are looked for."""
+    rows = _events(topic=row)
     if not wanted or wanted == {"status": Event.Status.PENDING}:
         return newest_first(request, rows.filter(**wanted), key="seq")
     condition = Q(status=wanted["status"]) if "status" in wanted else Q()
-    if text := wanted.get("q"):
-        exact = rows.filter(condition, message_id=text).first()
-        if exact is not None:
-            return Pages([exact])
-        condition &= Q(message_id__icontains=text)
+    condition &= Q(message_id__icontains=wanted["q"]) if "q" in wanted else Q()
     return look_among(request, rows, condition, key="seq", by="created_at", reach=REACH)
 
 
@@ -105,7 +111,7 @@ def event(request: HttpRequest, pk: int) -> HttpResponse:
     row = Event.objects.select_related(*related).filter(pk=pk).first()
     if row is None:
         raise Http404(f"There is no event {pk}.")
-    others = Event.objects.select_related("topic").defer("payload", "caused_by")
+    others = _events().select_related("topic")
     led_to = others.filter(created_by=row.reserved_by_id) if row.reserved_by_id else others.none()
     records = Activity.objects.filter(target_type="event", target_id=str(row.pk), task_key=None)
     context = {

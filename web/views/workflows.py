@@ -1,28 +1,29 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import F, Prefetch, Q, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
 from activities import clock
 from activities.models import Activity
+from activities.together import together
 from web.flow import Flow, Node, flow
 from web.keyset import address
 from web.of_workflow import newest_of
 from web.operating import register
 from web.page import fragment, is_asked_by, page, version_of
-from web.pending import MOST_COUNTED, with_pending
 from web.templatetags.humane import up_to
 from workflows import operations, words
 from workflows.failures import Status
 from workflows.models import Handler, Run, Subscription, Topic, Workflow
+from workflows.models.event import MOST_COUNTED
 
 VIEW = "workflows.view_workflow"
 MOST_SHOWN = 100
@@ -92,7 +93,7 @@ class Look:
         of, run = self.workflow, self.run
         state = run and (run.pk, run.status, run.phase, run.due_at)
         age = int(self.now.timestamp() / WORDS_SECONDS) if run and run.due_at else 0
-        topics = [(topic.pk, topic.last_seq, topic.pending) for topic in self.topics]
+        topics = [(topic.pk, topic.last_seq, topic.pending_count) for topic in self.topics]
         return of.pk, of.title, of.status, of.note, of.deployed_at, of.due_at, state, age, topics
 
     @property
@@ -150,29 +151,34 @@ def took(run: Run) -> timedelta | None:
 
 
 def _looks(now: datetime) -> list[Look]:
-    rows = list(Workflow.objects.all()[:MOST_SHOWN])
-    open_runs = {run.workflow_id: run for run in _open_runs(rows)}
-    topics: dict[int, list[Any]] = defaultdict(list)
-    for topic in with_pending(Topic.objects.filter(subscription__handler__workflow__in=rows)).annotate(
-        consumed_by=F("subscription__handler__workflow")
-    ):
+    shown, consumer = Workflow.objects.all()[:MOST_SHOWN], "subscription__handler__workflow"
+    consumed = Topic.objects.filter(**{f"{consumer}__in": shown.values("pk")}).with_backlog()
+    rows, runs, consumed_topics = together(
+        shown,
+        _open_runs().filter(workflow__in=shown.values("pk")),
+        consumed.annotate(consumed_by=F(consumer)).order_by("slug"),
+    )
+    open_runs, topics = {run.workflow_id: run for run in runs}, defaultdict[int, list[Any]](list)
+    for topic in consumed_topics:
         topics[topic.consumed_by].append(topic)
     looks = [Look(row, open_runs.get(row.pk), topics[row.pk], now) for row in rows]
     return sorted(looks, key=lambda look: look.status != "needs_attention")
 
 
-def _open_runs(rows: Sequence[Workflow]) -> QuerySet[Run]:
-    runs = Run.objects.open().filter(workflow__in=rows).select_related("handler")
-    return runs.defer("handler__state", "snapshot", "mutation_result")
+def _open_runs() -> QuerySet[Run]:
+    """One of each workflow at most."""
+    return Run.objects.open().select_related("handler").defer("handler__state", "snapshot", "mutation_result")
 
 
 def _detailed(looks: list[Look]) -> list[Look]:
     """With what is not needed to know whether anything has changed."""
-    handlers: dict[int, list[Handler]] = defaultdict(list)
-    for handler in Handler.objects.deployed().filter(workflow__in=[look.workflow.pk for look in looks]):
+    ids = [look.workflow.pk for look in looks]
+    deployed = Handler.objects.deployed().filter(workflow__in=ids).defer("state")
+    handlers, recent = defaultdict[int, list[Handler]](list), defaultdict[int, list[Run]](list)
+    found_handlers, found_runs = together(deployed, newest_of(ids, count=RECENT))
+    for handler in found_handlers:
         handlers[handler.workflow_id].append(handler)
-    recent: dict[int, list[Run]] = defaultdict(list)
-    for run in newest_of([look.workflow.pk for look in looks], count=RECENT):
+    for run in found_runs:
         recent[run.workflow_id].append(run)
     for look in looks:
         look.handlers, look.recent = handlers[look.workflow.pk], recent[look.workflow.pk]
@@ -180,51 +186,55 @@ def _detailed(looks: list[Look]) -> list[Look]:
 
 
 def _look(slug: str, now: datetime) -> Look:
-    row = Workflow.objects.filter(slug=slug).first()
-    if row is None:
+    is_its_own = Q(subscription__handler__workflow__slug=slug) | Q(workflow__slug=slug)
+    rows, runs, topics = together(
+        Workflow.objects.filter(slug=slug),
+        _open_runs().filter(workflow__slug=slug),
+        Topic.objects.filter(is_its_own).with_backlog().order_by("slug"),
+    )
+    if not rows:
         raise Http404(f"There is no workflow {slug}.")
-    topics = Topic.objects.filter(Q(subscription__handler__workflow=row) | Q(workflow=row))
-    return Look(row, _open_runs([row]).first(), list(with_pending(topics).order_by("slug")), now)
+    return Look(rows[0], next(iter(runs), None), topics, now)
 
 
 def _shown(look: Look) -> dict[str, Any]:
     row = look.workflow
-    subscribed = Prefetch("subscriptions", Subscription.objects.select_related("topic"))
-    handlers = list(row.handlers.prefetch_related(subscribed))
+    handlers, others, consumed, look.recent = together(
+        row.handlers.all(),
+        Handler.objects.deployed().exclude(workflow=row).select_related("workflow").defer("state"),
+        Subscription.objects.order_by("topic__slug").values_list("handler", "topic__slug"),
+        newest_of([row.pk], count=RECENT),
+    )
     look.handlers = [handler for handler in handlers if not handler.is_stopped]
-    look.recent = newest_of([row.pk], count=RECENT)
     by_pk = {handler.pk: handler for handler in handlers}
+    topics = defaultdict[int, list[str]](list)
+    for handler_id, slug in consumed:
+        topics[handler_id].append(slug)
     return {
         "look": look,
         "workflow": row,
-        "handlers": [(handler, words.schedule_words([handler])) for handler in handlers],
+        "handlers": [(each, words.schedule_words([each]), topics[each.pk]) for each in handlers],
         "runs": [(run, by_pk[run.handler_id], took(run)) for run in look.recent[:MOST_RUNS]],
-        "flow": _flow(look),
+        "flow": _flow(look, others, topics),
         "most_counted": MOST_COUNTED,
         "version": version_of(look.told),
     }
 
 
-def _flow(look: Look) -> Flow:
+def _flow(look: Look, others: Sequence[Handler], consumed: Mapping[int, Sequence[str]]) -> Flow:
     """Its handlers and their topics, and whoever else publishes to these or consumes them."""
-    slugs = {topic.slug for topic in look.topics} | _topics_of(look.handlers)
-    others = Handler.objects.deployed().exclude(workflow=look.workflow).select_related("workflow")
-    others = others.prefetch_related(Prefetch("subscriptions", Subscription.objects.select_related("topic")))
-    near = [other for other in others.defer("state") if _topics_of([other]) & slugs]
+
+    def topics_of(handlers: Iterable[Handler]) -> set[str]:
+        return {slug for each in handlers for slug in (*each.publishes, *consumed[each.pk])}
+
+    slugs = {topic.slug for topic in look.topics} | topics_of(look.handlers)
+    near = [other for other in others if topics_of([other]) & slugs]
     nodes = [_handler_node(handler) for handler in look.handlers]
     nodes += [_handler_node(other, is_foreign=True) for other in near]
-    counts = {topic.slug: topic.pending for topic in look.topics}
+    counts = {topic.slug: topic.pending_count for topic in look.topics}
     nodes += [_topic_node(slug, counts.get(slug)) for slug in sorted(slugs)]
-    links = [link for handler in [*look.handlers, *near] for link in _links(handler)]
+    links = [link for each in [*look.handlers, *near] for link in _links(each, consumed[each.pk])]
     return flow(nodes, links)
-
-
-def _topics_of(handlers: Iterable[Handler]) -> set[str]:
-    return {slug for each in handlers for slug in (*each.publishes, *_consumed(each))}
-
-
-def _consumed(handler: Handler) -> list[str]:
-    return [each.topic.slug for each in handler.subscriptions.all()]
 
 
 def _handler_node(handler: Handler, *, is_foreign: bool = False) -> Node:
@@ -238,6 +248,6 @@ def _topic_node(slug: str, pending: int | None) -> Node:
     return Node(slug, "topic", slug, note, reverse("web:topic", args=[slug]), is_open=bool(pending))
 
 
-def _links(handler: Handler) -> list[tuple[str, str]]:
+def _links(handler: Handler, consumed: Sequence[str]) -> list[tuple[str, str]]:
     key = f"handler {handler.pk}"
-    return [*((slug, key) for slug in _consumed(handler)), *((key, slug) for slug in handler.publishes)]
+    return [*((slug, key) for slug in consumed), *((key, slug) for slug in handler.publishes)]

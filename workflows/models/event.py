@@ -12,7 +12,7 @@ from django.db.models import F, OuterRef, Q, Subquery
 from django.urls import reverse
 
 from activities.models import Activity, Initiator
-from activities.statements import insert_each, update_each
+from activities.statements import insert_each, slices, update_each
 from activities.text import clean_json, clean_text
 from schedules.models import Refused
 from schedules.models.step import check_plain_text
@@ -104,10 +104,12 @@ class TopicQuerySet(models.QuerySet["Topic"]):
         run_id: int | None = None,
         causes: Sequence[int] = (),
         awaken: Collection[int] = (),
+        by: Initiator | None = None,
     ) -> Published:
         """All of them or none. Sequence order is commit order, as each topic is locked until then.
 
-        `awaken`: workflows that may go on as well, in the same transaction.
+        `awaken`: workflows that may go on as well, in the same transaction. `by`: who asked for it, if that
+        is on no other record.
         """
         from .trigger import EventTrigger
 
@@ -121,7 +123,7 @@ class TopicQuerySet(models.QuerySet["Topic"]):
             grown: list[int] = []
             for slug, topic in topics.items():
                 latest = {each.message_id: each for each in publications if each.topic == slug}
-                done = topic._add(latest, now=now, run_id=run_id, causes=list(causes)[:MOST_CAUSES])
+                done = topic._add(latest, now=now, run_id=run_id, causes=list(causes)[:MOST_CAUSES], by=by)
                 counts = Published(
                     counts.new + done.new, counts.updated + done.updated, counts.unchanged + done.unchanged
                 )
@@ -180,13 +182,21 @@ class Topic(models.Model):
         return reverse("web:topic", args=[self.slug])
 
     def _add(
-        self, latest: dict[str, Publication], *, now: datetime, run_id: int | None, causes: list[int]
+        self,
+        latest: dict[str, Publication],
+        *,
+        now: datetime,
+        run_id: int | None,
+        causes: list[int],
+        by: Initiator | None,
     ) -> Published:
         """The caller holds the lock. What is known keeps its place; while pending, it gets the payload."""
-        rows = Event.objects.filter(topic=self, message_id__in=latest).values_list(
-            "pk", "message_id", "status"
-        )
-        known = {message_id: (pk, status) for pk, message_id, status in rows}
+        rows = Event.objects.filter(topic=self).values_list("pk", "message_id", "status")
+        known = {
+            message_id: (pk, status)
+            for some in slices(list(latest))
+            for pk, message_id, status in rows.filter(message_id__in=some)
+        }
         pending = [
             (pk, latest[m].payload) for m, (pk, status) in known.items() if status == Event.Status.PENDING
         ]
@@ -194,11 +204,20 @@ class Topic(models.Model):
             update_each(Event, ("payload",), pending, where="t.status = 'pending'")
         new = [each for each in latest.values() if each.message_id not in known]
         if new:
-            self._insert(new, now=now, run_id=run_id, causes=causes)
-        return Published(len(new), len(pending), len(known) - len(pending))
+            self._insert(new, now=now, run_id=run_id, causes=causes, publisher=by.name if by else "")
+        done = Published(len(new), len(pending), len(known) - len(pending))
+        if by is not None and (new or pending):
+            Activity.objects.record("publish", self, initiator=by, now=now, message=str(done))
+        return done
 
     def _insert(
-        self, new: Sequence[Publication], *, now: datetime, run_id: int | None, causes: list[int]
+        self,
+        new: Sequence[Publication],
+        *,
+        now: datetime,
+        run_id: int | None,
+        causes: list[int],
+        publisher: str,
     ) -> None:
         rows = [
             (self.last_seq + number, each.message_id, each.payload, each.title, causes)
@@ -208,6 +227,7 @@ class Topic(models.Model):
             "topic": self.pk,
             "status": Event.Status.PENDING,
             "created_by": run_id,
+            "published_by": publisher,
             "attempt": 1,
             "created_at": now,
         }
@@ -222,8 +242,10 @@ class EventQuerySet(models.QuerySet["Event"]):
 
     def reserve(self, ids: Collection[int], *, run_id: int, topics: Iterable[int]) -> int:
         """How many of these were still pending, and now belong to the run."""
-        free = self.pending().filter(pk__in=ids, topic__in=topics)
-        return free.update(status=Event.Status.RESERVED, reserved_by=run_id)
+        free = self.pending().filter(topic__in=list(topics))
+        taken = {"status": Event.Status.RESERVED, "reserved_by": run_id}
+        with transaction.atomic(savepoint=False):
+            return sum(free.filter(pk__in=some).update(**taken) for some in slices(sorted(set(ids))))
 
     def release(self) -> int:
         """Pending again, for another attempt."""
@@ -259,6 +281,9 @@ class Event(models.Model):
     )
     created_by = models.ForeignKey(
         "workflows.Run", models.SET_NULL, null=True, blank=True, related_name="published", db_index=False
+    )
+    published_by = models.CharField(
+        max_length=255, blank=True, help_text="Who published it, if no run of a handler did."
     )
     caused_by = models.JSONField(default=list, blank=True, help_text="Ids of the events that led to it.")
     attempt = models.PositiveIntegerField(default=1)

@@ -31,7 +31,7 @@ class Command(JimCommand):
         slug, message_id = options["topic"], options["message_id"]
         _check_topic(slug)
         event = Publication.of(slug, message_id, _payload(options["payload"]), options["title"])
-        done = Topic.objects.publish([event], now=self.now)
+        done = Topic.objects.publish([event], now=self.now, by=self.by)
         outcome = "new" if done.new else "updated" if done.updated else "unchanged"
         facts = {"topic": slug, "message_id": message_id, "outcome": outcome}
         self.tell(facts, lambda: self.say(TOLD[outcome].format(slug=slug, message_id=message_id)))
