@@ -41,7 +41,7 @@ class PlainSearch(ModelAdmin[M]):
         found = Q(*[(f"{name}__icontains", text) for name in names], _connector=Q.OR)
         return queryset.filter(found), False
 
-    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """An address may not hold a pattern: one that makes no sense breaks the list."""
         return not lookup.endswith("regex") and super().lookup_allowed(lookup, value, request)
 

@@ -12,7 +12,7 @@ admin.site.unregister([User, Group])
 
 
 @admin.register(User)
-class Users(PlainSearch[User], UserAdmin):
+class Users(PlainSearch[User], UserAdmin):  # type: ignore[type-arg]
     pass
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from datetime import datetime
 from functools import wraps
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib.admin import AdminSite, autodiscover
 from django.core.checks import CheckMessage
@@ -48,7 +49,7 @@ class JimAdminSite(AdminSite):
 
         @wraps(view)
         def looked_at(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-            request.GET = _clean(request.GET)
+            request.GET = QueryDict(_clean(request.GET))
             return view(request, *args, **kwargs)
 
         return super().admin_view(looked_at, cacheable)
@@ -68,12 +69,9 @@ class JimAdminSite(AdminSite):
         return super().index(request, {**_now(request), **(extra_context or {})})
 
 
-def _clean(query: QueryDict) -> QueryDict:
-    cleaned = QueryDict(mutable=True)
-    for name, texts in query.lists():
-        cleaned.setlist(clean_text(name), [clean_text(text) for text in texts])
-    cleaned._mutable = False
-    return cleaned
+def _clean(query: QueryDict) -> str:
+    given = [(clean_text(name), clean_text(text)) for name, texts in query.lists() for text in texts]
+    return urlencode(given)
 
 
 def _place(order: tuple[str, ...], name: str) -> int:
