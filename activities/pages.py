@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 from django.contrib import admin
 from django.contrib.admin.views.main import PAGE_VAR, ChangeList
-from django.db.models import Model, QuerySet
+from django.db.models import Model, Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.text import capfirst
 
+from .text import search_text
 from .words import NOTHING
 
 if TYPE_CHECKING:
@@ -28,7 +29,24 @@ else:
 M = TypeVar("M", bound=Model)
 
 
-class JimAdmin(ModelAdmin[M]):
+class PlainSearch(ModelAdmin[M]):
+    """Finds what contains the text as it was typed; for Django, a mere quotation mark is in everything."""
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        if not (text := search_text(search_term)):
+            return queryset, False
+        names = self.get_search_fields(request)
+        found = Q(*[(f"{name}__icontains", text) for name in names], _connector=Q.OR)
+        return queryset.filter(found), False
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        """An address may not hold a pattern: one that makes no sense breaks the list."""
+        return not lookup.endswith("regex") and super().lookup_allowed(lookup, value, request)
+
+
+class JimAdmin(PlainSearch[M]):
     """Nothing is ever deleted, and what happened is kept as activities instead of admin log entries."""
 
     show_full_result_count = False

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 # Far more than people nest, and far less than Python's own limit, which depends on who calls.
 MAX_LEVELS = 200
+LONGEST_SEARCH = 200
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
@@ -15,6 +16,11 @@ def clean_text(text: str) -> str:
     if text.isascii() and "\0" not in text:
         return text
     return _UNSTORABLE.sub(REPLACEMENT, text)
+
+
+def search_text(typed: str) -> str:
+    """What somebody looks for. SQLite refuses to compare with a text of 50 kB."""
+    return clean_text(typed).strip()[:LONGEST_SEARCH]
 
 
 def clean_lines(text: str) -> str:

@@ -13,6 +13,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 
+from activities.text import LONGEST_SEARCH
 from schedules.spec import SpecError
 from schedules.spec.moments import clock_reading
 
@@ -61,6 +62,13 @@ class MomentFilter(plain.IsoDateTimeFilter):
     field_class = _Moment  # type: ignore[assignment]
 
 
+class TextFilter(plain.CharFilter):
+    """Nothing has a name as long as that, and SQLite refuses to compare with a text of 50 kB."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, max_length=LONGEST_SEARCH, **options)
+
+
 class _Words(forms.Field):
     widget = forms.MultipleHiddenInput
 
@@ -98,9 +106,7 @@ def _refuse_empty(request: Request, filterset: Any) -> None:
     """Which would be ignored; to look for no text at all is another thing."""
     given = {name for name, value in request.query_params.items() if not value}
     empty = [
-        name
-        for name in given & set(filterset.filters)
-        if not isinstance(filterset.filters[name], plain.CharFilter)
+        name for name in given & set(filterset.filters) if not isinstance(filterset.filters[name], TextFilter)
     ]
     if empty:
         raise ValidationError(dict.fromkeys(sorted(empty), "Give it a value, or leave it out."))

@@ -5,7 +5,7 @@ from typing import Any
 from django.core.exceptions import ValidationError as Invalid
 from django.db import DataError
 from rest_framework.exceptions import NotFound, ValidationError
-from rest_framework.pagination import CursorPagination
+from rest_framework.pagination import Cursor, CursorPagination
 from rest_framework.request import Request
 
 MOST = 500
@@ -29,6 +29,13 @@ class KeysetPages(CursorPagination):
             if "cursor" not in request.query_params:
                 raise
             raise ValidationError({"cursor": FORGED}) from error
+
+    def decode_cursor(self, request: Request) -> Cursor | None:
+        """What cannot be read as one would be taken for the beginning."""
+        cursor = super().decode_cursor(request)
+        if request.query_params.get("cursor") and cursor == Cursor(offset=0, reverse=False, position=None):
+            raise NotFound(FORGED)
+        return cursor
 
     def get_page_size(self, request: Request) -> int:
         return limit_of(request, self.page_size)

@@ -42,7 +42,7 @@ class StrictJSONParser(BaseParser):
         if len(raw) > self.max_bytes:
             raise ParseError(f"The body is longer than {self.max_bytes:,} bytes.")
         try:
-            value = strict_json.loads(raw.decode(), most=self.max_chars)
+            value = strict_json.loads(raw.decode("utf-8-sig"), most=self.max_chars)
         except UnicodeDecodeError as error:
             raise ParseError("The body is not UTF-8.") from error
         except ValueError as error:

@@ -15,12 +15,14 @@ from urllib.parse import urlsplit
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
 
+from activities import given_files
 from activities.private_files import create_once
 from execution.sql_connections import SqlConnection
 from schedules.vault import KEY_IN_WORDS, is_key
 
 T = TypeVar("T")
 MASK = "••••••••"
+MOST_BYTES = 1024 * 1024
 
 
 class Setting(NamedTuple):
@@ -142,9 +144,11 @@ def secret_key(*, data_dir: Path, about: str = "") -> str:
     make_folder(data_dir)
     try:
         create_once(path, secrets.token_urlsafe(50))
-        key = path.read_text().strip()
+        key = given_files.read(path, most=MOST_BYTES).strip()
     except OSError as error:
         raise ImproperlyConfigured(f"The secret key cannot be kept in {path}: {error.strerror}.") from None
+    except given_files.Unfit as error:
+        raise ImproperlyConfigured(f"{path} {error}; or remove it to have a new secret key made.") from None
     if not key:
         raise ImproperlyConfigured(f"{path} is empty: remove it to have a new secret key made.")
     return key
@@ -164,10 +168,9 @@ def sql_connections(name: str, *, data_dir: Path, about: str = "") -> dict[str, 
     if not given and path.exists():
         source = str(path)
         try:
-            given = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-            raise ImproperlyConfigured(f"{source} cannot be read: {why}.") from None
+            given = given_files.read(path, most=MOST_BYTES)
+        except given_files.Unfit as error:
+            raise ImproperlyConfigured(f"{source} {error}.") from None
     connections = _sql_connections(given, source) if given else {}
     # Their names alone: the rest may hold a password.
     _noted(name, sorted(connections), f"none, or those of {path}", about)

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import wraps
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib.admin import AdminSite, autodiscover
 from django.core.checks import CheckMessage
 from django.db.models import Model
-from django.http import HttpRequest
+from django.http import HttpRequest, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
 from activities import clock
+from activities.text import clean_text
 from execution.models import Execution, Worker
 from schedules.models import Schedule
 from webhooks.models import Endpoint
@@ -41,6 +44,16 @@ class JimAdminSite(AdminSite):
         autodiscover()
         return super().check(app_configs)
 
+    def admin_view(self, view: Any, cacheable: bool = False) -> Any:
+        """Filters and searches go to the database as they are typed."""
+
+        @wraps(view)
+        def looked_at(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+            request.GET = QueryDict(_clean(request.GET))
+            return view(request, *args, **kwargs)
+
+        return super().admin_view(looked_at, cacheable)
+
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
         """In the order in which people need them, not in that of the alphabet."""
         apps = super().get_app_list(request, app_label)
@@ -54,6 +67,11 @@ class JimAdminSite(AdminSite):
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
         return super().index(request, {**_now(request), **(extra_context or {})})
+
+
+def _clean(query: QueryDict) -> str:
+    given = [(clean_text(name), clean_text(text)) for name, texts in query.lists() for text in texts]
+    return urlencode(given)
 
 
 def _place(order: tuple[str, ...], name: str) -> int:

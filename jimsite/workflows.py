@@ -93,10 +93,9 @@ class Combine(Consumer):
 
     def combine(self, stem: str, key: str) -> str:
         try:
-            files = [(inbox() / f"{stem}{suffix}").read_text(errors="replace") for suffix in PAIR]
+            parts = [beginning(inbox() / f"{stem}{suffix}") for suffix in PAIR]
         except OSError as error:
             raise Transient(f"{error.filename} cannot be read: {error.strerror}") from error
-        parts = [text[:MOST_CHARS] for text in files]
         return write_once(outbox() / f"{stem}.txt", "\n".join(parts), key)
 
     def reconcile(self, ctx: ReconcileContext, prepared: Prepared) -> Reconciled:
@@ -148,6 +147,12 @@ class Inbox(Workflow):
     topics = {"inbox-files": "Files that came", "combined-files": "Files that were combined"}
     producers = [WatchFolder]
     consumers = [Combine, Report]
+
+
+def beginning(path: Path) -> str:
+    """People may drop a file of any size and encoding."""
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        return file.read(MOST_CHARS)
 
 
 def write_once(path: Path, text: str, key: str) -> str:

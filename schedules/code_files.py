@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from django.db import models
 
+from activities.given_files import Unfit, text_of
 from activities.yaml_lines import Node, Unreadable, read
 
 from .as_code import CALENDAR, SCHEDULE, STEP, TEMPLATE, VERSION, Shape, shape_of
@@ -80,15 +81,10 @@ class Library:
     problems: list[Problem] = field(default_factory=list)
 
     def add(self, file: str, content: bytes) -> None:
-        if len(content) > MOST_BYTES:
-            words = f"the file is larger than {MOST_BYTES // 1024**2} MB: divide it"
-            self.problems.append(Problem(file, 0, words))
-            return
         try:
-            document = read(content.decode("utf-8-sig"))
-        except UnicodeDecodeError as error:
-            line = content.count(b"\n", 0, error.start) + 1
-            self.problems.append(Problem(file, line, f"byte {error.start + 1:,} is not UTF-8"))
+            document = read(text_of(content, most=MOST_BYTES))
+        except Unfit as error:
+            self.problems.append(Problem(file, error.line, error.words))
         except Unreadable as error:
             self.problems += [Problem(file, *complaint) for complaint in error.complaints]
         else:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from django.conf import settings
 
-from activities import private_files
+from activities import given_files, private_files
 
 if TYPE_CHECKING:
     from cryptography.fernet import MultiFernet
 
 FILE = "secrets_keys"
+MOST_BYTES = 1024 * 1024
 KEY_IN_WORDS = "a Fernet key, which is 44 characters of URL-safe base64"
 
 
@@ -136,7 +137,10 @@ def _given(texts: tuple[str, ...]) -> Keys:
 
 @lru_cache(maxsize=1)
 def _read(path: Path, stamp: tuple[int, ...]) -> Keys:
-    lines = path.read_text(encoding="ascii", errors="replace").split("\n")
+    try:
+        lines = given_files.read(path, most=MOST_BYTES).split("\n")
+    except given_files.Unfit as error:
+        raise VaultError(f"{path} {error}; or restore it from a backup.") from None
     texts = {number: line.strip() for number, line in enumerate(lines, 1) if line.strip()}
     if not texts:
         raise VaultError(f"{path} is empty: restore it from a backup, or remove it to have a new key made.")

@@ -312,6 +312,11 @@ class TestOperations:
 
 
 OUTGOING, BAD_INPUT = "tests/steps/test_outgoing.py", "tests/test_bad_input.py"
+BAD_FILES, SEARCHES = "tests/test_bad_files.py", "tests/test_bad_searches.py"
+BAD_LISTS, BACKFILL = "tests/test_bad_lists.py", "tests/schedules/test_backfill.py"
+AS_CODE, YAML = "tests/schedules/test_as_code.py", "tests/activities/test_yaml_lines.py"
+EVENTS, WAKING = "tests/workflows/test_api.py", "tests/workflows/test_waking.py"
+API = "tests/api/test_foundation.py"
 HTTP, SQL = "tests/steps/test_http.py", "tests/steps/test_sql_config.py"
 # Told elsewhere: (what, the file, the test, the row of its table)
 ELSEWHERE: list[tuple[str, str, str, str]] = [
@@ -358,6 +363,52 @@ ELSEWHERE: list[tuple[str, str, str, str]] = [
         "test_a_closed_schedule_stays_closed",
         '("run", {"key": "k"}, "is closed")',
     ),
+    ("CSV with a header", BAD_FILES, "test_text_of_another_kind_is_refused", "(ImportSchedules(), HEADER"),
+    ("CSV without one", BAD_FILES, "test_text_of_another_kind_is_refused", "(ImportSchedules(), BARE"),
+    ("ragged CSV", BAD_FILES, "test_text_of_another_kind_is_refused", "(ImportSchedules(), RAGGED"),
+    ("a file with a mark", BAD_FILES, "test_a_good_file_is_taken", r'b"\xef\xbb\xbf"], ids='),
+    ("a UTF-16 file", BAD_FILES, "test_what_is_no_text_is_refused", 'UTF16, id="UTF-16"'),
+    ("a file of 1 GB", BAD_FILES, "test_what_is_no_text_is_refused", 'id="1 GB"'),
+    ("LDAP filter", SEARCHES, "test_a_text_is_in_nothing_that_does_not_contain_it", '"*)(uid=*"'),
+    ("stale version", API, "test_a_change_says_which_version", "('\"x\"', 412)"),
+    ("edit while it runs", BAD_INPUT, "test_what_runs_goes_on_when_its_schedule_is_changed_or_closed", ""),
+    ("reversed backfill", BACKFILL, "test_a_wrong_range_is_refused_by_field", "The range ends before it"),
+    ("future backfill", BACKFILL, "test_a_wrong_range_is_refused_by_field", "The range ends in the future"),
+    ("too long a backfill", BACKFILL, "test_too_many_times_are_refused_with_their_number", "8,641,000"),
+    ("backfill of what ran", BACKFILL, "test_which_times", '("missing", {"none", "skipped"}'),
+    ("page -1", BAD_LISTS, "test_the_api_names_the_parameter", '("page -1"'),
+    ("page size 1e9", BAD_LISTS, "test_the_api_names_the_parameter", '("limit 1e9"'),
+    ("unknown filter", BAD_LISTS, "test_the_api_names_the_parameter", '("unknown filter"'),
+    ("unknown order", BAD_LISTS, "test_the_api_names_the_parameter", '("unknown order"'),
+    ("unknown id", BAD_LISTS, "test_an_unknown_id_is_not_found", '"999999"'),
+    ("somebody else's", BAD_LISTS, "test_what_nobody_may_see_is_answered_as_what_is_not_there", ""),
+    ("unknown flag", BAD_INPUT, "test_a_bad_command", '("unknown flag", ["runworker"'),
+    ("no workers", BAD_INPUT, "test_a_bad_command", '("no processes"'),
+    ("workers in words", BAD_INPUT, "test_a_bad_command", '("processes in words"'),
+    ("missing database", BAD_INPUT, "test_a_bad_command", '"no database"'),
+    ("unmigrated database", BAD_INPUT, "test_a_bad_command", '("unmigrated", ["runscheduler"]'),
+    ("unwritable folder", BAD_INPUT, "test_a_bad_command", '"unwritable folder"'),
+    ("second scheduler", "tests/races/test_two_schedulers.py", "test_two_schedulers_and_an_office", ""),
+    (
+        "SIGINT",
+        "tests/jimsite/test_supervisor.py",
+        "test_a_stop_signal_stops_stage_by_stage",
+        "[signal.SIGINT, ",
+    ),
+    ("truncated import", AS_CODE, "test_what_is_wrong_is_told_with_its_line", '("truncated"'),
+    ("newer import", AS_CODE, "test_what_is_wrong_is_told_with_its_line", '("a newer version"'),
+    ("dangling reference", AS_CODE, "test_what_is_wrong_is_told_with_its_line", '"dangling calendar"'),
+    ("billion laughs", YAML, "test_a_billion_laughs_are_not_laughed", ""),
+    ("the same import again", AS_CODE, "test_again_it_changes_nothing_however_it_is_written", ""),
+    (
+        "event without an id",
+        EVENTS,
+        "test_bad_input_is_told_by_field_and_nothing_of_it_is_published",
+        '("no id"',
+    ),
+    ("oversized event", EVENTS, "test_an_oversized_payload_says_what_to_do", ""),
+    ("unknown topic", EVENTS, "test_an_unknown_topic_is_not_found", ""),
+    ("invalid wake time", WAKING, "test_what_is_granted", ""),
 ]
 
 

@@ -16,6 +16,7 @@ from activities.transcript import MOST_DOWNLOADED, MOST_LINES, STREAMS, Transcri
 from .ansi import markup, plain
 from .keyset import address
 from .page import STOP_POLLING, is_htmx
+from .search import search_box
 
 MOST_CHOICES = 300
 
@@ -25,9 +26,7 @@ class OutputFilters(forms.Form):
     stream = forms.ChoiceField(
         required=False, choices=[("", "All"), *((stream, stream) for stream in STREAMS)]
     )
-    q = forms.CharField(
-        label="Search", required=False, max_length=200, widget=forms.TextInput(attrs={"type": "search"})
-    )
+    q = search_box()
     tab = forms.CharField(required=False, widget=forms.HiddenInput)
     to = forms.IntegerField(required=False, min_value=1, max_value=2**31 - 1, widget=forms.HiddenInput)
 

@@ -16,7 +16,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from activities.models import Activity, ActivityItem
-from api.filtering import Filters, MomentFilter, WholeFilter
+from api.filtering import Filters, MomentFilter, TextFilter, WholeFilter
 from api.looking_back import PartByPart, Times
 from api.reading import Nothing
 from api.schema import IDEMPOTENCY_KEY, accepts
@@ -89,14 +89,14 @@ class ActivityDetailSerializer(ActivitySerializer):
 
 class ActivityFilters(Filters):
     status = filters.ChoiceFilter(choices=Activity.Status.choices)
-    operation = filters.CharFilter(help_text="Such as `run`, `edit`, `pause`.")
-    target = filters.CharFilter(
+    operation = TextFilter(help_text="Such as `run`, `edit`, `pause`.")
+    target = TextFilter(
         method="of_target", help_text="Changes and executions of it, such as `schedule:12`; no attempts."
     )
-    initiator = filters.CharFilter(method="of_initiator", help_text="Such as `user:7` or `system`.")
+    initiator = TextFilter(method="of_initiator", help_text="Such as `user:7` or `system`.")
     task = filters.UUIDFilter(field_name="task_key", help_text="All attempts of this task.")
     parent = WholeFilter(field_name="parent_id", help_text="The parts of this activity.")
-    text = filters.CharFilter(field_name="target_name", lookup_expr="icontains", help_text="In its name.")
+    text = TextFilter(field_name="target_name", lookup_expr="icontains", help_text="In its name.")
     created_after = MomentFilter(field_name="created_at", lookup_expr="gte")
     created_before = MomentFilter(field_name="created_at", lookup_expr="lt")
 

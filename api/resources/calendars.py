@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from django.urls import reverse
-from django_filters import rest_framework as filters
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema, extend_schema_field
 from drf_spectacular.utils import extend_schema_serializer as shaped
 from rest_framework import serializers, status
@@ -13,7 +12,7 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api.filtering import Filters
+from api.filtering import Filters, TextFilter
 from api.paging import limit_of
 from api.reading import Strict
 from api.schema import IDEMPOTENCY_KEY, IF_MATCH, IF_NONE_MATCH, changes, makes, reads, removes
@@ -81,7 +80,7 @@ class DateSerializer(serializers.Serializer[Any]):
 
 
 class CalendarFilters(Filters):
-    search = filters.CharFilter(field_name="name", lookup_expr="icontains", help_text="Part of the name.")
+    search = TextFilter(field_name="name", lookup_expr="icontains", help_text="Part of the name.")
 
 
 class Calendars(Listed):

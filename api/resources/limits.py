@@ -5,13 +5,12 @@ from typing import Any, ClassVar
 
 from django.db import transaction
 from django.utils.functional import SimpleLazyObject
-from django_filters import rest_framework as filters
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api.filtering import Filters
+from api.filtering import Filters, TextFilter
 from api.reading import Strict
 from api.schema import IDEMPOTENCY_KEY, IF_MATCH, IF_NONE_MATCH, changes, makes, reads, removes
 from api.versions import digest_of
@@ -45,7 +44,7 @@ class LimitDefinition(LimitWriting):
 
 
 class LimitFilters(Filters):
-    key = filters.CharFilter(lookup_expr="istartswith", help_text="How the key begins.")
+    key = TextFilter(lookup_expr="istartswith", help_text="How the key begins.")
 
 
 class Limits(Listed):

@@ -11,7 +11,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api.filtering import Filters, FlagFilter, MomentFilter
+from api.filtering import Filters, FlagFilter, MomentFilter, TextFilter
 from api.looking_back import PartByPart, Times
 from api.reading import Strict
 from api.schema import IDEMPOTENCY_KEY, accepts
@@ -194,8 +194,8 @@ class RunAcceptedSerializer(serializers.Serializer[Any]):
 
 
 class RunFilters(Filters):
-    workflow = filters.CharFilter(method="of_workflow", help_text="The slug of a workflow.")
-    handler = filters.CharFilter(field_name="handler__name", help_text="The name of a handler.")
+    workflow = TextFilter(method="of_workflow", help_text="The slug of a workflow.")
+    handler = TextFilter(field_name="handler__name", help_text="The name of a handler.")
     status = filters.ChoiceFilter(choices=[(each, each) for each in STATUSES], method="in_status")
     is_open = FlagFilter(field_name="settled_at", lookup_expr="isnull", help_text="It runs, or is stuck.")
     created_after = MomentFilter(field_name="created_at", lookup_expr="gte")

@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from activities import clock
-from api.filtering import Filters, FlagFilter, MomentFilter, WholeFilter, WordsFilter
+from api.filtering import Filters, FlagFilter, MomentFilter, TextFilter, WholeFilter, WordsFilter
 from api.permissions import check_code
 from api.reading import Nothing, Strict
 from api.schema import (
@@ -45,8 +45,8 @@ WHICH = {**dict(Schedule.Status.choices), "open": "running and paused", "all": "
 
 
 class ScheduleFilters(Filters):
-    search = filters.CharFilter(method="having", help_text="Part of the name or of the description.")
-    name = filters.CharFilter(lookup_expr="iexact", help_text="The whole name.")
+    search = TextFilter(method="having", help_text="Part of the name or of the description.")
+    name = TextFilter(lookup_expr="iexact", help_text="The whole name.")
     status = filters.ChoiceFilter(
         choices=list(WHICH.items()), method="standing", help_text="Without it: all but closed ones (`open`)."
     )

@@ -17,7 +17,7 @@ from rest_framework.response import Response
 
 from activities.models import Activity
 from api.errors import said
-from api.filtering import Filters, WholeFilter
+from api.filtering import Filters, TextFilter, WholeFilter
 from api.permissions import check_code
 from api.reading import Nothing, Strict
 from api.schema import IDEMPOTENCY_KEY, IF_MATCH, IF_NONE_MATCH, accepts, acts, changes, reads
@@ -140,7 +140,7 @@ class QueuedJobsSerializer(serializers.Serializer[Any]):
 
 
 class TaskFilters(Filters):
-    pool = filters.CharFilter()
+    pool = TextFilter()
     status = filters.ChoiceFilter(choices=WorkerTask.Status.choices)
     execution = WholeFilter(field_name="execution_id", help_text="The id of an execution.")
     worker = filters.UUIDFilter(field_name="worker_id")

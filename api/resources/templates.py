@@ -13,7 +13,7 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api.filtering import Filters
+from api.filtering import Filters, TextFilter
 from api.permissions import can
 from api.reading import Nothing, Strict
 from api.schema import (
@@ -90,9 +90,9 @@ class TemplateSerializer(TemplateListed):
 
 
 class TemplateFilters(Filters):
-    search = filters.CharFilter(field_name="name", lookup_expr="icontains", help_text="Part of the name.")
+    search = TextFilter(field_name="name", lookup_expr="icontains", help_text="Part of the name.")
     status = filters.ChoiceFilter(choices=TaskTemplate.Status.choices)
-    step_type = filters.CharFilter()
+    step_type = TextFilter()
 
 
 class Templates(Listed):

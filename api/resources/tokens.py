@@ -15,7 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from activities import clock
-from api.filtering import Filters
+from api.filtering import Filters, TextFilter
 from api.models import ApiToken, ApiTokenQuerySet
 from api.permissions import can
 from api.reading import Nothing, Strict
@@ -82,7 +82,7 @@ class TokenDefinition(Strict[Any]):
 
 
 class TokenFilters(Filters):
-    user = filters.CharFilter(field_name="user__username")
+    user = TextFilter(field_name="user__username")
     state = filters.ChoiceFilter(choices=[("active", "active"), ("ended", "ended")], method="in_state")
 
     def in_state(self, rows: ApiTokenQuerySet, name: str, value: str) -> ApiTokenQuerySet:

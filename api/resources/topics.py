@@ -15,7 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api.errors import said
-from api.filtering import Filters
+from api.filtering import Filters, TextFilter
 from api.looking_back import PartByPart, Times
 from api.reading import LongJSONParser, Strict
 from api.schema import IDEMPOTENCY_KEY, accepts, acts
@@ -181,7 +181,7 @@ class PublishedSerializer(serializers.Serializer[Any]):
 
 class EventFilters(Filters):
     status = filters.ChoiceFilter(choices=Event.Status.choices)
-    message_id = filters.CharFilter(help_text="Exactly this one.")
+    message_id = TextFilter(help_text="Exactly this one.")
 
 
 ONE = OpenApiExample(

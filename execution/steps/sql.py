@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from django.conf import settings
 
+from activities import given_files
 from execution.sql_connections import SqlConnection
 from execution.steps.base import (
     ERROR_CHARS,
@@ -183,9 +184,8 @@ def _statements(values: Mapping[str, Any]) -> tuple[Statement, ...]:
     except SqlTextError as error:
         raise _Unreadable(field, str(error)) from None
     if not statements:
-        empty = (
-            "holds no statement, only space and comments" if text.strip() else "is required, or else a file"
-        )
+        is_given = values["file"] or text.strip()
+        empty = "holds no statement, only space and comments" if is_given else "is required, or else a file"
         raise _Unreadable(field, empty)
     for statement in statements:
         if values["transaction"] and _ends_transaction(statement):
@@ -208,18 +208,10 @@ def _read(name: str) -> str:
     if not any(path.is_relative_to(Path(folder).resolve()) for folder in settings.JIM_SQL_FOLDERS):
         allowed = ", ".join(str(folder) for folder in settings.JIM_SQL_FOLDERS) or "none"
         raise _Unreadable("file", f"{name} is outside the folders that scripts may come from: {allowed}")
-    if not path.is_file():  # opening a pipe would wait for a writer
-        raise _Unreadable("file", f"{name} is not a file with text")
     try:
-        with path.open("rb") as file:
-            text = file.read(SCRIPT_BYTES + 1).decode("utf-8")
-    except UnicodeDecodeError:
-        raise _Unreadable("file", f"{name} is not UTF-8 text") from None
-    except OSError as error:
-        raise _Unreadable("file", f"{name} cannot be read: {error.strerror}") from None
-    if "\0" in text:
-        raise _Unreadable("file", f"{name} is not text: it contains NUL")
-    return text
+        return given_files.read(path, most=SCRIPT_BYTES)
+    except given_files.Unfit as error:
+        raise _Unreadable("file", f"{name} {error}") from None
 
 
 def _ends_transaction(statement: Statement) -> bool:

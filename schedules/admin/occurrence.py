@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString
 
 from activities import clock
 from activities.pages import RecordAdmin
+from activities.text import search_text
 from activities.words import NOTHING, badge, moment, on_the_clock, span
 from schedules.fates import REASONS, fate_in_words
 from schedules.local_time import LocalTime
@@ -52,9 +53,9 @@ class OccurrenceAdmin(RecordAdmin[Occurrence]):
 
     def get_search_results(self, request: HttpRequest, queryset: QuerySet[Any], search_term: str) -> Any:
         """Schedules are few, their occurrences are not."""
-        if not search_term.strip():
+        if not (text := search_text(search_term)):
             return queryset, False
-        found = Schedule.objects.filter(name__icontains=search_term.strip()).order_by("pk")
+        found = Schedule.objects.filter(name__icontains=text).order_by("pk")
         return queryset.filter(schedule__in=list(found.values_list("pk", flat=True)[:MOST_FOUND])), False
 
     @admin.display(description="time")

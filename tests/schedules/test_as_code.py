@@ -832,13 +832,15 @@ class TestAllOrNothing:
         told = complaints(schedule_file("a"), schedule_file("b"), schedule_file("c"), "#" * (1024**2 + 1))
         assert told == [
             "3.yaml:2: schedules: more than 2 cannot be imported at once: divide them",
-            "4.yaml: the file is larger than 1 MB: divide it",
+            "4.yaml: is larger than 1 MB: make it smaller or divide it",
         ]
 
     def test_what_is_no_text(self) -> None:
         library = Library()
         library.add("x.yaml", b"version: 1\nschedules: \xff\n")
-        assert [str(problem) for problem in library.problems] == ["x.yaml:2: byte 23 is not UTF-8"]
+        assert [str(problem) for problem in library.problems] == [
+            "x.yaml:2: is not UTF-8 text (byte 23): save it as UTF-8"
+        ]
 
     def test_a_calendar_has_one_name(self) -> None:
         define_calendar("Closing days")

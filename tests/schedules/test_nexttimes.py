@@ -216,7 +216,7 @@ class TestSpecInAFile:
                 'exclude: the calendar \'UK\' is not given; write {"spec": …, "calendars": {"UK": […]}}',
             ),
             ("", "standard input is empty; a spec is expected"),
-            (b"\xff\xfe", "standard input is not UTF-8."),
+            (b"\xff\xfe", "standard input is UTF-16 text; UTF-8 is expected: save it as UTF-8."),
             ('{"cron": [}', "standard input: not JSON: Expecting value (line 1, column 11)."),
             (
                 "cron:\n\t- x",
@@ -240,7 +240,7 @@ class TestSpecInAFile:
         typed({"schedules": [{"spec": {}}], "calendars": unnamed})
         assert said("-") == ["Only when started by hand"]
         typed({"schedules": [{"spec": {"exclude": [{"calendar": "x"}]}}], "calendars": unnamed})
-        assert refusal("-").startswith("exclude: the calendar 'x' is not given")
+        assert refusal("-").startswith("standard input: exclude: the calendar 'x' is not given")
 
     @pytest.mark.serial
     @pytest.mark.parametrize("options", [[], ["--json"]], ids=["table", "json"])
@@ -253,7 +253,7 @@ class TestSpecInAFile:
 
     def test_a_file_has_its_limits(self, typed: Any) -> None:
         typed(b" " * (5 * 1024**2 + 1))
-        assert refusal("-") == "standard input is larger than 5 MB."
+        assert refusal("-") == "standard input is larger than 5 MB: make it smaller or divide it."
 
     @pytest.mark.parametrize(
         ("arguments", "words"),
@@ -261,8 +261,8 @@ class TestSpecInAFile:
             ([], "Name a schedule, or give a spec with --file FILE or on standard input (-)."),
             ([" "], "Name a schedule"),
             (["x", "--file", "y"], "Name a schedule or give a --file, not both."),
-            (["--file", "/no/where"], "--file: /no/where cannot be read: No such file or directory."),
-            (["--file", "/"], "--file: / cannot be read: Is a directory."),
+            (["--file", "/no/where"], "/no/where cannot be read: No such file or directory."),
+            (["--file", "/"], "/ cannot be read: Is a directory."),
             (["-", "--count", "0"], "--count: '0' is not a whole number from 1 to 1,000."),
             (["-", "--count", "1001"], "--count: '1001' is not"),
             (["-", "--count", "many"], "--count: 'many' is not"),

@@ -326,7 +326,7 @@ class TestKeys:
             ("{bad}", "Line 1 of {path} is not a Fernet key"),
             ("{good}{good}", "Line 1 of {path} is not a Fernet key"),
             ("{good} {good}", "Line 1 of {path} is not a Fernet key"),
-            ("\xff\xfe", "Line 1 of {path} is not a Fernet key"),
+            ("\xff\xff", "{path} is not UTF-8 text (byte 1): save it as UTF-8; or restore"),
         ],
         ids=["empty", "blank", "second", "first", "joined", "one line", "binary"],
     )

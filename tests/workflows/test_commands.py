@@ -147,7 +147,7 @@ class TestPublish:
     def test_what_is_no_text_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b'"\xff"')))
         assert refusal("publish", "orders", "o1", "--payload", "-") == (
-            "--payload: standard input is not UTF-8."
+            "--payload: standard input is not UTF-8 text (byte 2): save it as UTF-8."
         )
 
 

@@ -25,6 +25,7 @@ from web.look_back import TimesForm, look_back
 from web.operating import register
 from web.output import download, follow, output_page
 from web.page import fragment, page, version_of
+from web.search import SearchField, search_box
 from web.targets import target_url
 from workflows.models import Run
 from workflows.models.run import LARGE
@@ -43,12 +44,7 @@ register(Activity, view_permission=VIEW, operations=lambda: activities.admin.Act
 
 
 class ActivityFilters(TimesForm):
-    q = forms.CharField(
-        label="Search",
-        required=False,
-        max_length=200,
-        widget=forms.TextInput(attrs={"type": "search", "placeholder": "Name, message or error"}),
-    )
+    q = search_box("Name, message or error")
     status = forms.ChoiceField(required=False)
     operation = forms.ChoiceField(required=False)
     target_type = forms.ChoiceField(label="Of", required=False)
@@ -61,8 +57,8 @@ class ActivityFilters(TimesForm):
             ("system", "JIM itself"),
         ],
     )
-    initiator = forms.CharField(label="Their name", required=False, max_length=255)
-    target_id = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
+    initiator = SearchField(label="Their name")
+    target_id = SearchField(widget=forms.HiddenInput)
     field_order = ("q", "status", "operation", "target_type", "initiator_type", "initiator", "since", "until")
 
     def __init__(self, given: Any) -> None:

@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 
 from activities import clock
+from activities.text import search_text
 from schedules.admin.shared_calendar import CalendarForm, Delete
 from schedules.admin.verbs import initiator_of
 from schedules.models import Conflict, SharedCalendar
@@ -39,7 +40,7 @@ operating.register(
 def calendars(request: HttpRequest) -> HttpResponse:
     is_open = ~Q(schedules__status="closed")
     rows = SharedCalendar.objects.annotate(users=Count("schedules", filter=is_open)).order_by(Lower("name"))
-    text = request.GET.get("q", "").strip()
+    text = search_text(request.GET.get("q", ""))
     if text:
         rows = rows.filter(Q(name__icontains=text) | Q(description__icontains=text))
     context = {"title": "Calendars", "about": ABOUT, "rows": rows[:MOST_SHOWN], "text": text}

@@ -16,6 +16,7 @@ from web.keyset import OLDER, Pages, address, newest_first
 from web.look_back import TimesForm, look_back
 from web.operating import register
 from web.page import fragment, is_asked_by, page, version_of
+from web.search import search_box
 
 VIEW = "execution.view_execution"
 REACH = 20_000
@@ -33,12 +34,7 @@ register(Execution, view_permission=VIEW, operations=lambda: ExecutionAdmin.oper
 
 
 class ExecutionFilters(TimesForm):
-    q = forms.CharField(
-        label="Search",
-        required=False,
-        max_length=200,
-        widget=forms.TextInput(attrs={"type": "search", "placeholder": "Name, or number"}),
-    )
+    q = search_box("Name, or number")
     state = forms.ChoiceField(required=False, choices=[("", "Any"), *STATES.items()])
     source = forms.ChoiceField(
         required=False,

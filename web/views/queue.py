@@ -19,6 +19,7 @@ from execution.waits import Waits
 from web.keyset import address
 from web.operating import register
 from web.page import fragment, is_asked_by, page, version_of
+from web.search import SearchField
 from workflows.models import Run
 from workflows.models.run import LARGE
 from workflows.step import HandlerStep
@@ -35,9 +36,7 @@ class QueueFilters(forms.Form):
     state = forms.ChoiceField(
         required=False, choices=[("", "All"), *((each, each) for each in STATES)], widget=forms.HiddenInput
     )
-    pool = forms.CharField(
-        required=False, max_length=40, widget=forms.TextInput(attrs={"list": "pools", "size": 16})
-    )
+    pool = SearchField(widget=forms.TextInput(attrs={"list": "pools", "size": 16}))
 
 
 @page(VIEW)

@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 
 from activities import clock
 from activities.operations import Operation
-from activities.text import clean_text
+from activities.text import search_text
 from execution import history
 from schedules.description import state_of
 from schedules.models import Schedule
@@ -25,7 +25,6 @@ from web.urls_of import execution_url
 ROWS = 50
 MOST_PAGES = 1_000
 MOST_TAGS = 200
-LONGEST_TEXT = 200
 BULK = ("run", "pause", "resume", "skip")
 VIEW = "schedules.view_schedule"
 
@@ -53,8 +52,8 @@ class Asked(NamedTuple):
         state, order, number = query.get("state", ""), query.get("sort", ""), query.get("page", "")
         return cls(
             state if state in STATES else "",
-            clean_text(query.get("q", "")).strip()[:LONGEST_TEXT],
-            clean_text(query.get("tag", "")).strip()[:LONGEST_TEXT],
+            search_text(query.get("q", "")),
+            search_text(query.get("tag", "")),
             order if order in ORDERS else "name",
             min(int(number), MOST_PAGES) if number.isascii() and number.isdigit() and len(number) < 9 else 1,
         )

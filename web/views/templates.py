@@ -11,6 +11,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 
 from activities import clock
+from activities.text import search_text
 from activities.words import NOTHING
 from schedules import permissions, registry
 from schedules.admin.task_template import USERS_SHOWN, TaskTemplateAdmin, uses
@@ -145,11 +146,11 @@ def _found(request: HttpRequest) -> QuerySet[TaskTemplate]:
     )
     rows = TaskTemplate.objects.annotate(users=Coalesce(Subquery(users), 0))
     rows = rows.order_by("status", Lower("name"))
-    if text := request.GET.get("q", "").strip():
+    if text := search_text(request.GET.get("q", "")):
         rows = rows.filter(Q(name__icontains=text) | Q(description__icontains=text))
-    if status := request.GET.get("status", ""):
+    if status := search_text(request.GET.get("status", "")):
         rows = rows.filter(status=status)
-    if kind := request.GET.get("type", ""):
+    if kind := search_text(request.GET.get("type", "")):
         rows = rows.filter(step_type=kind)
     return rows
 

@@ -14,6 +14,7 @@ from web.keyset import OLDER, Pages, address, newest_first
 from web.look_back import look_among
 from web.operating import register
 from web.page import fragment, is_asked_by, page, version_of
+from web.search import search_box
 from workflows import operations
 from workflows.models import Event, Topic
 from workflows.models.event import MOST_COUNTED, TopicQuerySet
@@ -28,12 +29,7 @@ register(Event, view_permission=VIEW, operations=lambda: [operations.SkipEvent()
 
 
 class EventFilters(forms.Form):
-    q = forms.CharField(
-        label="Search",
-        required=False,
-        max_length=200,
-        widget=forms.TextInput(attrs={"type": "search", "placeholder": "Message id, or a part of it"}),
-    )
+    q = search_box("Message id, or a part of it")
     status = forms.ChoiceField(
         required=False, choices=[("", "Any"), *((v, label.lower()) for v, label in Event.Status.choices)]
     )

@@ -1,18 +1,15 @@
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from django.core.management.base import CommandParser
 
-from activities import strict_json
+from activities import given_files, strict_json
 from jimsite.terminal import JimCommand
 from schedules.models import Refused
 from schedules.placeholders import hint
 from workflows.models import Topic
 from workflows.models.event import Publication
-
-STANDARD_INPUT = "-"
 
 
 class Command(JimCommand):
@@ -54,7 +51,7 @@ def _check_topic(slug: str) -> None:
 def _payload(text: str | None) -> Any:
     if text is None:
         return None
-    if text == STANDARD_INPUT:
+    if text == given_files.STANDARD_INPUT:
         text = _read()
     try:
         return strict_json.loads(text)
@@ -64,7 +61,6 @@ def _payload(text: str | None) -> Any:
 
 def _read() -> str:
     try:
-        # One more than may be, so that it is told of.
-        return sys.stdin.buffer.read(4 * strict_json.MAX_CHARS + 1).decode()
-    except UnicodeDecodeError:
-        raise Refused("--payload: standard input is not UTF-8.") from None
+        return given_files.read(given_files.STANDARD_INPUT, most=4 * strict_json.MAX_CHARS)
+    except given_files.Unfit as error:
+        raise Refused(f"--payload: standard input {error}.") from None

@@ -8,6 +8,7 @@ from django.core.management.base import CommandParser
 from django.db.models.functions import Lower
 from rich.text import Text
 
+from activities.text import search_text
 from jimsite.arguments import at_most
 from jimsite.terminal import JimCommand, on_clock, state, when
 from schedules.description import state_of
@@ -66,7 +67,7 @@ NONE_YET = (
 def chosen(options: dict[str, Any], *, now: datetime) -> ScheduleQuerySet:
     rows = _in_state(options["state"], now=now).tagged(*options["tag"])
     if options["text"]:
-        rows = rows.filter(name__icontains=options["text"])
+        rows = rows.filter(name__icontains=search_text(options["text"]))
     if options["outcome"]:
         rows = rows.filter(last_outcome=options["outcome"])
     return rows.order_by(Lower("name"), "pk")

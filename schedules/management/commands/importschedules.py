@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from django.contrib.auth import get_user_model
@@ -11,14 +9,13 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from rich.console import Console
 from rich.progress import track
 
-from activities import clock
+from activities import clock, given_files
 from schedules.as_code import difference
 from schedules.code_files import MOST_BYTES, Library, Problem
 from schedules.management.usable_database import usable_database
 from schedules.reconcile import Author, Change, Outcome, ScheduleChange, reconcile
 from schedules.spec.wording import counted
 
-STANDARD_INPUT = "-"
 MANY = 50
 
 
@@ -80,13 +77,9 @@ class Command(BaseCommand):
 
 def _add(library: Library, file: str) -> None:
     try:
-        if file == STANDARD_INPUT:
-            library.add(file, sys.stdin.buffer.read(MOST_BYTES + 1))
-        else:
-            with Path(file).open("rb") as opened:
-                library.add(file, opened.read(MOST_BYTES + 1))
-    except OSError as error:
-        library.problems.append(Problem(file, 0, f"cannot be read: {error.strerror}"))
+        library.add(file, given_files.content_of(file, most=MOST_BYTES))
+    except given_files.Unfit as error:
+        library.problems.append(Problem(file, error.line, error.words))
 
 
 def _author(username: str) -> Author:

@@ -2,12 +2,10 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time
-from pathlib import Path
 from typing import IO, Any, NoReturn, cast
 
 from django.conf import settings
@@ -17,7 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from activities import clock, strict_json, yaml_lines
+from activities import clock, given_files, strict_json, yaml_lines
+from activities.given_files import STANDARD_INPUT
 from activities.text import REPLACEMENT, clean_json
 from activities.words import distance
 from schedules.code_files import MOST_BYTES
@@ -32,7 +31,6 @@ from schedules.spec.wording import shown
 
 MOST = 1_000
 LONGEST_HEADER = 20
-STANDARD_INPUT = "-"
 
 
 @dataclass(frozen=True)
@@ -94,24 +92,25 @@ def _subject(schedule: str, file: str) -> Subject:
     if file and schedule:
         _refuse("Name a schedule or give a --file, not both.")
     if file or schedule == STANDARD_INPUT:
-        return _written(_read(file or STANDARD_INPUT))
+        return _given(file or STANDARD_INPUT)
     if not schedule.strip():
         _refuse("Name a schedule, or give a spec with --file FILE or on standard input (-).")
     return _stored(_find(schedule))
 
 
-def _read(file: str) -> Any:
-    label = "standard input" if file == STANDARD_INPUT else file
+def _given(file: str) -> Subject:
+    label = given_files.name_of(file)
     try:
-        with sys.stdin.buffer if file == STANDARD_INPUT else Path(file).open("rb") as opened:
-            content = opened.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
-            _refuse(f"{label} is larger than {MOST_BYTES // 1024**2} MB.")
-        text = content.decode("utf-8-sig")
-    except OSError as error:
-        _refuse(f"--file: {label} cannot be read: {error.strerror}.")
-    except UnicodeDecodeError:
-        _refuse(f"{label} is not UTF-8.")
+        return _written(_read(file, label))
+    except SpecError as error:
+        _refuse(f"{label}: {error}")
+
+
+def _read(file: str, label: str) -> Any:
+    try:
+        text = given_files.read(file, most=MOST_BYTES)
+    except given_files.Unfit as error:
+        _refuse(f"{label} {error}.")
     if not text.strip():
         _refuse(f'{label} is empty; a spec is expected, such as {{"cron": ["0 9 * * mon-fri"]}}.')
     try:
