@@ -47,7 +47,7 @@ class ActivityFilters(TimesForm):
         max_length=200,
         widget=forms.TextInput(attrs={"type": "search", "placeholder": "Name, message or error"}),
     )
-    status = forms.ChoiceField(required=False)
+    status = forms.ChoiceField(label="State", required=False)
     operation = forms.ChoiceField(required=False)
     target_type = forms.ChoiceField(label="Of", required=False)
     initiator_type = forms.ChoiceField(
