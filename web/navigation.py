@@ -33,7 +33,7 @@ MORE = (
     ("Settings", "settings", "web.view_settings", ""),
 )
 # Pages whose address does not begin with that of the list that they belong to.
-KIN = {"backfill": "schedules", "run": "workflows", "topics": "workflows", "topic": "workflows", "event": "workflows"}
+KIN = {"backfill": "schedules"} | dict.fromkeys(("run", "topics", "topic", "event"), "workflows")
 
 
 def navigation(request: HttpRequest) -> dict[str, Any]:

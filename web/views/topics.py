@@ -34,7 +34,9 @@ class EventFilters(forms.Form):
         widget=forms.TextInput(attrs={"type": "search", "placeholder": "Message id, or a part of it"}),
     )
     status = forms.ChoiceField(
-        label="State", required=False, choices=[("", "Any"), *((v, label.lower()) for v, label in Event.Status.choices)]
+        label="State",
+        required=False,
+        choices=[("", "Any"), *((v, label.lower()) for v, label in Event.Status.choices)],
     )
 
 
