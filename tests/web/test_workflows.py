@@ -447,9 +447,11 @@ class TestTopics:
     ) -> None:
         with inbox():
             event, run = Event.objects.first(), Run.objects.first()
-            assert event and run
+            assert event
+            assert run
             for address in ("/topics", "/topics/mail", f"/events/{event.pk}", f"/runs/{run.pk}"):
-                assert 'href="/workflows" data-go="w" aria-current="page"' in client.get(address).text, address
+                text = client.get(address).text
+                assert 'href="/workflows" data-go="w" aria-current="page"' in text, address
 
     def test_an_event_says_where_it_came_from_and_what_became_of_it(self, client: Client) -> None:
         with inbox():
