@@ -32,6 +32,8 @@ MORE = (
     ("API tokens", "tokens", "", ""),
     ("Settings", "settings", "web.view_settings", ""),
 )
+# Pages whose address does not begin with that of the list that they belong to.
+KIN = {"backfill": "schedules"} | dict.fromkeys(("run", "topics", "topic", "event"), "workflows")
 
 
 def navigation(request: HttpRequest) -> dict[str, Any]:
@@ -46,7 +48,7 @@ def navigation(request: HttpRequest) -> dict[str, Any]:
 
 
 def _items(request: HttpRequest, entries: tuple[tuple[str, str, str, str], ...]) -> list[Item]:
-    items = []
+    items, page = [], request.resolver_match.url_name if request.resolver_match else None
     for label, name, permission, key in entries:
         if permission and not request.user.has_perm(permission):
             continue
@@ -54,5 +56,5 @@ def _items(request: HttpRequest, entries: tuple[tuple[str, str, str, str], ...])
             url = reverse(f"web:{name}")
         except NoReverseMatch:
             continue
-        items.append(Item(label, url, request.path.startswith(url), key))
+        items.append(Item(label, url, request.path.startswith(url) or KIN.get(page or "") == name, key))
     return items

@@ -53,7 +53,7 @@ def test_each_says_how_it_is_and_how_far(client: Client) -> None:
     end(worker, *claim(worker))
     text = text_of(client.get("/executions"))
     assert re.search(
-        r"Halfway #\d+ ▶ in progress ada manual .* 2 of 3 Broken #\d+ ✕ failed .* it broke", text
+        r"Halfway #\d+ ▶ in progress ada manual .* 2 of 3 Broken #\d+ .* it broke ✕ failed", text
     )
     assert re.search(r"Done #\d+ ✓ completed .* 2 of 2", text)
 

@@ -223,7 +223,7 @@ class TestTemplates:
     def test_its_page_says_in_words_how_it_runs(self) -> None:
         template = make_template("Export", timeout_seconds=600, retry_on=["TimeoutError", "503"])
         told = dict(sign_in().get(template.get_absolute_url()).context["policies"])
-        assert (told["Timeout"], told["Retry only after"]) == ("10m", "TimeoutError, 503")
+        assert (told["Timeout"], told["Retry only after"]) == ("10 minutes", "TimeoutError, 503")
         assert (told["If its worker dies"], told["Its failure"]) == ("Run it again", "counts")
 
     def test_its_page_says_which_steps_use_it(self) -> None:
@@ -289,6 +289,12 @@ class TestWebhooks:
         text = client.get(Delivery.objects.latest("pk").get_absolute_url()).text
         assert ("The endpoint was disabled." in text, "endpoint.test" in text) == (True, True)
 
+    def test_a_delivery_says_how_long_each_try_took(self) -> None:
+        delivery = make_endpoint().test(initiator=SOMEBODY, now=NOW)
+        tried = {"at": NOW.isoformat(), "seconds": 0.084, "status": 502, "answer": "", "error": ""}
+        Delivery.objects.filter(pk=delivery.pk).update(log=[tried])
+        assert "84 ms" in sign_in().get(delivery.get_absolute_url()).text
+
     def test_one_that_failed_is_sent_again(self) -> None:
         endpoint = make_endpoint()
         delivery = endpoint.test(initiator=SOMEBODY, now=NOW)
@@ -343,6 +349,8 @@ class TestSettings:
         assert all(each.about for _, group in answer.context["groups"] for each in group)
         own = {name for name in dir(settings) if name.startswith("JIM_")} - {"JIM_CONFIGURATION"}
         assert own <= shown
+        headings = {each.name: heading for heading, group in answer.context["groups"] for each in group}
+        assert headings["JIM_WAKE_LEAST_SECONDS"] == headings["JIM_WORKFLOW_FIXER"] == "Workflows"
 
     def test_nothing_secret_is_shown(self, settings: Any) -> None:
         assert settings.SECRET_KEY not in sign_in().get(url("settings")).text

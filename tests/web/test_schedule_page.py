@@ -142,7 +142,7 @@ class TestOverview:
         assert shown.context["durations"].label == "How long the last 2 runs took: 30 s at most, usually 30 s"
         assert shown.context["year"].label.endswith("1 completed and 1 failed")
         assert "no luck" in shown.text
-        assert "50 %" in shown.text
+        assert "50.0 %" in shown.text
 
     def test_a_pause_says_who_and_why(self, client: Client) -> None:
         schedule = make_schedule(spec=HOURLY, now=clock.now())

@@ -441,6 +441,17 @@ class TestTopics:
             assert Event.objects.filter(topic__slug="rows", status="skipped").count() == 2
             assert "not wanted" in text_of(client.get(f"/events/{ids[0]}"))
 
+    def test_the_menu_marks_workflows_on_the_pages_of_their_topics_events_and_runs(
+        self, client: Client
+    ) -> None:
+        with inbox():
+            event, run = Event.objects.first(), Run.objects.first()
+            assert event
+            assert run
+            for address in ("/topics", "/topics/mail", f"/events/{event.pk}", f"/runs/{run.pk}"):
+                text = client.get(address).text
+                assert 'href="/workflows" data-go="w" aria-current="page"' in text, address
+
     def test_an_event_says_where_it_came_from_and_what_became_of_it(self, client: Client) -> None:
         with inbox():
             mail = Event.objects.get(topic__slug="mail")

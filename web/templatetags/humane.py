@@ -29,7 +29,7 @@ def percent(part: float | None) -> str:
     """Never 100 % while something is missing."""
     if part is None:
         return words.NOTHING
-    return f"{min(part * 100, 99.9) if part < 1 else 100:.3g} %"
+    return f"{min(part * 100, 99.9):.1f} %" if part < 1 else "100 %"
 
 
 @register.filter(name="words")

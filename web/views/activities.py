@@ -45,7 +45,7 @@ register(Activity, view_permission=VIEW, operations=lambda: activities.admin.Act
 
 class ActivityFilters(TimesForm):
     q = search_box("Name, message or error")
-    status = forms.ChoiceField(required=False)
+    status = forms.ChoiceField(label="State", required=False)
     operation = forms.ChoiceField(required=False)
     target_type = forms.ChoiceField(label="Of", required=False)
     initiator_type = forms.ChoiceField(

@@ -41,7 +41,9 @@ register(
 class RunFilters(forms.Form):
     handler = forms.ChoiceField(required=False)
     status = forms.ChoiceField(
-        required=False, choices=[("", "Any"), *((each.value, each.replace(":", ": ")) for each in Status)]
+        label="State",
+        required=False,
+        choices=[("", "Any"), *((each.value, each.replace(":", ": ")) for each in Status)],
     )
 
     def __init__(self, given: Any, handlers: Sequence[Handler]) -> None:

@@ -17,7 +17,7 @@ from schedules.description import state_of
 from schedules.fates import pausing
 from schedules.models import Backfill, Refused, Schedule
 from schedules.spec import SpecError
-from schedules.spec.wording import duration
+from schedules.spec.wording import duration_words
 from web import charts, operating
 from web.lanes import Planned, lanes
 from web.live import version_of
@@ -109,7 +109,7 @@ def policies(schedule: Schedule) -> list[tuple[str, str]]:
         "Deadline": schedule.deadline_seconds,
     }
     told = [("If one runs already", schedule.get_overlap_display())]
-    told += [(name, duration(seconds)) for name, seconds in lengths.items() if seconds]
+    told += [(name, duration_words(seconds)) for name, seconds in lengths.items() if seconds]
     if schedule.catch_up_seconds is None:
         told.append(("Catch-up window", "always: however late, a missed time still starts"))
     if schedule.catch_up_seconds == 0:

@@ -26,6 +26,7 @@ GROUPS = (
     ("Keys", ("JIM_SECRET",)),
     ("The scheduler", ("JIM_BUFFER", "JIM_MINIMUM", "JIM_BACKFILL", "JIM_OVERDUE", "JIM_HEARTBEAT")),
     ("Workers", ("JIM_LEASE", "JIM_POLL", "JIM_GRACE", "JIM_KILL", "JIM_OUTPUT", "JIM_CONCURRENCY")),
+    ("Workflows", ("JIM_WAKE", "JIM_WORKFLOW")),
     ("What is kept, and logged", ("JIM_",)),
 )
 

@@ -18,6 +18,7 @@ from schedules.admin.task_template import USERS_SHOWN, TaskTemplateAdmin, uses
 from schedules.admin.verbs import initiator_of
 from schedules.models import Step, TaskTemplate
 from schedules.revisions import records_of
+from schedules.spec.wording import duration_words
 from web import operating
 from web.editing.commands import apply
 from web.editing.draft import Draft
@@ -160,4 +161,6 @@ def _told(found: TaskTemplate, texts: Mapping[str, str], name: str) -> tuple[str
         return label_of(name), found.get_on_crash_display()
     if name == "continue_on_failure":
         return "Its failure", "does not count" if found.continue_on_failure else "counts"
+    if name.endswith("_seconds") and (seconds := getattr(found, name)):
+        return label_of(name), duration_words(seconds)
     return label_of(name), texts.get(name, "").replace("\n", ", ") or NOTHING

@@ -31,7 +31,9 @@ register(Event, view_permission=VIEW, operations=lambda: [operations.SkipEvent()
 class EventFilters(forms.Form):
     q = search_box("Message id, or a part of it")
     status = forms.ChoiceField(
-        required=False, choices=[("", "Any"), *((v, label.lower()) for v, label in Event.Status.choices)]
+        label="State",
+        required=False,
+        choices=[("", "Any"), *((v, label.lower()) for v, label in Event.Status.choices)],
     )
 
 

@@ -173,14 +173,18 @@ def _deliveries(chosen: dict[str, str]) -> QuerySet[Delivery]:
 
 def _of(found: Delivery) -> dict[str, Any]:
     at = found.next_try_at
-    tries = [{**tried, "at": datetime.fromisoformat(tried["at"])} for tried in reversed(found.log)]
     return {
         "delivery": found,
-        "tries": tries,
+        "tries": [_told(tried) for tried in reversed(found.log)],
         "body": json.dumps(json.loads(found.body), indent=2, ensure_ascii=False),
         "version": version_of(found.status, found.tries, at),
         "is_final": at is None or at - clock.now() > SOON,
     }
+
+
+def _told(tried: dict[str, Any]) -> dict[str, Any]:
+    took = timedelta(seconds=tried["seconds"])
+    return {**tried, "at": datetime.fromisoformat(tried["at"]), "took": took}
 
 
 def _events(found: Endpoint) -> str:

@@ -140,7 +140,7 @@ class Run(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.handler} {self.pk}"
+        return f"{self.handler} #{self.pk}"
 
     def get_absolute_url(self) -> str:
         return reverse("web:run", args=[self.pk])
