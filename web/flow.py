@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-BOX_WIDTH, BOX_HEIGHT, BOX_GAP, COLUMN_GAP, LONGEST_LINE = 144, 44, 16, 32, 17
+BOX_WIDTH, BOX_HEIGHT, BOX_GAP, COLUMN_GAP, LONGEST_LINE = 160, 44, 16, 32, 17
 DETOUR = 20
 
 

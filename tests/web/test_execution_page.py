@@ -56,6 +56,18 @@ class TestPage:
         assert "3 of 3" in text
         assert "ada manual" in text
 
+    def test_a_step_that_is_tried_again_says_when(
+        self, client: Client, django_assert_max_num_queries: Any
+    ) -> None:
+        now = clock.now()
+        execution, worker = start(step("flaky", max_retries=3), step("then", 1), now=now), make_worker(now)
+        url = f"/executions/{execution.pk}"
+        assert "Tries again" not in text_of(client.get(url))
+        break_down(worker, *claim(worker, now=now), now=now)
+        assert text_of(client.get(url)).count("Tries again in ") == 1
+        with django_assert_max_num_queries(5):
+            assert "Tries again in " in text_of(poll(client, f"{url}/live", "live", tab="steps"))
+
     def test_every_attempt_is_in_the_table_and_in_the_drawing(self, client: Client) -> None:
         execution = failed_one()
         answer = client.get(f"/executions/{execution.pk}")

@@ -7,6 +7,7 @@ import pytest
 from django.test import Client
 
 from activities import clock
+from activities.words import badge
 from execution.models import Execution, WorkerTask
 from execution.turns import depths
 from tests.admin_pages import sign_in
@@ -74,6 +75,12 @@ def test_states_pools_and_names_are_filters(client: Client) -> None:
     text = text_of(client.get("/queue"))
     assert "All Processing 1 Queued 3 Delayed 1 Waiting 1" in text
     assert depths() == {"processing": 1, "queued": 3, "delayed": 1, "waiting": 1}
+
+
+def test_each_is_shown_in_the_state_that_its_tab_counts(client: Client) -> None:
+    fill()
+    assert badge("delayed") in client.get("/queue?state=delayed").text
+    assert badge("delayed") not in client.get("/queue?state=queued").text
 
 
 def test_a_long_queue_is_shown_in_parts(client: Client) -> None:
