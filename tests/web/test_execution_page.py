@@ -60,11 +60,17 @@ class TestPage:
         self, client: Client, django_assert_max_num_queries: Any
     ) -> None:
         now = clock.now()
-        execution, worker = start(step("flaky", max_retries=3), step("then", 1), now=now), make_worker(now)
+        execution = start(
+            step("flaky", 0, "fail", max_retries=3),
+            step("pause", step_type="wait", config={"duration": "1h"}),
+            step("then", 1),
+            now=now,
+        )
         url = f"/executions/{execution.pk}"
         assert "Tries again" not in text_of(client.get(url))
-        break_down(worker, *claim(worker, now=now), now=now)
-        assert text_of(client.get(url)).count("Tries again in ") == 1
+        run_until_idle(now=now)
+        text = text_of(client.get(url))
+        assert (text.count("Tries again in "), text.count("Waiting until ")) == (1, 1)
         with django_assert_max_num_queries(5):
             assert "Tries again in " in text_of(poll(client, f"{url}/live", "live", tab="steps"))
 

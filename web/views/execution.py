@@ -180,7 +180,9 @@ def _next_tries(row: Execution, attempts: Sequence[Activity]) -> dict[int | None
     """By line, when what failed is tried again; asked for only if something is."""
     if not any(each.status == Activity.Status.PENDING and each.attempt > 1 for each in attempts):
         return {}
-    later = WorkerTask.objects.filter(execution=row.pk, status=WorkerTask.Status.QUEUED, is_delayed=True)
+    queued = WorkerTask.objects.filter(execution=row.pk, status=WorkerTask.Status.QUEUED)
+    # What has begun waits by itself, and says so.
+    later = queued.filter(is_delayed=True, begun_at=None)
     return dict(later.values_list("line", "available_at"))
 
 
