@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 
 # Each outcome has a tone and a glyph of its own, so that nobody has to tell colours apart.
 TONES = {
-    "pending": ("○", ("pending", "queued")),
+    "pending": ("○", ("pending", "queued", "delayed")),
     "waiting": (
         "◔",
         (

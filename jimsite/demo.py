@@ -188,7 +188,7 @@ def definitions() -> list[dict[str, Any]]:
             "overlap": "buffer_all",
             "catch_up_seconds": 600,
             "deadline_seconds": 60,
-            "steps": [_step(0, "Take orders", "take_orders", timeout_seconds=300)],
+            "steps": [_step(0, "Take orders", "take_orders", timeout_seconds=300, isolation="thread")],
         },
         {
             "name": "Backup",

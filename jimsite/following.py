@@ -143,7 +143,9 @@ class Watch:
             self._told[step.line or 0] = news
             words = printable(step.error or step.message) if step.is_final else ""
             attempt = f", attempt {step.attempt}" if step.attempt > 1 else ""
-            length = f" ({took(step, now=progress.now)}{attempt})" if step.is_final else ""
+            length = (
+                f" ({took(step, now=progress.now)}{attempt})" if step.is_final and step.executed_at else ""
+            )
             line = Text(f"{progress.now:%H:%M:%S}  ") + state(step.status)
             line.append(f"  {printable(step.target_name)}{length}" + (f": {words}" if words else ""))
             self.console.print(line, soft_wrap=True)

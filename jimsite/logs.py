@@ -22,7 +22,8 @@ def logging_config(*, json: bool, level: str) -> dict[str, Any]:
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.ExtraAdder(),
-        structlog.processors.TimeStamper(fmt="iso" if json else "%Y-%m-%d %H:%M:%S", utc=True),
+        structlog.processors.TimeStamper(fmt="iso" if json else "%Y-%m-%d %H:%M:%SZ", utc=True),
+        _without_request,
     ]
     return {
         "version": 1,
@@ -49,6 +50,12 @@ def logging_config(*, json: bool, level: str) -> dict[str, Any]:
             "httpcore2": {"level": "WARNING"},
         },
     }
+
+
+def _without_request(logger: object, method: str, event: Any) -> Any:
+    """Django adds the request as an object; its message says all that is worth a line."""
+    event.pop("request", None)
+    return event
 
 
 def _without_secrets(logger: object, method: str, line: str) -> str:

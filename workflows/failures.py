@@ -7,7 +7,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Literal
 
-from .errors import AuthRequired, Indeterminate, Internal, PermissionRequired, Transient
+from execution.steps.base import words_of
+
+from .errors import AuthRequired, Failure, Indeterminate, Internal, PermissionRequired, Transient
 
 BASE = timedelta(seconds=10)
 CAP = timedelta(minutes=10)
@@ -59,6 +61,11 @@ class Stop:
     status: Status
     due_at: datetime | None
     tries: Tries
+
+
+def told(error: BaseException) -> str:
+    """The words of a failure are for people; those of any other exception say too little without its kind."""
+    return str(error) if isinstance(error, Failure) and str(error) else words_of(error)
 
 
 def classify(error: BaseException, *, in_flight: bool) -> Status:

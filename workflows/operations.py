@@ -9,14 +9,17 @@ from typing import Any
 
 from django import forms
 
+from activities import strict_json
 from activities.models import Initiator
 from activities.operations import Declined, Done, Operation
 from schedules.models import Refused
 
 from .failures import Status
-from .models import Event, Run, Workflow
+from .models import Event, Run, Topic, Workflow
+from .models.event import LONGEST_ID, LONGEST_TITLE, Publication
+from .words import published
 
-OPERATE = "workflows.operate_workflow"
+OPERATE, PUBLISH = "workflows.operate_workflow", "workflows.publish_event"
 
 
 class NoteForm(forms.Form):
@@ -175,6 +178,38 @@ def first_operation(run: Run) -> OfStuckRun | None:
     if not run.is_stuck or run.effect == Run.Effect.IN_FLIGHT:
         return None
     return Approve() if run.status == Status.PAUSED_APPROVAL else RetryRun()
+
+
+class PublicationForm(forms.Form):
+    message_id = forms.CharField(
+        max_length=LONGEST_ID,
+        help_text="Tells events apart: what has been published with it already is not published again.",
+    )
+    title = forms.CharField(
+        max_length=LONGEST_TITLE, required=False, help_text="What people are shown instead of the id."
+    )
+    payload = forms.CharField(
+        widget=forms.Textarea(attrs={"rows": 6, "class": "code", "spellcheck": "false"}),
+        required=False,
+        help_text='What the consumer is given, as JSON, such as {"name": "Ada"}.',
+    )
+
+    def clean_payload(self) -> Any:
+        text = self.cleaned_data["payload"]
+        try:
+            return strict_json.loads(text) if text else None
+        except ValueError as error:
+            raise forms.ValidationError(f"{error}.") from None
+
+
+class Publish(Operation[Topic]):
+    name, label, permission, form = "publish", "Publish an event", PUBLISH, PublicationForm
+    question = "Whoever consumes the topic is woken. Which event?"
+
+    def perform(self, topic: Topic, *, answers: dict[str, Any], initiator: Initiator, now: datetime) -> Done:
+        event = Publication.of(topic.slug, answers["message_id"], answers["payload"], answers["title"])
+        done = Topic.objects.publish([event], now=now)
+        return Done(published(event, done), topic.get_absolute_url())
 
 
 class SkipEvent(Operation[Event]):

@@ -14,7 +14,7 @@ from .failures import MOST_CRASHES, Status
 
 if TYPE_CHECKING:
     from .models import Handler, Run, Workflow
-    from .models.event import Publication
+    from .models.event import Publication, Published
 
 Shown = Literal["running", "idle", "needs_attention", "stopped"]
 MOST_SENTENCE = 300
@@ -91,6 +91,16 @@ def summary(run: Run, publications: Sequence[Publication]) -> str:
     parts += [f"published {counted(count)} to {topic}" for topic, count in sorted(given.items())]
     told = " → ".join(parts)
     return told[:1].upper() + told[1:]
+
+
+def published(event: Publication, done: Published) -> str:
+    """What became of one event that somebody published."""
+    if done.new:
+        return f"“{event.message_id}” is published to {event.topic}."
+    if done.updated:
+        return f"“{event.message_id}” was pending in {event.topic} already: it has this payload now."
+    before = f"“{event.message_id}” was published to {event.topic} before"
+    return f"{before}, and is no longer pending: nothing changed."
 
 
 def counted(number: int) -> str:

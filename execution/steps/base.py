@@ -250,7 +250,7 @@ def _failed(ctx: Context, error: BaseException) -> Outcome:
         case StepFailed():
             told, can_retry = str(error), error.can_retry
         case _:
-            told, can_retry = _told(error), True
+            told, can_retry = words_of(error), True
     return _outcome(
         ctx,
         "failed_with_error",
@@ -271,7 +271,7 @@ def _outcome(ctx: Context, status: str, **rest: Any) -> Outcome:
     )
 
 
-def _told(error: BaseException) -> str:
+def words_of(error: BaseException) -> str:
     try:
         words = str(error)
     except Exception:  # an exception of somebody else's making may be unprintable

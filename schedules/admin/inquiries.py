@@ -25,12 +25,21 @@ DIFFERENCES_SHOWN = 500
 class WhyForm(forms.Form):
     at = WallTime(label="Time")
 
+    @classmethod
+    def asked(cls, request: HttpRequest, schedule: Schedule) -> WhyForm:
+        """Links name moments; the browser's field knows no offset, and shows them on the schedule's clock."""
+        form = cls(request.GET if "at" in request.GET else None)
+        form.fields["at"].help_text = f"On the clock of {schedule.zone}."
+        at = form.cleaned_data["at"] if form.is_valid() else None
+        if at is not None and at.tzinfo is not None:
+            form.data = {"at": f"{at.astimezone(schedule.zone):%Y-%m-%dT%H:%M:%S}"}
+        return form
+
 
 def why_view(admin: ModelAdmin[Schedule], request: HttpRequest, pk: int) -> HttpResponse:
     """Why it ran at a time, or did not, or whether it will."""
     schedule = _schedule(admin, request, pk)
-    form = WhyForm(request.GET if "at" in request.GET else None)
-    form.fields["at"].help_text = f"On the clock of {schedule.zone}, or with an offset, such as …T03:00Z."
+    form = WhyForm.asked(request, schedule)
     answer = schedule.why(form.cleaned_data["at"], now=clock.now()) if form.is_valid() else None
     context = {"title": "Why?", "form": form, "answer": answer}
     return _page(admin, request, schedule, "why", context)

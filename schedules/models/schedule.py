@@ -22,6 +22,7 @@ from activities.signals import Event, noticed
 from activities.statements import among, read, update_each
 from activities.text import clean_lines, clean_text
 from activities.wake import wake
+from activities.words import exact
 from schedules import permissions, registry
 from schedules.field_types import StrictlyTyped
 from schedules.overlap import MISSED, latest_missed
@@ -562,7 +563,7 @@ class Schedule(StrictlyTyped):
         with transaction.atomic():
             self._take(token)
             if named_time(at) not in self.skips:
-                raise Refused(f"{named_time(at)} of “{self}” is not left out, or has passed.")
+                raise Refused(f"{exact(at, self.zone)} of “{self}” is not left out, or has passed.")
             self.skips = {time: by for time, by in self.skips.items() if time != named_time(at)}
             self._save_moved()
             Activity.objects.record(

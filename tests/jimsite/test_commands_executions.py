@@ -102,6 +102,12 @@ class TestRunSchedule:
         assert lines[3].startswith("“Nightly #")
         assert "completed after" in lines[3]
 
+    def test_a_step_that_was_not_run_took_no_time(self, meanwhile: Any) -> None:
+        make_schedule(step("first"), step("alarm", 1, run_if="failure"), name="Nightly")
+        meanwhile(run_until_idle)
+        lines = said("runschedule", "nightly", "--wait")
+        assert lines[2][10:] == "↷ skipped  alarm: Not run: nothing before it failed."
+
     def test_programs_get_the_end_as_json_and_nothing_else(self, meanwhile: Any) -> None:
         make_schedule(step("first"), name="Nightly")
         meanwhile(run_until_idle)
@@ -324,6 +330,7 @@ class TestQueue:
 
     def test_an_empty_queue(self) -> None:
         assert said("queue") == ["Nothing waits and nothing runs."]
+        assert said("queue", "--pool", "elsewhere") == ["No task is like that now."]
 
 
 class TestActivity:

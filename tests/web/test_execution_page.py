@@ -56,6 +56,24 @@ class TestPage:
         assert "3 of 3" in text
         assert "ada manual" in text
 
+    def test_a_step_that_is_tried_again_says_when(
+        self, client: Client, django_assert_max_num_queries: Any
+    ) -> None:
+        now = clock.now()
+        execution = start(
+            step("flaky", 0, "fail", max_retries=3),
+            step("pause", step_type="wait", config={"duration": "1h"}),
+            step("then", 1),
+            now=now,
+        )
+        url = f"/executions/{execution.pk}"
+        assert "Tries again" not in text_of(client.get(url))
+        run_until_idle(now=now)
+        text = text_of(client.get(url))
+        assert (text.count("Tries again in "), text.count("Waiting until ")) == (1, 1)
+        with django_assert_max_num_queries(5):
+            assert "Tries again in " in text_of(poll(client, f"{url}/live", "live", tab="steps"))
+
     def test_every_attempt_is_in_the_table_and_in_the_drawing(self, client: Client) -> None:
         execution = failed_one()
         answer = client.get(f"/executions/{execution.pk}")

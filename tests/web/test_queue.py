@@ -8,6 +8,7 @@ from django.test import Client
 
 from activities import clock
 from activities.together import together
+from activities.words import badge
 from execution.models import Execution, WorkerTask
 from execution.turns import depths
 from tests.admin_pages import sign_in
@@ -75,6 +76,12 @@ def test_states_pools_and_names_are_filters(client: Client) -> None:
     text = text_of(client.get("/queue"))
     assert "All Processing 1 Queued 3 Delayed 1 Waiting 1" in text
     assert together(depths()) == [[[1, 3, 1, 1]]]
+
+
+def test_each_is_shown_in_the_state_that_its_tab_counts(client: Client) -> None:
+    fill()
+    assert badge("delayed") in client.get("/queue?state=delayed").text
+    assert badge("delayed") not in client.get("/queue?state=queued").text
 
 
 def test_a_long_queue_is_shown_in_parts(client: Client) -> None:

@@ -260,6 +260,12 @@ class TestWhy:
         assert "By hand (ada): it is running" in text
         assert f'href="{execution.get_absolute_url()}"' in text
 
+    @pytest.mark.parametrize("asked", ["2026-07-16T03:00:00Z", "2026-07-16T04:00:00"])
+    def test_the_field_has_the_time_on_the_clock_of_the_schedule(self, client: Client, asked: str) -> None:
+        answer = client.get(page(make_schedule(spec=LONDON, now=clock.now()), f"/why?at={asked}"))
+        assert 'value="2026-07-16T04:00:00"' in answer.text
+        assert "04:00 on 16 July 2026, Europe/London" in answer.text
+
     def test_what_is_no_time_is_complained_about(self, client: Client) -> None:
         answer = client.get(page(make_schedule(), "/why?at=soon"))
         assert answer.status_code == 200

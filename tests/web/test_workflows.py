@@ -395,6 +395,46 @@ class TestTopics:
         assert f"mail New mail 0 {NOTHING} Inbox Sort 1" in text
         assert "rows Rows 1 now nobody 1" in text
 
+    def test_an_event_is_published_by_hand(self, client: Client) -> None:
+        with inbox():
+            topic = Topic.objects.get(slug="mail")
+            url = ask("topic", "publish", topic.pk)
+            assert url in client.get("/topics/mail").text.replace("&amp;", "&")
+            answers = {"message_id": "m7", "payload": '{"from": "ada"}', "title": "From Ada"}
+            assert toasts(client, client.post(url, answers)) == ["“m7” is published to mail."]
+            again = toasts(client, client.post(url, answers | {"payload": ""}))
+            assert again == ["“m7” was pending in mail already: it has this payload now."]
+            work(now=NOW)
+            late = toasts(client, client.post(url, answers))
+        assert late == ["“m7” was published to mail before, and is no longer pending: nothing changed."]
+        event = Event.objects.get(topic=topic, message_id="m7")
+        assert (event.title, event.payload, event.status) == ("From Ada", None, "consumed")
+
+    @pytest.mark.parametrize(
+        ("answers", "words"),
+        [
+            ({"message_id": ""}, "This field is required."),
+            ({"message_id": "m7", "payload": "{"}, "not JSON: Expecting property name"),
+            ({"message_id": "m7", "payload": "[" * 1_000}, "nested too deeply"),
+            ({"message_id": "m7", "payload": f'"{"é" * 100_000}"'}, "more than the 262,144 of an event"),
+            ({"message_id": "m7", "title": "x" * 201}, "at most 200 characters"),
+        ],
+        ids=lambda value: str(value)[:40],
+    )
+    def test_what_cannot_be_published_is_said_and_nothing_is_stored(
+        self, client: Client, answers: dict[str, str], words: str
+    ) -> None:
+        with inbox():
+            url = ask("topic", "publish", Topic.objects.get(slug="mail").pk)
+            answer = client.post(url, answers)
+        assert answer.status_code == 200
+        assert words in text_of(answer)
+        assert not Event.objects.filter(message_id="m7").exists()
+
+    def test_who_only_looks_is_not_offered_to_publish(self) -> None:
+        with inbox():
+            assert "Publish an event" not in person(*MAY_SEE).get("/topics/rows").text.split("<main")[1]
+
     def test_events_are_filtered_by_status_and_message_id(self, client: Client) -> None:
         with inbox():
             publish("mail", "n1", "n10", "N2", now=NOW)

@@ -21,6 +21,7 @@ from workflows.failures import (
     classify,
     following,
     stop,
+    told,
 )
 
 CLASSES: list[tuple[BaseException, Status, Status]] = [
@@ -56,6 +57,20 @@ def test_a_subclass_is_classified_as_what_it_is() -> None:
 
 def test_the_words_do_not_matter() -> None:
     assert classify(ValueError("rate limit, timeout, 429"), in_flight=False) == Status.FAILED_LOGIC
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (Transient("The carrier is down"), "The carrier is down"),
+        (Transient(), "Transient"),
+        (KeyError("name"), "KeyError: 'name'"),
+        (ValueError(), "ValueError"),
+    ],
+    ids=repr,
+)
+def test_what_is_no_failure_of_its_own_is_told_with_its_kind(error: Exception, words: str) -> None:
+    assert told(error) == words
 
 
 @pytest.mark.parametrize(

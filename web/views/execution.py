@@ -3,8 +3,8 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Sequence
-from datetime import UTC, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -15,7 +15,7 @@ from activities.models import Activity, ActivityItem
 from activities.transcript import attempts_of, with_last_lines
 from execution import failure
 from execution.history import usual_duration_of
-from execution.models import Execution
+from execution.models import Execution, WorkerTask
 from web import gantt
 from web.items import items_page
 from web.output import download, follow, output_page
@@ -157,7 +157,7 @@ def _live(
         "count": len(last),
         "percent": _percent(list(last.values())),
         "chart": gantt.chart(attempts, start=row.started_at, now=end) if tab == "steps" else None,
-        "groups": _groups(attempts) if tab == "steps" else [],
+        "groups": _groups(attempts, _next_tries(row, attempts)) if tab == "steps" else [],
         "may_read": _may_read(request),
         "version": _version(row, attempts, end - row.started_at),
     }
@@ -176,12 +176,27 @@ def _percent(last: Sequence[Activity]) -> int:
     return round(sum(parts) / len(parts) * 100) if parts else 0
 
 
-def _groups(attempts: Sequence[Activity]) -> list[tuple[int, list[list[Activity]]]]:
-    """By group and step, the attempts with the newest first."""
+def _next_tries(row: Execution, attempts: Sequence[Activity]) -> dict[int | None, datetime]:
+    """By line, when what failed is tried again; asked for only if something is."""
+    if not any(each.status == Activity.Status.PENDING and each.attempt > 1 for each in attempts):
+        return {}
+    queued = WorkerTask.objects.filter(execution=row.pk, status=WorkerTask.Status.QUEUED)
+    # What has begun waits by itself, and says so.
+    later = queued.filter(is_delayed=True, begun_at=None)
+    return dict(later.values_list("line", "available_at"))
+
+
+def _groups(
+    attempts: Sequence[Activity], next_tries: Mapping[int | None, datetime]
+) -> list[tuple[int, list[tuple[list[Activity], datetime | None]]]]:
+    """By group and step, the attempts with the newest first, and when it is tried again."""
     groups: dict[int, dict[int, list[Activity]]] = defaultdict(lambda: defaultdict(list))
     for attempt in attempts:
         groups[attempt.step_index or 0][attempt.line or 0].insert(0, attempt)
-    return [(index, list(steps.values())) for index, steps in groups.items()]
+    return [
+        (index, [(each, next_tries.get(line)) for line, each in steps.items()])
+        for index, steps in groups.items()
+    ]
 
 
 def _version(row: Execution, attempts: Sequence[Activity], elapsed: timedelta) -> str:

@@ -45,8 +45,7 @@ def why(request: HttpRequest, pk: int) -> HttpResponse:
     from schedules.admin.inquiries import WhyForm
 
     schedule = find(pk)
-    form = WhyForm(request.GET if "at" in request.GET else None)
-    form.fields["at"].help_text = f"On the clock of {schedule.zone}, or with an offset, such as …T03:00Z."
+    form = WhyForm.asked(request, schedule)
     answer = schedule.why(form.cleaned_data["at"], now=clock.now()) if form.is_valid() else None
     context = {**about(request, schedule, "why"), "form": form, "answer": answer}
     return render(request, "web/schedule/why.html", context)

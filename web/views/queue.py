@@ -109,7 +109,9 @@ def _runs(tasks: Sequence[WorkerTask]) -> QuerySet[Run]:
 
 
 def _state(task: WorkerTask) -> str:
-    return "cancelling" if task.cancel_requested_at else task.status
+    """As its tabs count it."""
+    is_delayed = task.is_delayed and task.status == WorkerTask.Status.QUEUED
+    return "delayed" if is_delayed and not task.cancel_requested_at else task.state
 
 
 def _states(request: HttpRequest, chosen: str, counts: Sequence[int]) -> list[tuple[str, str, str, bool]]:

@@ -25,6 +25,7 @@ MOST_STARTED = 20
 MOST_RELATED = 50
 REACH = 10_000
 
+register(Topic, view_permission=VIEW, operations=lambda: [operations.Publish()])
 register(Event, view_permission=VIEW, operations=lambda: [operations.SkipEvent()])
 
 

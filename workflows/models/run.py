@@ -307,7 +307,7 @@ class Run(models.Model):
         self, stop: Stop, error: BaseException | str, *, now: datetime, effect: str | None = None
     ) -> bool:
         """Paused or failed where it was: the phase stays. False: it is no longer active."""
-        told = error if isinstance(error, str) else str(error) or type(error).__name__
+        told = error if isinstance(error, str) else failures.told(error)
         kind = "" if isinstance(error, str) else type(error).__name__
         values: dict[str, Any] = {
             "status": stop.status,

@@ -10,6 +10,7 @@ from schedules.models import Refused
 from schedules.placeholders import hint
 from workflows.models import Topic
 from workflows.models.event import Publication
+from workflows.words import published
 
 
 class Command(JimCommand):
@@ -31,14 +32,7 @@ class Command(JimCommand):
         done = Topic.objects.publish([event], now=self.now, by=self.by)
         outcome = "new" if done.new else "updated" if done.updated else "unchanged"
         facts = {"topic": slug, "message_id": message_id, "outcome": outcome}
-        self.tell(facts, lambda: self.say(TOLD[outcome].format(slug=slug, message_id=message_id)))
-
-
-TOLD = {
-    "new": "“{message_id}” is published to {slug}.",
-    "updated": "“{message_id}” was pending in {slug} already: it has this payload now.",
-    "unchanged": "“{message_id}” was published to {slug} before, and is no longer pending: nothing changed.",
-}
+        self.tell(facts, lambda: self.say(published(event, done)))
 
 
 def _check_topic(slug: str) -> None:

@@ -34,11 +34,16 @@ class Command(JimCommand):
         )
         why = reasons(found, now=now)
         facts = {"pools": counts, "tasks": [facts_of(task, why[task.pk], now=now) for task in found]}
-        self.tell(facts, lambda: self._show(found, why, counts))
+        self.tell(
+            facts,
+            lambda: self._show(found, why, counts, is_narrowed=bool(options["pool"] or options["status"])),
+        )
 
-    def _show(self, found: Sequence[WorkerTask], why: Mapping[int, str], counts: Sequence[Any]) -> None:
+    def _show(
+        self, found: Sequence[WorkerTask], why: Mapping[int, str], counts: Sequence[Any], *, is_narrowed: bool
+    ) -> None:
         if not found:
-            self.say("Nothing waits and nothing runs.")
+            self.say("No task is like that now." if is_narrowed else "Nothing waits and nothing runs.")
             return
         self.say(", ".join(f"{each['pool']}: {each['tasks']:,} {each['status']}" for each in counts))
         self.console.print()
