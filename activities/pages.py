@@ -49,7 +49,9 @@ class JimAdmin(ModelAdmin[M]):
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        return super().render_change_form(request, {"list_title": self.list_title, **context}, *args, **kwargs)
+        return super().render_change_form(
+            request, {"list_title": self.list_title, **context}, *args, **kwargs
+        )
 
     def get_view_on_site_url(self, obj: Any = None) -> str | None:
         """Straight to its own page, for rows that have one."""

@@ -137,13 +137,11 @@ def _seen(workflow: Any) -> Overview:
 
 
 class StoppedFilter(admin.SimpleListFilter):
-    """Those that the code has, and those that it no longer has."""
-
-    title = "state"
+    title = "the code"
     parameter_name = "is_stopped"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("0", "active"), ("1", "stopped")]
+        return [("0", "has it"), ("1", "no longer has it")]
 
     def queryset(self, request: HttpRequest, queryset: Any) -> Any:
         return queryset.filter(is_stopped=self.value() == "1") if self.value() in ("0", "1") else queryset
@@ -188,22 +186,27 @@ class HandlerAdmin(RecordAdmin[Handler]):
 
     @admin.display(description="state")
     def state_badge(self, handler: Handler) -> SafeString:
-        gone = format_html("{} The code no longer has it.", badge("stopped"))
-        return gone if handler.is_stopped else badge("active")
+        if handler.is_stopped:
+            return format_html("{} The code no longer has it.", badge("stopped"))
+        return badge("active") if _goes_on(handler) else badge(handler.workflow.status)
 
     def schedule(self, handler: Handler) -> str:
         return schedule_words([handler])
 
     @admin.display(description="next run")
     def next_run(self, handler: Handler) -> SafeString:
-        return _moment(handler.next_run_at)
+        return _moment(handler.next_run_at if _goes_on(handler) else None)
 
     @admin.display(description="looks again")
     def wake(self, handler: Handler) -> SafeString:
-        return _moment(handler.wake_at)
+        return _moment(handler.wake_at if _goes_on(handler) else None)
 
     def subscribes(self, handler: Handler) -> SafeString:
         return _links(list(handler.topics.order_by("slug")))
+
+
+def _goes_on(handler: Handler) -> bool:
+    return not handler.is_stopped and handler.workflow.status == Workflow.Status.RUNNING
 
 
 class StatusFilter(admin.SimpleListFilter):
@@ -224,7 +227,7 @@ class RunAdmin(RecordAdmin[Run], OperationsAdmin[Run]):
         *(Approve(), Reject(), ItHappened(), ItDidNotHappen()),
         *(SkipRun(), RetryRun()),
     ]
-    list_display = ("__str__", "workflow_link", "status_badge", "phase", "created", "due", "words")
+    list_display = ("__str__", "workflow_link", "status_badge", "created", "due", "words")
     list_filter = (StatusFilter, "workflow")
     search_fields = ("workflow__title", "workflow__slug", "handler__name")
     fields = (
