@@ -45,7 +45,8 @@ def test_the_admin_can_be_read_and_hit(admin_page: Page) -> None:
     admin_page.emulate_media(reduced_motion="reduce")  # colours on their way to others are nobody's
     chosen = [each for each in admin_addresses() if each.name in ADMIN]
     assert len(chosen) == len(ADMIN)
-    assert {each.name: admin_complaints(admin_page, each.url) for each in chosen} == {name: [] for name in ADMIN}
+    found = {each.name: admin_complaints(admin_page, each.url) for each in chosen}
+    assert {name: words for name, words in found.items() if words} == {}
 
 
 @pytest.mark.parametrize("url", ["/login", "/nowhere"])
