@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, ClassVar
 
+from django.apps import apps
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
@@ -16,7 +18,7 @@ from django.utils.safestring import SafeString
 from . import clock
 from .models import Activity
 from .operations import Operation, OperationsAdmin
-from .pages import KnownValues, RecordAdmin
+from .pages import InWords, KnownValues, RecordAdmin
 from .words import NOTHING, badge, exact, moment, span
 
 ITEMS_SHOWN = 200
@@ -42,6 +44,10 @@ class TargetTypeFilter(KnownValues):
     def values(self) -> Iterable[str]:
         return {name for known in target_types for name in known()}
 
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        named = [(value, type_in_words(value)) for value, _ in super().lookups(request, model_admin)]
+        return sorted(named, key=lambda each: each[1].lower())
+
 
 class InitiatorFilter(KnownValues):
     title = "initiator"
@@ -55,8 +61,8 @@ class InitiatorFilter(KnownValues):
 class ActivityAdmin(RecordAdmin[Activity], OperationsAdmin[Activity]):
     # Each app adds its own.
     operations: ClassVar[list[Operation[Any]]] = []
-    list_display = ("state", "operation", "target", "initiator", "created", "duration", "items", "words")
-    list_filter: ClassVar = ["status", OperationFilter, TargetTypeFilter, InitiatorFilter]
+    list_display = ("state", "operation", "target", "initiator", "created", "duration", "words")
+    list_filter: ClassVar = [("status", InWords), OperationFilter, TargetTypeFilter, InitiatorFilter]
     search_fields = ("target_name", "initiator_name")
     fields = (
         "state",
@@ -105,7 +111,7 @@ class ActivityAdmin(RecordAdmin[Activity], OperationsAdmin[Activity]):
 
     def target(self, activity: Activity) -> SafeString | str:
         """A link, if the target is a row with a page of its own."""
-        name = f"{activity.target_name} ({activity.target_type})"
+        name = f"{activity.target_name} ({type_in_words(activity.target_type)})"
         for app in ("schedules", "execution", "workflows", "webhooks"):
             try:
                 url = reverse(f"admin:{app}_{activity.target_type}_change", args=[activity.target_id])
@@ -175,6 +181,16 @@ class ActivityAdmin(RecordAdmin[Activity], OperationsAdmin[Activity]):
     @property
     def _list_name(self) -> str:
         return f"{self.opts.app_label}_{self.opts.model_name}_changelist"
+
+
+def type_in_words(target_type: str) -> str:
+    """What people call such rows; the types of steps have one word already."""
+    return _row_names().get(target_type, target_type)
+
+
+@cache
+def _row_names() -> dict[str, str]:
+    return {str(model._meta.model_name): str(model._meta.verbose_name) for model in apps.get_models()}
 
 
 def link(activity: Activity) -> SafeString:

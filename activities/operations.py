@@ -181,6 +181,7 @@ class OperationsAdmin(JimAdmin[M]):
         context = {
             **self.admin_site.each_context(request),
             "title": operation.label,
+            "list_title": getattr(self, "list_title", ""),
             "opts": self.opts,
             "operation": operation,
             "targets": [(target, self._change_url(target), operation.about(target)) for target in targets],

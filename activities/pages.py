@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 from django.contrib import admin
@@ -61,7 +61,15 @@ class JimAdmin(PlainSearch[M]):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        return super().changelist_view(request, {"title": self.list_title, **(extra_context or {})})
+        names = {"title": self.list_title, "list_title": self.list_title}
+        return super().changelist_view(request, {**names, **(extra_context or {})})
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        return super().render_change_form(
+            request, {"list_title": self.list_title, **context}, *args, **kwargs
+        )
 
     def get_view_on_site_url(self, obj: Any = None) -> str | None:
         """Straight to its own page, for rows that have one."""
@@ -91,6 +99,15 @@ class KnownValues(ABC, admin.SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         return queryset.filter(**{str(self.parameter_name): self.value()}) if self.value() else queryset
+
+
+class InWords(admin.ChoicesFieldListFilter):
+    """The states of a column, as badges say them."""
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        everything, *states = super().choices(changelist)
+        yield everything
+        yield from ({**state, "display": str(state["display"]).lower()} for state in states)
 
 
 class RecordAdmin(JimAdmin[M]):

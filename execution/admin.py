@@ -20,7 +20,7 @@ import activities.admin
 from activities import clock
 from activities.models import Activity, Initiator, OutputLine
 from activities.operations import Declined, Done, Operation, OperationsAdmin
-from activities.pages import EndlessChangeList, RecordAdmin
+from activities.pages import EndlessChangeList, InWords, RecordAdmin
 from activities.words import NOTHING, badge, exact, moment, span
 from schedules import permissions
 from schedules.admin import ScheduleAdmin, ScheduleOperation, TaskTemplateAdmin, instant
@@ -200,7 +200,6 @@ class ExecutionAdmin(RecordAdmin[Execution], OperationsAdmin[Execution]):
     list_display = (
         "__str__",
         "state_badge",
-        "schedule_link",
         "source",
         "who",
         "started",
@@ -323,8 +322,8 @@ class QueueChangeList(EndlessChangeList):
 class QueueAdmin(RecordAdmin[WorkerTask], OperationsAdmin[WorkerTask]):
     operations: ClassVar = [MoveToFront(), MoveToBack(), Prioritise(), Hasten(), CancelTask()]
     list_title = "Queue"
-    list_display = ("name", "state", "why", "execution_link", "group", "attempt", "pool", "priority")
-    list_filter = ("status",)
+    list_display = ("name", "state", "why", "execution_link", "attempt", "pool", "priority")
+    list_filter = (("status", InWords),)
     search_fields = ("name",)
     oldest_first = True
     fields = (
@@ -332,7 +331,7 @@ class QueueAdmin(RecordAdmin[WorkerTask], OperationsAdmin[WorkerTask]):
         "state",
         "why",
         "execution_link",
-        "group",
+        "index",
         "attempt",
         "pool",
         "isolation",
@@ -374,7 +373,8 @@ class QueueAdmin(RecordAdmin[WorkerTask], OperationsAdmin[WorkerTask]):
             return NOTHING
         return format_html('<a href="{}">{}</a>', execution_url(task.execution.pk), task.execution)
 
-    def group(self, task: WorkerTask) -> int:
+    def index(self, task: WorkerTask) -> int:
+        """As its step has it, from 0: the executions' groups are counted from 1."""
         return task.step_index
 
     @admin.display(description="activity")
@@ -386,7 +386,7 @@ class QueueAdmin(RecordAdmin[WorkerTask], OperationsAdmin[WorkerTask]):
 class WorkerAdmin(RecordAdmin[Worker]):
     COLUMNS: ClassVar = ("state", "serves", "seats", "busy", "started", "beat", "lease", "stale_refused")
     list_display = ("__str__", *COLUMNS)
-    list_filter = ("status",)
+    list_filter = (("status", InWords),)
     ordering = ("-started_at",)
     fields = ("id", "host", "pid", *COLUMNS, "ended")
 
@@ -448,6 +448,7 @@ class ReservationAdmin(RecordAdmin[Reservation], OperationsAdmin[Reservation]):
 
     operations: ClassVar = [Release()]
     list_display = ("holder", "pool", "state_badge", "asked", "taken", "lease", "activity_link")
+    search_fields = ("holder", "pool")
     ordering = ("-created_at",)
     fields = (
         "holder",

@@ -22,6 +22,7 @@ ROWS = 10
 ORDER = {
     "schedules": ("Schedule", "Occurrence", "Backfill", "TaskTemplate", "SharedCalendar", "Secret"),
     "execution": ("Execution", "WorkerTask", "Limit", "Reservation", "Worker"),
+    "workflows": ("Workflow", "Run", "Handler", "Topic", "Event"),
     "webhooks": ("Endpoint", "Delivery"),
     "activities": ("Activity",),
     "api": ("ApiToken",),

@@ -21,7 +21,7 @@ import activities.admin
 from activities import clock
 from activities.models import Initiator
 from activities.operations import Declined, Done, Operation, OperationsAdmin
-from activities.pages import KnownValues, RecordAdmin
+from activities.pages import InWords, KnownValues, RecordAdmin
 from activities.words import NOTHING, badge, distance, exact, moment
 from schedules.admin.verbs import Removal, VerbsAdmin, initiator_of
 from schedules.forms import Unsaved
@@ -247,7 +247,7 @@ class KindFilter(KnownValues):
 class DeliveryAdmin(RecordAdmin[Delivery], OperationsAdmin[Delivery]):
     operations: ClassVar = [Redeliver()]
     list_display = ("__str__", "state", "endpoint_link", "created", "tries", "answer", "next_try")
-    list_filter: ClassVar = ["status", KindFilter, "endpoint"]
+    list_filter: ClassVar = [("status", InWords), KindFilter, "endpoint"]
     list_select_related = ("endpoint",)
     fields = ("state", "endpoint_link", "kind", "webhook_id", "times", "tries", "next_try", "answer", "note")
 

@@ -16,7 +16,7 @@ import activities.admin
 from activities import clock
 from activities.admin import as_json, text_panel
 from activities.operations import OperationsAdmin
-from activities.pages import RecordAdmin
+from activities.pages import InWords, RecordAdmin
 from activities.words import NOTHING, badge, moment
 
 from .failures import Status
@@ -109,7 +109,7 @@ class WorkflowAdmin(RecordAdmin[Workflow], OperationsAdmin[Workflow]):
     def schedule(self, workflow: Any) -> str:
         return _seen(workflow).schedule
 
-    @admin.display(description="pending events")
+    @admin.display(description="pending")
     def pending(self, workflow: Any) -> str:
         return _counted(*_seen(workflow).pending)
 
@@ -136,16 +136,28 @@ def _seen(workflow: Any) -> Overview:
     return seen
 
 
+class StoppedFilter(admin.SimpleListFilter):
+    title = "the code"
+    parameter_name = "is_stopped"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("0", "has it"), ("1", "no longer has it")]
+
+    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+        return queryset.filter(is_stopped=self.value() == "1") if self.value() in ("0", "1") else queryset
+
+
 @admin.register(Handler)
 class HandlerAdmin(RecordAdmin[Handler]):
-    list_display = ("name", "workflow_link", "kind", "schedule", "next_run", "wake", "is_stopped")
-    list_filter = ("kind", "is_stopped", "workflow")
+    list_display = ("name", "workflow_link", "state_badge", "kind", "schedule", "next_run", "wake")
+    list_filter = ("kind", StoppedFilter, "workflow")
     list_select_related = ("workflow",)
     search_fields = ("name", "title", "workflow__title")
     fields = (
         "workflow_link",
         "name",
         "title",
+        "state_badge",
         "kind",
         "schedule",
         "next_run",
@@ -154,7 +166,6 @@ class HandlerAdmin(RecordAdmin[Handler]):
         "publishes",
         "timeout_seconds",
         "code_version",
-        "is_stopped",
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Handler]:
@@ -173,19 +184,29 @@ class HandlerAdmin(RecordAdmin[Handler]):
     def workflow_link(self, handler: Handler) -> SafeString:
         return _link(handler.workflow)
 
+    @admin.display(description="state")
+    def state_badge(self, handler: Handler) -> SafeString:
+        if handler.is_stopped:
+            return format_html("{} The code no longer has it.", badge("stopped"))
+        return badge("active") if _goes_on(handler) else badge(handler.workflow.status)
+
     def schedule(self, handler: Handler) -> str:
         return schedule_words([handler])
 
     @admin.display(description="next run")
     def next_run(self, handler: Handler) -> SafeString:
-        return _moment(handler.next_run_at)
+        return _moment(handler.next_run_at if _goes_on(handler) else None)
 
     @admin.display(description="looks again")
     def wake(self, handler: Handler) -> SafeString:
-        return _moment(handler.wake_at)
+        return _moment(handler.wake_at if _goes_on(handler) else None)
 
     def subscribes(self, handler: Handler) -> SafeString:
         return _links(list(handler.topics.order_by("slug")))
+
+
+def _goes_on(handler: Handler) -> bool:
+    return not handler.is_stopped and handler.workflow.status == Workflow.Status.RUNNING
 
 
 class StatusFilter(admin.SimpleListFilter):
@@ -206,7 +227,7 @@ class RunAdmin(RecordAdmin[Run], OperationsAdmin[Run]):
         *(Approve(), Reject(), ItHappened(), ItDidNotHappen()),
         *(SkipRun(), RetryRun()),
     ]
-    list_display = ("__str__", "workflow_link", "status_badge", "phase", "created", "due", "words")
+    list_display = ("__str__", "workflow_link", "status_badge", "created", "due", "words")
     list_filter = (StatusFilter, "workflow")
     search_fields = ("workflow__title", "workflow__slug", "handler__name")
     fields = (
@@ -320,7 +341,7 @@ class TopicAdmin(RecordAdmin[Topic]):
         rows = rows.select_related("workflow", "subscription__handler__workflow")
         return rows.defer("subscription__handler__state").with_backlog()
 
-    @admin.display(description="of")
+    @admin.display(description="workflow")
     def workflow_link(self, topic: Topic) -> SafeString | str:
         return _link(topic.workflow) if topic.workflow else NOTHING
 
@@ -333,7 +354,7 @@ class TopicAdmin(RecordAdmin[Topic]):
     def pending(self, topic: Any) -> str:
         return _counted(min(topic.pending_count, MOST_COUNTED), topic.pending_count > MOST_COUNTED)
 
-    @admin.display(description="the oldest")
+    @admin.display(description="oldest pending")
     def oldest(self, topic: Any) -> SafeString:
         return _moment(topic.oldest_at)
 
@@ -360,10 +381,10 @@ class TopicFilter(admin.SimpleListFilter):
 @admin.register(Event)
 class EventAdmin(RecordAdmin[Event], OperationsAdmin[Event]):
     operations: ClassVar = [SkipEvent()]
-    list_display = ("__str__", "message_id", "topic_link", "seq", "status_badge", "attempt", "created")
-    list_filter = ("status", TopicFilter)
+    list_display = ("__str__", "status_badge", "topic_link", "seq", "id_if_titled", "attempt", "created")
+    list_filter = (("status", InWords), TopicFilter)
     search_fields = ("message_id",)
-    search_help_text = "A whole message id"
+    search_help_text = "A whole message id."
     fields = (
         "topic_link",
         "seq",
@@ -402,6 +423,11 @@ class EventAdmin(RecordAdmin[Event], OperationsAdmin[Event]):
             text_panel("Caused by", "\n".join(f"{each.topic}: {each}" for each in causes.order_by("pk"))),
         ]
         return super().render_change_form(request, context, *args, **kwargs)
+
+    @admin.display(description="message id")
+    def id_if_titled(self, event: Event) -> str:
+        """One without a title is called by its id already."""
+        return event.message_id if event.title else NOTHING
 
     @admin.display(description="topic")
     def topic_link(self, event: Event) -> SafeString:

@@ -208,7 +208,7 @@ class Publish(Operation[Topic]):
 
     def perform(self, topic: Topic, *, answers: dict[str, Any], initiator: Initiator, now: datetime) -> Done:
         event = Publication.of(topic.slug, answers["message_id"], answers["payload"], answers["title"])
-        done = Topic.objects.publish([event], now=now)
+        done = Topic.objects.publish([event], now=now, by=initiator)
         return Done(published(event, done), topic.get_absolute_url())
 
 

@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from activities import clock
 from activities.models import Initiator
 from activities.operations import Declined, Done, Operation, OperationsAdmin
-from activities.pages import RecordAdmin
+from activities.pages import InWords, RecordAdmin
 from activities.words import NOTHING, badge, exact, moment
 from schedules import permissions
 from schedules.models import Backfill
@@ -56,7 +56,7 @@ class CancelBackfill(Operation[Backfill]):
 class BackfillAdmin(RecordAdmin[Backfill], OperationsAdmin[Backfill]):
     operations: ClassVar = [CancelBackfill()]
     list_display = ("__str__", "schedule_link", "state", "progress", "which", "overlap_name", "who", "asked")
-    list_filter: ClassVar = ["status", ScheduleFilter]
+    list_filter: ClassVar = [("status", InWords), ScheduleFilter]
     fields = (
         "schedule_link",
         "state",
@@ -128,8 +128,8 @@ class BackfillAdmin(RecordAdmin[Backfill], OperationsAdmin[Backfill]):
     def asked(self, backfill: Backfill) -> SafeString:
         return moment(backfill.created_at, now=clock.now())
 
-    def finished(self, backfill: Backfill) -> SafeString:
-        return moment(backfill.finished_at, now=clock.now())
+    def finished(self, backfill: Any) -> SafeString:
+        return moment(None if backfill.waiting else backfill.finished_at, now=clock.now())
 
     @admin.display(description="occurrences")
     def runs(self, backfill: Backfill) -> SafeString | str:

@@ -11,7 +11,7 @@ from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
 from activities import clock
-from activities.pages import RecordAdmin
+from activities.pages import InWords, RecordAdmin
 from activities.text import search_text
 from activities.words import NOTHING, badge, moment, on_the_clock, span
 from schedules.fates import REASONS, fate_in_words
@@ -28,7 +28,7 @@ MOST_FOUND = 1_000
 @admin.register(Occurrence)
 class OccurrenceAdmin(RecordAdmin[Occurrence]):
     list_display = ("nominal", "schedule_link", "source", "state", "execution_link", "why", "lag")
-    list_filter: ClassVar = ["status", "source", ScheduleFilter]
+    list_filter: ClassVar = [("status", InWords), "source", ScheduleFilter]
     search_fields = ("schedule__name",)
     search_help_text = "The name of a schedule, or a part of it."
     fields = (

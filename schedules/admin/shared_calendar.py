@@ -16,6 +16,7 @@ from schedules.form_fields import Lines
 from schedules.forms import OneComplaint, Unsaved
 from schedules.models import Conflict, Refused, SharedCalendar
 from schedules.spec import SpecError
+from schedules.spec.wording import counted
 from schedules.spec_text import exclusions_from_text, exclusions_to_text
 
 from .verbs import Removal, VerbsAdmin, initiator_of
@@ -142,7 +143,7 @@ class SharedCalendarAdmin(VerbsAdmin[SharedCalendar]):
 
     @admin.display(description="used by")
     def users(self, calendar: Any) -> str:
-        return f"{calendar.users:,}" if calendar.users else "no schedule"
+        return counted(calendar.users, "schedule") if calendar.users else "no schedule"
 
     @admin.display(description="left out")
     def rules(self, calendar: SharedCalendar) -> SafeString:

@@ -18,10 +18,12 @@ from django.utils.text import Truncator
 from activities import clock
 from activities.models import Initiator
 from activities.operations import Declined, Done, Operation
+from activities.pages import InWords
 from activities.words import badge
 from schedules import permissions, registry
 from schedules.forms import TaskForm, Unsaved
 from schedules.models import Conflict, Refused, Step, TaskTemplate
+from schedules.spec.wording import counted
 
 from .step import POLICIES
 from .verbs import VerbsAdmin, initiator_of
@@ -114,7 +116,7 @@ class TaskTemplateAdmin(VerbsAdmin[TaskTemplate]):
     operations: ClassVar = [Archive(), Restore()]
     change_form_template = "admin/schedules/tasktemplate/change_form.html"
     list_display = ("name", "state", "step_type", "users", "about")
-    list_filter = ("status", "step_type")
+    list_filter = (("status", InWords), "step_type")
     search_fields = ("name", "description")
     ordering = ("name",)
     sortable_by = ("name", "step_type")
@@ -171,7 +173,7 @@ class TaskTemplateAdmin(VerbsAdmin[TaskTemplate]):
 
     @admin.display(description="used by")
     def users(self, template: Any) -> str:
-        return f"{template.users:,}" if template.users else "no schedule"
+        return counted(template.users, "schedule") if template.users else "no schedule"
 
     @admin.display(description="description")
     def about(self, template: TaskTemplate) -> str:

@@ -13,6 +13,7 @@ from django.db.models import F, Q
 from activities.models import Initiator
 from activities.signals import Event, noticed
 from activities.statements import among, fetch, insert_each, instant, update_each, write
+from activities.words import exact
 
 if TYPE_CHECKING:
     from .backfill import Backfill
@@ -275,7 +276,7 @@ class Occurrence(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.key} ({self.get_status_display()})"
+        return f"{self.get_source_display()} {exact(self.nominal_at)} ({self.status})"
 
     @classmethod
     def manual(

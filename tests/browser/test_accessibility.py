@@ -11,11 +11,15 @@ from playwright.sync_api import Page
 
 from activities import clock
 from jimsite import demo_installation
-from tests.browser.pages import addresses, is_page
+from tests.browser.pages import addresses, admin_addresses, is_page
 
 pytestmark = pytest.mark.django_db(transaction=True, serialized_rollback=True)
 
 AXE = settings.BASE_DIR / "node_modules" / "axe-core" / "axe.min.js"
+ADMIN = {
+    *("admin", "admin-schedules_schedule", "admin-schedules_schedule-change"),
+    *("admin-execution_worker", "admin-activities_activity-change", "admin-webhooks_endpoint-change"),
+}
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 RUN = """async ([type, values]) => {
   const options = {runOnly: {type, values}, resultTypes: ["violations"]};
@@ -34,9 +38,30 @@ def test_axe_finds_nothing_on_any_page(admin_page: Page) -> None:
     assert {url: words for url, words in seen.items() if words} == {}
 
 
+@pytest.mark.timeout(300)
+def test_the_admin_can_be_read_and_hit(admin_page: Page) -> None:
+    """What its stylesheet decides; the rest is Django's."""
+    demo_installation.create(now=clock.now(), days=1, owner=User.objects.get(username="ada"))
+    admin_page.emulate_media(reduced_motion="reduce")  # colours on their way to others are nobody's
+    chosen = [each for each in admin_addresses() if each.name in ADMIN]
+    assert len(chosen) == len(ADMIN)
+    found = {each.name: admin_complaints(admin_page, each.url) for each in chosen}
+    assert {name: words for name, words in found.items() if words} == {}
+
+
 @pytest.mark.parametrize("url", ["/login", "/nowhere"])
 def test_nor_on_those_for_strangers(page: Page, url: str) -> None:
     assert complaints(page, url) == []
+
+
+def admin_complaints(page: Page, url: str) -> list[str]:
+    page.goto(url)
+    page.evaluate(AXE.read_text())
+    found: list[str] = []
+    for theme in ("light", "dark"):
+        page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+        found += page.evaluate(RUN, ["rule", ["color-contrast", "link-in-text-block", "target-size"]])
+    return found
 
 
 def violations(page: Page, url: str) -> list[str] | None:

@@ -3,14 +3,23 @@ from __future__ import annotations
 import re
 
 import pytest
+from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
+from activities import clock
 from execution.models import Execution
+from jimsite import demo_installation
 from schedules.models import Backfill, Schedule, SharedCalendar
 from tests.base import NOW, SOMEBODY, make_schedule, step
+from tests.browser.pages import admin_addresses
 from tests.processes import worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+# The page, the lists and the panels; what is typed one per line may be longer than its box.
+TOO_WIDE = """() => [...document.querySelectorAll("html, #content, .results, .panel, .panel pre")]
+  .filter((each) => each.scrollWidth > each.clientWidth)
+  .map((each) => `${each.tagName}.${each.className}: ${each.scrollWidth} > ${each.clientWidth}`)"""
 
 
 def test_a_schedule_is_run_now_and_seen_to_complete(admin_page: Page) -> None:
@@ -79,6 +88,17 @@ def test_a_schedule_for_working_days_is_defined_asked_about_and_backfilled(admin
     admin_page.get_by_role("button", name="Backfill").click()
     expect(admin_page.get_by_text("is on its way")).to_be_visible()
     assert Backfill.objects.get().total == 5
+
+
+def test_nothing_is_wider_than_a_phone(admin_page: Page) -> None:
+    demo_installation.create(now=clock.now(), days=1, owner=User.objects.get(username="ada"))
+    admin_page.set_viewport_size({"width": 390, "height": 844})
+    wide = {}
+    for each in admin_addresses():
+        admin_page.goto(each.url)
+        wide[each.name] = admin_page.evaluate(TOO_WIDE)
+    assert len(wide) > 40
+    assert {name: found for name, found in wide.items() if found} == {}
 
 
 def fill_step(admin_page: Page, number: int, name: str) -> None:

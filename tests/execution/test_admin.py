@@ -79,7 +79,7 @@ def test_the_page_shows_steps_by_group_with_every_attempt(client: Client) -> Non
     response = client.get(page("execution_execution_change", execution.pk))
     text = response.content.decode()
     assert 'http-equiv="refresh"' not in text
-    assert "Group 1: 2 steps side by side" in text
+    assert "Group 2: 2 steps side by side" in text
     assert "line 2" in text
     assert text.count("RuntimeError: it broke") >= 2
     assert "Not run: an earlier step failed." in text

@@ -294,11 +294,13 @@ class TestBackfill:
         assert f"{backfill.total} waiting" in text
         assert f"?backfill__id__exact={backfill.pk}" in text
         assert badge("waiting") in text
+        assert "Finished" not in text
         url = operation("schedules_backfill", "cancel", backfill.pk)
         assert "of “Past”" in text_of(client, url)
         assert "is cancelled" in told(client, client.post(url, {"reason": "enough"}))
         text = text_of(client, page("schedules_backfill_change", backfill.pk))
         assert f"{backfill.total} not started" in text
+        assert "Finished" in text
         assert 'http-equiv="refresh"' not in text
         assert "has ended already" in told(client, client.post(url, {"reason": ""}))
         ledger = page("schedules_occurrence_changelist") + f"?backfill__id__exact={backfill.pk}"

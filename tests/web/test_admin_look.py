@@ -47,6 +47,40 @@ def test_those_who_are_not_staff_are_not_led_to_the_admin() -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("execution_workertask", "Queue"),
+        ("schedules_sharedcalendar", "Calendars"),
+        ("auth_user", "Users"),
+    ],
+)
+def test_a_list_has_one_name_wherever_it_is_named(name: str, title: str) -> None:
+    shown = sign_in().get(page(f"{name}_changelist")).text
+    assert f"<h1>{title}</h1>" in shown
+    assert f"&rsaquo; {title}\n</div>" in shown
+    assert re.search(rf"<a href=\"{page(f'{name}_changelist')}\"[^>]*>{title}</a>", shown)
+
+
+@pytest.mark.django_db
+def test_what_can_be_searched_for_is_said_beside_the_search() -> None:
+    shown = sign_in().get(page("workflows_event_changelist")).text
+    assert '<div class="help" id="searchbar_helptext">A whole message id.</div>' in shown
+
+
+@pytest.mark.django_db
+def test_filters_say_states_and_kinds_in_words() -> None:
+    shown = sign_in().get(page("activities_activity_changelist")).text
+    for query, words in (
+        ("status__exact=complete_with_warning", "complete with warning"),
+        ("target_type=sharedcalendar", "calendar"),
+        ("target_type=apitoken", "API token"),
+        ("target_type=python", "python"),
+    ):
+        assert f'<a href="?{query}">{words}</a>' in shown
+
+
+@pytest.mark.django_db
 def test_tokens_are_read_and_revoked_in_the_admin_and_nothing_else() -> None:
     client = sign_in()
     owner = User.objects.get()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -148,6 +149,31 @@ def test_a_topic_says_who_consumes_it_and_a_handler_its_state(client: Client) ->
         in client.get(page("workflows_topic_changelist")).content.decode()
     )
     assert "looked" in shown(client, Handler.objects.get(name="Fetch"))
+
+
+@pytest.mark.parametrize(
+    ("status", "is_stopped", "said", "is_awaited"),
+    [
+        ("running", False, "✓ active", True),
+        ("paused", False, "◔ paused", False),
+        ("running", True, "⊘ stopped The code no longer has it.", False),
+    ],
+)
+def test_a_handler_is_awaited_while_its_workflow_runs_and_the_code_has_it(
+    client: Client, status: str, is_stopped: bool, said: str, is_awaited: bool
+) -> None:
+    Workflow.objects.update(status=status)
+    handler = Handler.objects.get(name="Fetch")
+    Handler.objects.filter(pk=handler.pk).update(is_stopped=is_stopped, next_run_at=NOW)
+    text = shown(client, handler)
+    assert (f"State: {said}" in text, "Next run:" in text) == (True, is_awaited)
+    found = listed(client, "handler", "?is_stopped=1")
+    assert ("Fetch" in found) == is_stopped
+
+
+def test_an_event_without_a_title_is_called_by_its_id_once(client: Client) -> None:
+    publish("parcels", "p1")
+    assert re.findall(r">p1<", client.get(page("workflows_event_changelist")).text) == [">p1<"]
 
 
 @pytest.mark.parametrize("model", MODELS)
