@@ -233,6 +233,16 @@ class TestLedger:
         assert client.get(page(schedule, "/ledger?source=backfill")).context["told"] == []
         assert len(client.get(page(schedule, "/ledger?status=nonsense")).context["told"]) == 2
 
+    def test_only_a_time_of_its_own_can_start_after_its_time(self, client: Client) -> None:
+        """A retry or a backfill stands for a time long ago, and is asked for when it starts."""
+        execution = start(now=NOW)
+        url = page(execution.schedule, "/ledger")
+        occurrences = execution.schedule.occurrences
+        occurrences.update(planned_at=NOW - timedelta(seconds=7))
+        assert "7.0 s" not in client.get(url).text
+        occurrences.update(source="auto")
+        assert "7.0 s" in client.get(url).text
+
     def test_it_is_read_in_pages(
         self, client: Client, monkeypatch: pytest.MonkeyPatch, django_assert_max_num_queries: Any
     ) -> None:

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+
+import pytest
+from django.test import RequestFactory
+
+from jimsite.logs import logging_config
+
+
+def logged(*, is_json: bool) -> str:
+    """What a request that was not found leaves in the log, as Django tells it."""
+    written = io.StringIO()
+    formatter = logging_config(json=is_json, level="INFO")["formatters"]["jim"]
+    handler = logging.StreamHandler(written)
+    handler.setFormatter(formatter.pop("()")(**formatter))
+    record = logging.makeLogRecord(
+        {
+            "name": "django.request",
+            "levelname": "WARNING",
+            "msg": "Not Found: %s",
+            "args": ("/nowhere",),
+            "status_code": 404,
+            "request": RequestFactory().get("/nowhere"),
+        }
+    )
+    handler.handle(record)
+    return written.getvalue()
+
+
+def test_times_say_that_they_are_in_utc() -> None:
+    assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ ", logged(is_json=False))
+    assert json.loads(logged(is_json=True))["timestamp"].endswith("Z")
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_a_request_is_told_in_words_and_not_as_an_object(is_json: bool) -> None:
+    line = logged(is_json=is_json)
+    assert line.count("/nowhere") == 1
+    assert "404" in line
