@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("workflows", "0002_topics"),
+        ("workflows", "0003_published_by"),
     ]
 
     operations = [
