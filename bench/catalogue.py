@@ -111,8 +111,10 @@ def measures(sizes: Sizes) -> list[Measure]:
     missed = ("settle_missed", "settle_missed_memory")
     backfill = ("backfill_live", "backfill_live_rate")
     claim = ("claim_unanalysed_p50", "claim_unanalysed_p95", "claim_analysed_p50")
+    unsynced = "enqueue_single_unsynced"
     return [
         *(Measure(name, "enqueue", (name,), is_quick=True) for name in ("enqueue_single", "enqueue_bulk")),
+        Measure(unsynced, "enqueue", (unsynced,), databases=("sqlite",)),
         Measure("drain", "drain", ("drain",), is_quick=True),
         Measure("drain_one_worker", "worker", ("drain_one_worker",), databases=("postgres",)),
         *(
