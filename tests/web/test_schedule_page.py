@@ -235,9 +235,9 @@ class TestLedger:
 
     def test_only_a_time_of_its_own_can_start_after_its_time(self, client: Client) -> None:
         """A retry or a backfill stands for a time long ago, and is asked for when it starts."""
-        execution = start(now=NOW)
-        url = page(execution.schedule, "/ledger")
-        occurrences = execution.schedule.occurrences
+        schedule = start(now=NOW).schedule
+        assert schedule is not None
+        url, occurrences = page(schedule, "/ledger"), schedule.occurrences
         occurrences.update(planned_at=NOW - timedelta(seconds=7))
         assert "7.0 s" not in client.get(url).text
         occurrences.update(source="auto")
