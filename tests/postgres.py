@@ -27,6 +27,8 @@ max_connections = 200
 fsync = off
 synchronous_commit = off
 full_page_writes = off
+# What it found out of a table, whenever it came by, would decide which plans the tests see.
+autovacuum = off
 """
 
 
