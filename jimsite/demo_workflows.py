@@ -16,9 +16,10 @@ from activities.models import Initiator
 from execution.models import Worker, WorkerTask
 from execution.models.attempt import Finish
 from execution.steps.base import Outcome
-from workflows import Consumer, Prepared, Producer, Workflow
+from workflows import Consumer, PermissionRequired, Prepared, Producer, Transient, Workflow
 from workflows.definition import Definitions
 from workflows.deployment import deploy
+from workflows.errors import Failure
 from workflows.failures import Phase, Status, Stop, Tries
 from workflows.models import Event, Handler, Run
 from workflows.models import Workflow as Row
@@ -139,14 +140,15 @@ def _invoices(player: Player, now: datetime) -> None:
     player.consume("invoices", "FindInvoices", "mail", at, {"invoices": found}, most=3)
     player.consume("invoices", "BookInvoice", "invoices", at, {"payments": [found[0]]}, most=1)
     run = player.begin("invoices", "Pay", at)
-    player.stop(run, Stop(Status.PAUSED_TRANSIENT, at, Tries(transient=1)), "The bank does not answer", at)
+    stop = Stop(Status.PAUSED_TRANSIENT, at, Tries(transient=1))
+    player.stop(run, stop, Transient("The bank does not answer"), at)
     run = player.follow(run, at + timedelta(seconds=10))
     player.prepare(
         run, "payments", at + timedelta(seconds=11), {"account": "DE02 1203 0000", "total": 18_400}
     )
-    words = "Paying 18,400 EUR to Northwind is above the limit of 10,000 EUR"
+    above = PermissionRequired("Paying 18,400 EUR to Northwind is above the limit of 10,000 EUR")
     stop = Stop(Status.PAUSED_APPROVAL, None, Tries(transient=1))
-    player.stop(run, stop, words, at + timedelta(seconds=12), kind="PermissionRequired")
+    player.stop(run, stop, above, at + timedelta(seconds=12))
 
 
 def _mail(batch: int, number: int) -> tuple[str, Any]:
@@ -232,10 +234,9 @@ class Player:
         events = Event.objects.pending().filter(topic__slug=topic).select_related("topic").order_by("seq")
         run.reach_prepared(Prepared([event.seen() for event in events[:most]], data), now=at)
 
-    def stop(self, run: Run, stop: Stop, why: str, at: datetime, kind: str = "Transient") -> None:
-        error = type(kind, (Exception,), {})(why)
-        run.stop(stop, error, now=at)
-        self._finish(at, status="failed_with_error", error=why)
+    def stop(self, run: Run, stop: Stop, why: Failure, at: datetime) -> None:
+        run.stop(stop, why, now=at)
+        self._finish(at, status="failed_with_error", error=str(why))
 
     def leave(self, now: datetime) -> None:
         """What runs at the end goes on running."""

@@ -9,7 +9,7 @@ from typing import Literal
 
 from execution.steps.base import words_of
 
-from .errors import AuthRequired, Failure, Indeterminate, Internal, PermissionRequired, Transient
+from .errors import AuthRequired, Failure, Indeterminate, Internal, PermissionRequired, PhaseError, Transient
 
 BASE = timedelta(seconds=10)
 CAP = timedelta(minutes=10)
@@ -64,8 +64,8 @@ class Stop:
 
 
 def told(error: BaseException) -> str:
-    """The words of a failure are for people; those of any other exception say too little without its kind."""
-    return str(error) if isinstance(error, Failure) and str(error) else words_of(error)
+    """What is meant for people speaks for itself; any other exception says too little without its kind."""
+    return str(error) if isinstance(error, Failure | PhaseError) and str(error) else words_of(error)
 
 
 def classify(error: BaseException, *, in_flight: bool) -> Status:

@@ -140,7 +140,7 @@ class TestItsPages:
         make_schedule(use("a"), use("b"))
         make_schedule(use()).close(initiator=SOMEBODY, now=NOW)
         text = client.get(page("schedules_tasktemplate_changelist")).content.decode()
-        assert '<td class="field-users">1</td>' in text
+        assert '<td class="field-users">1 schedule</td>' in text
         assert '<td class="field-users">no schedule</td>' in text
 
     def test_archive_and_restore_ask_first(self, client: Client) -> None:

@@ -14,6 +14,7 @@ from tests.workflows.base import deployed, events, publish, runs, work
 from tests.workflows.scripted import Script, last
 from workflows import AuthRequired, Consumer, Indeterminate, Internal, Prepared, Producer, Transient, Workflow
 from workflows.contexts import PrepareContext, ProduceContext
+from workflows.failures import told
 from workflows.models import Handler, Run
 from workflows.models import Workflow as Model
 
@@ -155,7 +156,7 @@ class TestPausedWorkflows:
         with deployed(self.broken(trouble, place)) as workflow:
             publish("mail", "a")
             work()
-            with pytest.raises(Refused, match=f"waits for run {last().pk} to be resolved: {trouble}"):
+            with pytest.raises(Refused, match=f"waits for run {last().pk} to be resolved: {told(trouble)}"):
                 workflow.run_now(initiator=SOMEBODY, now=NOW)
 
     @pytest.mark.parametrize(("status", "trouble", "place"), STUCK, ids=[row[0] for row in STUCK])

@@ -13,7 +13,7 @@ from tests.workflows.scripted import Killed, Script, SortMail, chain, die, last
 from workflows import AuthRequired, Indeterminate, Mutation, PermissionRequired, Prepared, Transient
 from workflows.contexts import MutateContext
 from workflows.definition import applied, failed
-from workflows.failures import Status, Stop, Tries
+from workflows.failures import Status, Stop, Tries, told
 from workflows.models import Event, Run
 
 pytestmark = pytest.mark.django_db
@@ -207,7 +207,7 @@ class TestInFlight:
             work()
             expected = "paused:transient" if isinstance(hidden, Transient) else "paused:reconciliation"
             assert chain() == [("mutating", expected)]
-            assert last().error == str(hidden)
+            assert last().error == told(hidden)
             assert events("mail") == {"a": "reserved"}
 
 

@@ -24,6 +24,7 @@ from workflows import (
     Workflow,
 )
 from workflows.contexts import MutateContext, NextContext, PhaseContext, PrepareContext, ProduceContext
+from workflows.errors import Failure
 from workflows.failures import Tries
 from workflows.models import Run
 
@@ -66,7 +67,9 @@ def test_outside_of_the_mutation(place: str, kind: type[Exception], status: str,
         run = last()
         assert (run.status, run.due_at is not None) == (status, goes_on)
         assert run.effect == ("applied" if place in AFTER else "")
-        assert (run.error, run.error_type) == ("a timeout, permission denied", kind.__name__)
+        known = issubclass(kind, Failure)
+        words = "a timeout, permission denied" if known else f"{kind.__name__}: a timeout, permission denied"
+        assert (run.error, run.error_type) == (words, kind.__name__)
 
 
 @pytest.mark.parametrize(("kind", "status", "effect"), APPLYING, ids=[row[0].__name__ for row in APPLYING])
@@ -215,7 +218,7 @@ class TestWhatAHandlerReturns:
             work()
             assert (last().status, last().error) == (
                 "failed:logic",
-                "prepare returns Prepared or None, not dict",
+                "TypeError: prepare returns Prepared or None, not dict",
             )
 
     def test_a_state_that_cannot_be_stored(self) -> None:

@@ -64,6 +64,7 @@ def test_the_words_do_not_matter() -> None:
     [
         (Transient("The carrier is down"), "The carrier is down"),
         (Transient(), "Transient"),
+        (PhaseError("prepare may not publish"), "prepare may not publish"),
         (KeyError("name"), "KeyError: 'name'"),
         (ValueError(), "ValueError"),
     ],
