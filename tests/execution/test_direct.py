@@ -277,6 +277,7 @@ class TestInterrupted:
     ) -> None:
         kwargs = {"path": "/nowhere"} if function == "ignore_everything" else {}
         interrupt, asked = direct.Keeper.interrupt, list[Any]()
+        before = signal.getsignal(signal.SIGINT)
 
         def note(keeper: direct.Keeper, reason: Any) -> None:
             interrupt(keeper, reason)
@@ -300,7 +301,7 @@ class TestInterrupted:
         activity = Activity.objects.get()
         assert (activity.status, activity.message) == ("cancelled", "cancelled")
         assert not is_live()
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert signal.getsignal(signal.SIGINT) is before
 
     def test_ctrl_c_while_it_waits(self, monkeypatch: pytest.MonkeyPatch) -> None:
         Limit.objects.create(key="global", size=0)
