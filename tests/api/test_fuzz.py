@@ -58,6 +58,11 @@ include-path = "/api/v1/health/ready"
 checks.not_a_server_error.expected-statuses = ["2xx", "4xx", "503"]
 checks.positive_data_acceptance.expected-statuses = ["2xx", "503"]
 [[operations]]
+# It waits for a seat, half a minute unless it says otherwise, and no worker makes room.
+include-path = "/api/v1/direct"
+request-timeout = 60
+checks.max_response_time = 60
+[[operations]]
 # To follow what nobody works on takes ten minutes.
 include-operation-id = "activities_output"
 parameters."query.follow" = "false"
