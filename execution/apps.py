@@ -15,4 +15,4 @@ class ExecutionConfig(AppConfig):
         steps.register_own()
         failure.register_own()
         housekeeping.register_own()
-        register(checks.concurrency_policy)
+        register(checks.concurrency_policy, checks.ENGINE)

@@ -10,6 +10,9 @@ from schedules.models import Refused
 
 from .concurrency import policy
 
+# All that the loops check when they start: the checks of pages would load these, a third of a loop's memory.
+ENGINE = "engine"
+
 
 def concurrency_policy(**_: Any) -> list[CheckMessage]:
     try:

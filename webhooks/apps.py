@@ -14,6 +14,7 @@ class WebhooksConfig(AppConfig):
     def ready(self) -> None:
         from activities.signals import activities_finished, noticed
         from execution import companions, housekeeping
+        from execution.checks import ENGINE
         from schedules.models import secret
 
         from . import heartbeat, outbox, retention, sender
@@ -25,4 +26,4 @@ class WebhooksConfig(AppConfig):
         companions.register("heartbeat", heartbeat.beat_until_stopped, beside="scheduler")
         housekeeping.register("deliveries", every=timedelta(hours=6), once=retention.prune_deliveries)
         secret.elsewhere += [(Endpoint, "token"), (Endpoint, "old_token")]
-        register(heartbeat.check_url)
+        register(heartbeat.check_url, ENGINE)

@@ -4,6 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
+from execution.checks import ENGINE
 from execution.loops import require_migrated, run_until_signal
 from execution.scheduler import SchedulerLoop
 
@@ -12,6 +13,7 @@ class Command(BaseCommand):
     help = (
         "Starts what is due, and recovers what crashed. Any number may run at once; TERM or Ctrl-C ends it."
     )
+    requires_system_checks = [ENGINE]
 
     def handle(self, *args: Any, **options: Any) -> None:
         require_migrated("schedules_schedule")

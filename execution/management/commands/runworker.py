@@ -9,6 +9,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
+from execution.checks import ENGINE
 from execution.loops import require_migrated, run_until_signal
 from execution.worker import WorkerLoop
 
@@ -17,6 +18,7 @@ logger = logging.getLogger(__name__)
 
 class Command(BaseCommand):
     help = "Runs queued tasks. Any number may run at once; TERM or Ctrl-C lets running steps end first."
+    requires_system_checks = [ENGINE]
 
     def add_arguments(self, parser: CommandParser) -> None:
         cores = os.cpu_count() or 1
