@@ -14,6 +14,9 @@ from execution.invoker import trigger
 from execution.models import Execution, Limit, Worker, WorkerTask
 from schedules.models import Backfill, Schedule, SharedCalendar, TaskTemplate
 from webhooks.models import Endpoint
+from workflows.definition import Definitions
+from workflows.deployment import deploy
+from workflows.models import Handler, Topic
 
 from .large_sizes import STEPS, Large
 
@@ -42,6 +45,7 @@ def fill(size: Large) -> None:
     _add_output(size)
     _add_deliveries(size)
     _add_work(size)
+    _add_runs(size)
     with connection.cursor() as cursor:
         cursor.execute("VACUUM ANALYZE")
 
@@ -140,6 +144,34 @@ def _add_history(size: Large) -> None:
     )
     for table in ("schedules_occurrence", "execution_execution"):
         _restart(table)
+
+
+def _add_runs(size: Large) -> None:
+    """As many runs of one workflow as executions, and twice as many events; each hundredth waits."""
+    from .flows.workflows import Switchboard
+
+    deploy(Definitions.of([Switchboard]), initiator=BY, now=clock.now())
+    topic, handler = Topic.objects.get(slug="calls"), Handler.objects.get()
+    ago = f"(now() - (({size.executions} - n) * interval '90 days' / {size.executions}))"
+    _run(
+        f"""INSERT INTO workflows_run (key, workflow_id, handler_id, phase, status, effect, snapshot, summary,
+            error, error_type, note, is_approved, transient, reconciled, crashes, fixes, code_version,
+            created_at, started_at, updated_at, finished_at, settled_at)
+        SELECT gen_random_uuid(), {handler.workflow_id}, {handler.pk}, 'committed', 'committed', 'applied',
+            '{{}}', 'Consumed 2 events', '', '', '', false, 0, 0, 0, 0, %s, {ago}, {ago}, {ago}, {ago}, {ago}
+        FROM generate_series(1, %s) n""",
+        [handler.code_version, size.executions],
+    )
+    _run(
+        f"""INSERT INTO workflows_event (topic_id, seq, message_id, title, payload, status, published_by,
+            caused_by, attempt, created_at, settled_at)
+        SELECT {topic.pk}, n, 'call-' || n, 'Call ' || n, '{{"number": 7}}',
+            CASE WHEN n %% 100 = 0 THEN 'pending' ELSE 'consumed' END, '', '[]', 1, now(),
+            CASE WHEN n %% 100 = 0 THEN NULL ELSE now() END
+        FROM generate_series(1, %s) n""",
+        [2 * size.executions],
+    )
+    Topic.objects.filter(pk=topic.pk).update(last_seq=2 * size.executions)
 
 
 def _plan() -> list[tuple[int, str]]:

@@ -105,6 +105,7 @@ def _examples() -> dict[str, Any]:
     from execution.models import Execution, Limit, Worker, WorkerTask
     from schedules.models import Backfill, Occurrence, SharedCalendar, TaskTemplate
     from webhooks.models import Delivery, Endpoint
+    from workflows.models import Event, Run
 
     ended = Execution.objects.filter(status="completed").latest("pk")
     newest = {
@@ -115,9 +116,13 @@ def _examples() -> dict[str, Any]:
         "worker": Worker,
         "endpoint": Endpoint,
         "delivery": Delivery,
+        "run": Run,
+        "event": Event,
     }
     found = {kind: model._default_manager.order_by("-pk").first() for kind, model in newest.items()}
     return {kind: row.pk for kind, row in found.items() if row} | {
+        "workflow": "switchboard",
+        "topic": "calls",
         "schedule": ended.schedule_id,
         "execution": ended.pk,
         "activity": Activity.objects.filter(parent=ended.activity_id).latest("pk").pk,
