@@ -130,7 +130,7 @@ def test_workflows() -> None:
         assert Workflow.objects.get().resume(initiator=SOMEBODY, now=NOW)
 
     here, gone = deploy(Inbox), deploy()
-    walked = [move(each) for each in (here, pause, resume, gone, here, pause, gone)]
+    walked = [move(each) for each in (here, pause, resume, gone, here, pause, gone, here)]
     assert drawn("Workflow") == set(walked)
     assert states(drawn("Workflow")) == set(Workflow.Status.values)
 
