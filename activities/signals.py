@@ -9,11 +9,20 @@ from typing import Any
 
 from django.dispatch import Signal
 
-# ids: the activities that have just ended; operation: what they are, unless they are runs.
+# ids: the activities that have just ended; operation: what they are, unless they are runs;
+# is_heard: False if it is known that nobody listens.
 activities_finished = Signal()
 
-# events: a sequence of `Event`, for what happens without an activity that ends.
+# events: a sequence of `Event`, for what happens without an activity that ends; is_heard: the same.
 noticed = Signal()
+
+# Conditions in SQL under which somebody listens.
+listening: list[str] = []
+
+
+def somebody_listens() -> str:
+    """A condition: the statement that does what is told of can ask that as well."""
+    return f"({' OR '.join(listening) or 'FALSE'})"
 
 
 @dataclass(frozen=True)

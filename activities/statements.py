@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from django.db import InterfaceError, InternalError, OperationalError, connection, models
+from django.db.models import Func
 
 # Away, locked, victim of a deadlock: errors that say nothing about the data. The same may work later.
 # InternalError is what a session is told that PostgreSQL ended because it idled in a transaction.
@@ -36,18 +37,42 @@ def update_each(
     return {pk for (pk,) in _write(vendor, given, rows, _update(vendor, model, given.names, where), params)}
 
 
+def update_those(
+    model: type[models.Model],
+    fields: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    fence: str,
+    fence_params: Sequence[Any],
+    where: str,
+    asking: str,
+) -> list[tuple[Any, ...]]:
+    """On PostgreSQL: the same for those whose key `fence` returns first, a statement that writes as well.
+
+    Answers what the fence returned; before that, whether the row was changed, and what was asked besides.
+    """
+    given = _given("postgresql", model, ("pk", *fields))
+    listing, values = _listed_as_json(given, list(rows))
+    update = _update("postgresql", model, given.names, f"t.id IN (SELECT pk FROM fence) AND {where}")
+    sql = (
+        f"WITH {listing}, fence AS ({fence}), done AS ({update}) "
+        f"SELECT done.id IS NOT NULL, {asking}, fence.* FROM fence LEFT JOIN done ON done.id = fence.pk"
+    )
+    return fetch(sql, [*values, *fence_params])
+
+
 def insert_each(
     model: type[models.Model],
     fields: Sequence[str],
     rows: Iterable[Sequence[Any]],
     *,
     same: Mapping[str, Any] | None = None,
-    where: str = "1 = 1",
+    where: str = "",
     params: Sequence[Any] = (),
     unless_known: bool = False,
     returning: str = "",
 ) -> list[tuple[Any, ...]]:
-    """Inserts the rows (values on alias `v`) for which `where` holds; returns columns of them, in order.
+    """Insert the rows (values on alias `v`) for which `where` holds; return columns of them, in order.
 
     `same` are fields that have one value in all rows; `unless_known` passes over rows with a known key.
     """
@@ -57,25 +82,41 @@ def insert_each(
     constants = list(same.values()) if same else []
     if vendor != "postgresql" and constants:
         constants = [column[0] for column in _fitted(shared, [constants])]
-    if unless_known:
-        where += " ON CONFLICT DO NOTHING"
-    insert = _insert(vendor, model, given.names, shared.names, where, returning)
+    insert = _insert(vendor, model, given.names, shared.names, where, unless_known, returning)
     return _write(vendor, given, rows, insert, [*constants, *params])
 
 
-def among(columns: str, values: Sequence[Any]) -> tuple[str, list[Any]]:
+def among(columns: str, values: Sequence[Any], *, kind: str = "bigint") -> tuple[str, list[Any]]:
     """A condition and its parameters: `columns` (one, or several in brackets) has one of these values.
 
-    PostgreSQL gets arrays, so that one text serves any number; SQLite has none.
+    PostgreSQL gets arrays, so that one text serves any number; SQLite has none. It would go through all
+    rows for a list of several columns: the first one alone is what it finds on an index.
     """
     is_single = not columns.startswith("(")
     if connection.vendor != "postgresql":
-        listed = ", ".join(["%s"] * len(values)) if is_single else f"VALUES {placeholders(values)}"
-        return f"{columns} IN ({listed})", list(values) if is_single else [v for row in values for v in row]
+        if is_single:
+            return f"{columns} IN ({', '.join(['%s'] * len(values))})", list(values)
+        first, firsts = among(columns[1:].partition(",")[0], list(dict.fromkeys(row[0] for row in values)))
+        listed = [value for row in values for value in row]
+        return f"{first} AND {columns} IN (VALUES {placeholders(values)})", [*firsts, *listed]
     if is_single:
-        return f"{columns} = ANY(%s)", [list(values)]
+        return f"{columns} = {hidden(kind)}", [list(values)]
     arrays = [list(column) for column in zip(*values, strict=True)]
-    return f"{columns} IN (SELECT * FROM unnest({', '.join(['%s::bigint[]'] * len(arrays))}))", arrays
+    given = ", ".join([f"(SELECT %s::{kind}[])"] * len(arrays))
+    return f"{columns} IN (SELECT * FROM unnest({given}))", arrays
+
+
+def hidden(kind: str) -> str:
+    """One of the values of an array, whose length PostgreSQL does not see: it would plan anew for each."""
+    return f"ANY(ARRAY(SELECT unnest(%s::{kind}[])))"
+
+
+def literal(text: str) -> Func:
+    """A status that stands in the statement itself.
+
+    SQLite prepares a statement anew each time it is given what the condition of an index may be about.
+    """
+    return Func(template=f"'{text}'", output_field=models.CharField())
 
 
 def fetch(sql: str, params: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -109,6 +150,21 @@ def write_each(sql: str, rows: Sequence[Sequence[Any]]) -> None:
         cursor.executemany(sql, rows)
 
 
+@contextmanager
+def pipelined() -> Iterator[None]:
+    """What is written in here does not wait for what was written before; the end waits, for all of it.
+
+    Until then PostgreSQL has not said how many rows there were, nor refused anything.
+    """
+    if connection.vendor != "postgresql":
+        yield
+        return
+    connection.ensure_connection()
+    driver: Any = connection.connection
+    with connection.wrap_database_errors, driver.pipeline():
+        yield
+
+
 def first_since(model: type[models.Model], column: str, at: datetime) -> int:
     """The first id of the rows whose time is not before this, for times that grow with the ids."""
     return int(fetch(*finding_first_since(model, column, at))[0][0])
@@ -135,7 +191,10 @@ def finding_first_since(model: type[models.Model], column: str, at: datetime) ->
 
 @contextmanager
 def planned_once() -> Iterator[None]:
-    """For statements that read no table: their plan is good for ever, and takes longer than they do."""
+    """Plans that take longer than their statements are kept: those that read no table are good for ever.
+
+    So are those that go by indexes alone: whoever reads tables in here has said so (`Schedule.hold` does).
+    """
     if connection.vendor != "postgresql":
         yield
         return
@@ -155,10 +214,19 @@ def instant(at: datetime | str) -> datetime:
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-@lru_cache(maxsize=4096)
 def naive(at: datetime) -> str:
     """As SQLite stores it."""
-    return (at if at.tzinfo is UTC else at.astimezone(UTC)).isoformat(" ")[:-6]
+    return written(at)[:-6]
+
+
+def written(at: datetime) -> str:
+    """In UTC: the two passes of an hour in autumn are equal to Python, and so to a cache."""
+    return _written(at if at.tzinfo is UTC else at.astimezone(UTC))
+
+
+@lru_cache(maxsize=4096)
+def _written(at: datetime) -> str:
+    return at.isoformat(" ")
 
 
 def placeholders(rows: Sequence[Sequence[Any]]) -> str:
@@ -180,9 +248,26 @@ def _given(vendor: str, model: type[models.Model], fields: tuple[str, ...]) -> G
     fits = _POSTGRESQL_FITS if vendor == "postgresql" else _SQLITE_FITS
     return Given(
         tuple(column.column for column in columns),
-        ", ".join(f'"{column.column}" {column.rel_db_type(connection)}' for column in columns),
+        elements({column.column: column.rel_db_type(connection) or "" for column in columns}),
         tuple(fits.get(kind_of(column)) for column in columns),
     )
+
+
+def elements(columns: Mapping[str, str]) -> str:
+    """Names and types of the values in a row `x`, which is a JSON array.
+
+    By their places: objects would name each of them in every row, and take twice the time to read.
+    """
+    return ", ".join(
+        f'{_element(place, kind)} AS "{name}"' for place, (name, kind) in enumerate(columns.items())
+    )
+
+
+def _element(place: int, kind: str) -> str:
+    if kind == "jsonb":
+        return f"NULLIF(x->{place}, 'null')"
+    # A cast to a length would cut off what is too long; so it is refused where it is stored.
+    return f"(x->>{place})::{'text' if kind.startswith('varchar') else kind}"
 
 
 @lru_cache(maxsize=64)
@@ -220,12 +305,19 @@ def _insert(
     names: tuple[str, ...],
     shared: tuple[str, ...],
     where: str,
+    unless_known: bool,
     returning: str,
 ) -> str:
     columns = ", ".join(f'"{name}"' for name in names + shared)
     values = ", ".join([f'v."{name}"' for name in names] + ["%s"] * len(shared))
-    ending = f" RETURNING {returning}" if returning else ""
-    return f'INSERT INTO "{model._meta.db_table}" ({columns}) SELECT {values} FROM v WHERE {where}{ending}'
+    # PostgreSQL may join the rows with what the condition reads, in any order.
+    order = " ORDER BY v.nth" if where and vendor == "postgresql" else ""
+    ending = " ON CONFLICT DO NOTHING" if unless_known else ""
+    ending += f" RETURNING {returning}" if returning else ""
+    return (
+        f'INSERT INTO "{model._meta.db_table}" ({columns}) '
+        f"SELECT {values} FROM v WHERE {where or '1 = 1'}{order}{ending}"
+    )
 
 
 def _write(
@@ -244,9 +336,9 @@ def _write(
 
 def _listed_as_json(given: Given, rows: Sequence[Sequence[Any]]) -> tuple[str, list[Any]]:
     """One parameter, whatever the size: a third of what the driver needs for a VALUES list of variables."""
-    fitted = zip(*_fitted(given, rows), strict=True)
-    text = json.dumps([dict(zip(given.names, row, strict=True)) for row in fitted])
-    return f"v AS (SELECT * FROM json_to_recordset(%s) AS v({given.definition}))", [text]
+    text = json.dumps(list(zip(*_fitted(given, rows), strict=True)))
+    listed = "jsonb_array_elements(%s) WITH ORDINALITY AS given(x, nth)"
+    return f"v AS (SELECT {given.definition}, nth FROM {listed})", [text]
 
 
 def _listed_as_values(given: Given, rows: Sequence[Sequence[Any]]) -> tuple[str, list[Any]]:
@@ -273,8 +365,14 @@ def _hex(key: UUID | str) -> str:
     return str(key).replace("-", "")
 
 
-def _loaded(text: str) -> Any:
+# Most JSON columns of most rows.
+_EMPTY: dict[str, Callable[[], Any]] = {"[]": list, "{}": dict}
+
+
+def loaded(text: str) -> Any:
     """Damaged as it is, if it is: whoever uses it complains."""
+    if text in _EMPTY:
+        return _EMPTY[text]()
     try:
         return json.loads(text)
     except ValueError:
@@ -282,7 +380,7 @@ def _loaded(text: str) -> Any:
 
 
 _POSTGRESQL_FITS: dict[str, Callable[[Any], Any]] = {
-    "DateTimeField": lru_cache(maxsize=4096)(datetime.isoformat),
+    "DateTimeField": written,
     "UUIDField": str,
 }
 _SQLITE_FITS: dict[str, Callable[[Any], Any]] = {
@@ -290,10 +388,10 @@ _SQLITE_FITS: dict[str, Callable[[Any], Any]] = {
     "UUIDField": _hex,
     "JSONField": json.dumps,
 }
-_POSTGRESQL_READS: dict[str, Callable[[Any], Any]] = {"JSONField": _loaded}
+_POSTGRESQL_READS: dict[str, Callable[[Any], Any]] = {"JSONField": loaded}
 _SQLITE_READS: dict[str, Callable[[Any], Any]] = {
     "BooleanField": bool,
     "DateTimeField": instant,
-    "JSONField": _loaded,
+    "JSONField": loaded,
     "UUIDField": UUID,
 }

@@ -30,8 +30,8 @@ class Watch:
     """A thread that calls `changed()` soon after somebody else's commit."""
 
     # Between two looks at SQLite: while something is going on, and while nothing is.
-    BUSY_SECONDS, QUIET_SECONDS = 0.005, 0.02
-    GOING_ON_SECONDS = 0.25
+    BUSY_SECONDS, QUIET_SECONDS = 0.003, 0.03
+    GOING_ON_SECONDS = 0.1
 
     def __init__(self, channel: Channel, changed: Callable[[], None]) -> None:
         self.channel = channel

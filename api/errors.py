@@ -26,6 +26,7 @@ from schedules.permissions import NotYours
 
 logger = logging.getLogger(__name__)
 PROBLEM_JSON = "application/problem+json"
+NOBODY = "Send “Authorization: Bearer jim_…”: tokens are made under Settings, or by “manage.py createtoken”."
 ABOUT_A_STEP = re.compile(r"Step ([0-9]+)\b")
 TITLES = {
     400: "The request is not valid",
@@ -84,6 +85,9 @@ def explain(error: Exception, context: Mapping[str, Any]) -> Response | None:
 
 def _known(error: Exception) -> exceptions.APIException | None:
     match error:
+        case exceptions.NotAuthenticated():
+            error.detail = exceptions.ErrorDetail(NOBODY, error.default_code)
+            return error
         case exceptions.APIException():
             return error
         case Http404() | ObjectDoesNotExist():

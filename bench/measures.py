@@ -61,6 +61,8 @@ TICKS = 20
 CLAIM = 100
 LIMIT = 4
 RETRIES = 3
+# As many processes as the peers have.
+WORKERS = 2
 # The threads of each worker: together three times the limit, or exactly as many.
 LIMITED_CREW, FOUR_SEATS = (4, 4, 4), (2, 1, 1)
 
@@ -96,7 +98,7 @@ def enqueue_bulk(sizes: Sizes) -> list[Reading]:
 
 def drain(sizes: Sizes) -> list[Reading]:
     enqueue_many(sizes.drain)
-    return [Reading("drain", _drain(sizes.drain, workers=_workers()), "tasks/s")]
+    return [Reading("drain", _drain(sizes.drain, workers=WORKERS), "tasks/s")]
 
 
 def drain_one_worker(sizes: Sizes) -> list[Reading]:
@@ -127,7 +129,7 @@ def drain_failing(sizes: Sizes) -> list[Reading]:
     for start in range(0, sizes.failing, BULK):
         enqueue([failing] * min(BULK, sizes.failing - start))
     attempts = sizes.failing * (1 + RETRIES)
-    seconds = _drain_seconds(attempts, workers=_workers())
+    seconds = _drain_seconds(attempts, workers=WORKERS)
     expect_failed(sizes.failing, retries=RETRIES)
     return [Reading("drain_failing", attempts / seconds, "attempts/s")]
 
@@ -141,7 +143,8 @@ def chains_together(sizes: Sizes) -> list[Reading]:
     """All executions have been started before the workers begin."""
     for schedule in create_schedules(sizes.together, steps=chain_steps()):
         trigger(schedule, initiator=BY, now=clock.now())
-    rate = _drain(sizes.together * len(CHAIN), workers=_workers())
+    workers = WORKERS if connection.vendor == "postgresql" else 1
+    rate = _drain(sizes.together * len(CHAIN), workers=workers)
     expect_completed(sizes.together)
     return [Reading("chains_together", rate, "tasks/s")]
 
@@ -254,11 +257,6 @@ def claim(sizes: Sizes) -> list[Reading]:
     after = [_claim(worker) for _ in range(sizes.claims)]
     expect(WorkerTask.objects.processing().count(), 2 * sizes.claims * CLAIM, "tasks claimed")
     return [*_percentiles("claim_unanalysed", before), _percentiles("claim_analysed", after)[0]]
-
-
-def _workers() -> int:
-    """Two where they can write side by side; SQLite has one writer at a time."""
-    return 2 if connection.vendor == "postgresql" else 1
 
 
 def _drain_limited(tasks: int, function: str) -> float:

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from itertools import count
 
 logger = logging.getLogger(__name__)
 
@@ -19,26 +20,27 @@ class Alarms:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._set: dict[object, tuple[float, Callable[[], object]]] = {}
+        self._set: dict[int, tuple[float, Callable[[], object]]] = {}
+        self._numbers = count()
         self._wakes_at = float("inf")
         self._thread: threading.Thread | None = None
 
-    def after(self, seconds: float, callback: Callable[[], object]) -> object:
-        """The key for `cancel`."""
-        key, at = object(), time.monotonic() + seconds
+    def after(self, seconds: float, callback: Callable[[], object]) -> int:
+        """The number for `cancel`."""
+        number, at = next(self._numbers), time.monotonic() + seconds
         with self._changed:
-            self._set[key] = (at, callback)
+            self._set[number] = (at, callback)
             if at < self._wakes_at:
                 self._wakes_at = at
                 self._changed.notify()
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._watch, name="alarms", daemon=True)
                 self._thread.start()
-        return key
+        return number
 
-    def cancel(self, key: object) -> None:
+    def cancel(self, number: int) -> None:
         with self._changed:
-            self._set.pop(key, None)
+            self._set.pop(number, None)
 
     def _watch(self) -> None:
         while True:
@@ -52,8 +54,9 @@ class Alarms:
         with self._changed:
             while (left := self._wakes_at - time.monotonic()) > 0:
                 self._changed.wait(min(left, threading.TIMEOUT_MAX))
-            due = [key for key, (at, _) in self._set.items() if at <= time.monotonic()]
-            callbacks = [self._set.pop(key)[1] for key in due]
+            now = time.monotonic()
+            due = sorted((at, number) for number, (at, _) in self._set.items() if at <= now)
+            callbacks = [self._set.pop(number)[1] for _, number in due]
             self._wakes_at = min((at for at, _ in self._set.values()), default=float("inf"))
             return callbacks
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import DatabaseError, transaction
 
 from activities.models import Activity, Initiator
 from activities.signals import Event, noticed
-from activities.statements import AWAY, fetch, instant, update_each
+from activities.statements import AWAY, fetch, instant, planned_once, update_each
 from activities.wake import wake
 from schedules import registry
 from schedules.models import Backfill, Occurrence, Refused, Schedule, Step
@@ -44,9 +44,17 @@ SETTLED = (
     "last_run_at",
 )
 FATE = ("status", "reason", "blocked_by", "due_at", "kept_at", "settled_at")
-SCHEDULES_PER_PASS = 200
+SCHEDULES_PER_PASS, SCHEDULES_PER_LOOK = 200, 2_000
 OCCURRENCES_PER_PASS = 5_000
 logger = logging.getLogger(__name__)
+
+
+class Pass(NamedTuple):
+    """What was settled, as (id, status, reason, blocked_by), and when; schedules left for the next one."""
+
+    settled: Sequence[tuple[int, str, str, int | None]] = ()
+    settled_at: datetime | None = None
+    left: Sequence[int] = ()
 
 
 class Overlapping(Refused):
@@ -63,15 +71,13 @@ def invoke(now: datetime) -> None:
     """Accounts and settles every schedule that has something due."""
     after = 0
     while ids := _waiting_schedules(now, after):
-        _invoke_all(ids, now=now)
+        _invoke_in_passes(ids, now=now)
         after = ids[-1]
 
 
 def invoke_soon(schedule_ids: Iterable[int], *, now: datetime) -> None:
     """The same for schedules whose executions just ended; whoever is locked is left to the next tick."""
-    ids = sorted(schedule_ids)
-    for start in range(0, len(ids), SCHEDULES_PER_PASS):
-        _invoke_all(ids[start : start + SCHEDULES_PER_PASS], now=now, wait=True)
+    _invoke_in_passes(sorted(schedule_ids), now=now, wait=True)
 
 
 def trigger(
@@ -134,11 +140,11 @@ def _trigger(wanted: Occurrence, *, is_keyed: bool, now: datetime) -> Occurrence
         if schedule.status == Schedule.Status.CLOSED:
             raise Refused(f"“{schedule}” is closed: it cannot be run any more.")
         wanted.schedule = schedule
-        wanted.full_clean(exclude=["schedule", "backfill"])
-        wanted.save()
-        Activity.objects.record("trigger", schedule, initiator=wanted.initiator, now=now)
-        _account_and_settle([schedule], now)
-        _read_fate(wanted)
+        wanted.clean_fields(exclude=["schedule", "backfill"])
+        with planned_once():
+            Occurrence.objects.ask(wanted)
+            Activity.objects.record("trigger", schedule, initiator=wanted.initiator, now=now)
+            _tell_fate(wanted, _account_and_settle([schedule], now))
         if wanted.status == Occurrence.Status.SKIPPED and wanted.blocked_by:
             raise Overlapping(wanted.blocked_by)
         if wanted.status not in (Occurrence.Status.STARTED, Occurrence.Status.PENDING):
@@ -148,8 +154,12 @@ def _trigger(wanted: Occurrence, *, is_keyed: bool, now: datetime) -> Occurrence
     return wanted
 
 
-def _read_fate(wanted: Occurrence) -> None:
-    """What was decided: a tenth of what the whole start takes, if the ORM reads it."""
+def _tell_fate(wanted: Occurrence, done: Pass) -> None:
+    """What was decided: mostly that it starts; else it is kept for later, and its row says for what."""
+    for pk, status, reason, blocked_by in done.settled:
+        if pk == wanted.pk:
+            wanted.learn(status, reason=reason, blocked_by=blocked_by, settled_at=done.settled_at)
+            return
     sql = f"SELECT {', '.join(FATE)} FROM schedules_occurrence WHERE id = %s"
     for name, value in zip(FATE, fetch(sql, [wanted.pk])[0], strict=True):
         is_time = name.endswith("_at") and value is not None
@@ -181,8 +191,13 @@ def _waiting_schedules(now: datetime, after: int) -> list[int]:
     ids: set[int] = set()
     for rows in sources:
         later = rows.filter(schedule__gt=after).order_by("schedule_id")
-        ids |= set(later.values_list("schedule_id", flat=True).distinct()[:SCHEDULES_PER_PASS])
-    return sorted(ids)[:SCHEDULES_PER_PASS]
+        ids |= set(later.values_list("schedule_id", flat=True).distinct()[:SCHEDULES_PER_LOOK])
+    return sorted(ids)[:SCHEDULES_PER_LOOK]
+
+
+def _invoke_in_passes(ids: Sequence[int], *, now: datetime, wait: bool = False) -> None:
+    for start in range(0, len(ids), SCHEDULES_PER_PASS):
+        _invoke_all(ids[start : start + SCHEDULES_PER_PASS], now=now, wait=wait)
 
 
 def _invoke_all(ids: Sequence[int], *, now: datetime, wait: bool = False) -> None:
@@ -220,11 +235,11 @@ def _invoke_some(ids: Sequence[int], *, now: datetime, wait: bool) -> Sequence[i
 
 def _invoke_batch(ids: Sequence[int], *, now: datetime, wait: bool) -> Sequence[int]:
     with transaction.atomic():
-        return _account_and_settle(Schedule.objects.hold(ids, skip_locked=not wait), now)
+        return _account_and_settle(Schedule.objects.hold(ids, skip_locked=not wait), now).left
 
 
-def _account_and_settle(schedules: Sequence[Schedule], now: datetime) -> Sequence[int]:
-    """The schedules are locked. Those whose occurrences would be too many at once are left, and returned."""
+def _account_and_settle(schedules: Sequence[Schedule], now: datetime) -> Pass:
+    """The schedules are locked. Those whose occurrences would be too many at once are left."""
     paused = [schedule.pk for schedule in schedules if schedule.is_paused]
     waiting = Occurrence.objects.waiting(
         [schedule.pk for schedule in schedules], paused=paused, now=now, limit=OCCURRENCES_PER_PASS + 1
@@ -239,8 +254,7 @@ def _account_and_settle(schedules: Sequence[Schedule], now: datetime) -> Sequenc
     if just_paused := _account(schedules, now):
         held = Occurrence.UNASKED_FOR
         waiting = [o for o in waiting if o.source not in held or o.schedule_id not in just_paused]
-    _settle(schedules, waiting, now)
-    return left
+    return Pass(*_settle(schedules, waiting, now), left) if waiting else Pass(left=left)
 
 
 def _account(schedules: Sequence[Schedule], now: datetime) -> set[int]:
@@ -283,10 +297,10 @@ def _notice_failures(ended: Sequence[Accounted], by_pk: Mapping[int, Schedule], 
         noticed.send(Schedule, events=events)
 
 
-def _settle(schedules: Sequence[Schedule], waiting: Sequence[Waiting], now: datetime) -> None:
+def _settle(
+    schedules: Sequence[Schedule], waiting: Sequence[Waiting], now: datetime
+) -> tuple[list[tuple[int, str, str, int | None]], datetime]:
     """Decides on occurrences whose time has come and carries the decisions out. The schedules are locked."""
-    if not waiting:
-        return
     by_pk = {occurrence.id: occurrence for occurrence in waiting}
     running, now = _running(schedules, now)
     fates, now = _decide(schedules, waiting, running, now)
@@ -309,6 +323,7 @@ def _settle(schedules: Sequence[Schedule], waiting: Sequence[Waiting], now: date
     moved = {by_pk[pk].schedule_id for pk, *_ in settled}
     backfills = {by_pk[pk].schedule_id for pk, *_ in settled if by_pk[pk].source == "backfill"}
     _make_room([schedule for schedule in schedules if schedule.pk in moved], now, backfills=backfills)
+    return settled, now
 
 
 def _make_room(schedules: Sequence[Schedule], now: datetime, *, backfills: Collection[int]) -> None:

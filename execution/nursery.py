@@ -158,7 +158,8 @@ class House:
         if self._closed:
             raise StepFailed("worker stopped")
         self._control = self._boot()
-        self._control.send(request, fds)
+        with suppress(ConnectionError):  # one that has died by now does not begin either, and that is told
+            self._control.send(request, fds)
 
     def _boot(self) -> Channel:
         ours, theirs = socket.socketpair()

@@ -20,7 +20,7 @@ from activities.statements import AWAY
 from activities.wake import Watch
 
 from . import recorder, recovery
-from .binding import bind
+from .binding import LastResults, bind
 from .companions import Company
 from .finishing import finish, still_held
 from .housekeeping import keep_house
@@ -42,6 +42,7 @@ AHEAD_SECONDS = 0.25
 # While more outcomes are on their way, those that are there wait for them: one transaction for all.
 GROUP_SECONDS = 0.02
 GROUP_SIZE = 50
+# So long after news: most are of the queue, and what has just been claimed is better ended first.
 LOOK_SECONDS = 0.1
 QUICK_SECONDS = 0.02
 SAID_SECONDS = 0.25
@@ -76,6 +77,7 @@ class WorkerLoop:
         self.is_doubtful = False
         self.withdrawn: list[Run] = []
         self.may_hold_strays = False
+        self.last_results = LastResults()
         self.ahead: dict[Isolation, int] = {"thread": 0, "process": 0}
         self.buried: uuid.UUID | None = None
         self.wants_restart = False
@@ -84,8 +86,8 @@ class WorkerLoop:
         self.woken = threading.Event()
         self.watch = Watch("jim_tasks", self._changed)
         self.company = Company("worker", is_well=self._is_well)
-        self.changed = True
-        self.last_look = self.last_said = self.last_expiry = 0.0
+        self.changed_at: float | None = 0.0
+        self.last_look = self.last_said = self.last_expiry = self.wrote_at = 0.0
         self.last_housekeeping = time.monotonic()
         self.deadline: float | None = None
 
@@ -135,11 +137,13 @@ class WorkerLoop:
             if self.buried == self.worker.pk:
                 self._reincarnate()
             self._tell()
-            self._look_after()
+            self._give_back()
             self._free_reserved_seats()
             busy = self._flush(claiming=claiming)
+            self._look_after()
             self._keep_house(is_idle=not busy and not self.runs)
-            if self._backlog:
+            if self._backlog or (busy and self.runs):
+                # What is there to claim has been claimed: outcomes, or somebody's news, come next.
                 self.woken.wait(GROUP_SECONDS)
             elif not busy and not self.ended:
                 self._rest()
@@ -162,10 +166,12 @@ class WorkerLoop:
             self.is_doubtful, self.may_hold_strays = bool(batch), claiming
             raise
         self.unwritten, self.is_doubtful = [], False
+        if busy := len(batch) + len(claimed):
+            self.wrote_at = time.monotonic()
         for run in batch:
             self._forget(run)
         self._adapt(batch)
-        return len(batch) + len(claimed)
+        return busy
 
     def _adapt(self, batch: Sequence[Run]) -> None:
         """Claiming ahead of free seats pays only while tasks are shorter than a claim."""
@@ -204,18 +210,24 @@ class WorkerLoop:
             if run.task.activity_id in refused:
                 self._interrupt(run, "lost")
 
-    def _look_after(self) -> None:
-        """Asks steps to stop that were cancelled or taken away; gives back what was claimed too early."""
+    def _give_back(self) -> None:
+        """What was claimed too early, or by a transaction whose answer was lost."""
         if self.may_hold_strays:
             self._release_strays()
+        if self.runs:
+            self._withdraw(older_than=0 if self.stopping.is_set() else AHEAD_SECONDS)
+            self._release()
+
+    def _look_after(self) -> None:
+        """Asks steps to stop that were cancelled or taken away."""
         if not self.runs:
+            self.changed_at = None
             return
-        self._withdraw(older_than=0 if self.stopping.is_set() else AHEAD_SECONDS)
-        self._release()
-        patience = LOOK_SECONDS if self.changed else settings.JIM_POLL_SECONDS
-        if time.monotonic() - self.last_look < patience:
+        now = time.monotonic()
+        is_news = self.changed_at is not None and now - self.changed_at >= LOOK_SECONDS
+        if not is_news and now - self.last_look < settings.JIM_POLL_SECONDS:
             return
-        self.changed, self.last_look = False, time.monotonic()
+        self.changed_at, self.last_look = None, now
         mine = self._mine()
         held = {
             (pk, attempt): at for pk, attempt, at in mine.values_list("pk", "attempt", "cancel_requested_at")
@@ -281,7 +293,7 @@ class WorkerLoop:
         return sum(run.outcome is None and run.task.isolation == isolation for run in self.runs.values())
 
     def _start(self, claimed: Sequence[Held]) -> None:
-        bindings = bind(claimed)
+        bindings = bind(claimed, self.last_results)
         for task in claimed:
             run = Run(task, self.worker.pk, bindings.get(task.pk))
             self.runs[task.pk, task.attempt] = run
@@ -344,7 +356,9 @@ class WorkerLoop:
     def _patience(self) -> float:
         if not self.runs:
             return settings.JIM_POLL_SECONDS
-        return LOOK_SECONDS if self.changed else SAID_SECONDS
+        if self._is_echo():
+            return GROUP_SECONDS
+        return SAID_SECONDS if self.changed_at is None else LOOK_SECONDS
 
     def _seconds_to_next_task(self) -> float:
         """Until a retry's time comes; or a task's whose clock is ahead of ours by an instant.
@@ -365,7 +379,8 @@ class WorkerLoop:
 
     def _drain(self) -> None:
         """No more claims; steps may end within the grace period, then they are ended and queued again."""
-        self.changed = True
+        logger.info("worker %s stops: no more tasks are taken", self.worker.pk)
+        self.changed_at = 0.0
         self._withdraw(older_than=0)
         while self._running() and time.monotonic() < (self.deadline or 0):
             self._pass(claiming=False)
@@ -430,10 +445,16 @@ class WorkerLoop:
         return time.monotonic() - self.last_beat < settings.JIM_LEASE_SECONDS
 
     def _changed(self) -> None:
-        self.changed = True
+        if self.changed_at is None:
+            self.changed_at = time.monotonic()
         self.company.wake()
-        if not self._backlog:
+        if not self._backlog and not self._is_echo():
             self.woken.set()
+
+    def _is_echo(self) -> bool:
+        """SQLite tells of one's own commits too. While steps run, the loop looks again soon by itself."""
+        is_recent = time.monotonic() - self.wrote_at < 2 * Watch.BUSY_SECONDS
+        return is_recent and bool(self.runs) and connection.vendor == "sqlite"
 
 
 def _nothing(freed: Freed) -> list[Held]:

@@ -6,9 +6,7 @@ import logging
 import time
 from datetime import datetime
 
-from django.conf import settings
 from django.db import DatabaseError, transaction
-from django.db.models import Count
 
 from activities.models import Initiator
 from activities.statements import AWAY, update_each
@@ -141,7 +139,7 @@ def _generate_one(pk: int, now: datetime) -> int:
 
 
 def _generate_batch(due: ScheduleQuerySet, size: int, now: datetime) -> int:
-    schedules = list(due.lock(skip_locked=True)[:size])
+    schedules = list(due.lock(skip_locked=True).only(*Schedule.GENERATING)[:size])
     occurrences: list[Automatic] = []
     for done, schedule in enumerate(schedules):
         if len(occurrences) > OCCURRENCES_PER_PASS:
@@ -160,9 +158,7 @@ def _generate_batch(due: ScheduleQuerySet, size: int, now: datetime) -> int:
 
 
 def _drop_oldest(schedules: list[Schedule], now: datetime) -> None:
-    pending = Occurrence.objects.buffered().filter(schedule__in=schedules)
-    full = pending.values("schedule").annotate(size=Count("pk")).filter(size__gt=settings.JIM_BUFFER_LIMIT)
-    crowded = set(full.values_list("schedule", flat=True))
+    crowded = Occurrence.objects.crowding([schedule.pk for schedule in schedules])
     for schedule in schedules:
         if schedule.pk in crowded:
             schedule.drop_oldest(now)

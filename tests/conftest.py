@@ -1,12 +1,20 @@
 from __future__ import annotations
 
+import gc
+import math
 import os
+import time
 from urllib.parse import quote
 
 import pytest
 from django.conf import settings
 from django.db import connection
+from django.utils import timezone
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
+from activities import clock
+from tests.flushing import keep_what_an_empty_database_has
 from tests.postgres import PostgresServer
 from tests.settings import TEST_DB, TEST_DIR
 
@@ -14,9 +22,17 @@ SERIAL_FOLDERS = {"races", "chaos", "browser"}
 # Serial tests here start processes that make a database for themselves, of the kind that is tested.
 FOLDERS_WITH_OWN_DATABASES = {"jimsite", "bench"}
 server = PostgresServer(TEST_DIR / "pg")
+# What its examples are judged by is what they show, not how long a busy machine took for them.
+hypothesis_settings.register_profile(
+    "without a clock", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+hypothesis_settings.load_profile("without a clock")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    keep_what_an_empty_database_has()
+    if TEST_DB == "postgres":
+        keep_the_time()
     if TEST_DB == "postgres" and is_controller(config):
         server.start()
 
@@ -34,6 +50,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         known = {item for item in items if not may_use_database(item)}
         config.hook.pytest_deselected(items=list(known))
         items[:] = [item for item in items if item not in known]
+
+
+def pytest_collection_finish() -> None:
+    """To look for garbage among thousands of tests, again and again, takes a fifth of their time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+
+
+def keep_the_time() -> None:
+    """The clock of the database is this machine's: nobody has to look at it again every half minute.
+
+    That would be one query more for whoever counts his at that moment.
+    """
+    clock.SYNC_SECONDS = math.inf
+    clock._synced = (time.monotonic(), timezone.now())
 
 
 def folders(item: pytest.Item) -> set[str]:

@@ -12,16 +12,18 @@ class WebhooksConfig(AppConfig):
     verbose_name = "Who is told"
 
     def ready(self) -> None:
-        from activities.signals import activities_finished, noticed
+        from activities.signals import activities_finished, listening, noticed
         from execution import companions, housekeeping
         from execution.checks import ENGINE
         from schedules.models import secret
 
         from . import heartbeat, outbox, retention, sender
         from .models import Endpoint
+        from .models.endpoint import LISTENING
 
         activities_finished.connect(outbox.hear_of_activities)
         noticed.connect(outbox.hear_of_events)
+        listening.append(f"EXISTS (SELECT 1 FROM {LISTENING})")
         companions.register("webhooks", sender.send_until_stopped, beside="worker")
         companions.register("heartbeat", heartbeat.beat_until_stopped, beside="scheduler")
         housekeeping.register("deliveries", every=timedelta(hours=6), once=retention.prune_deliveries)

@@ -50,14 +50,14 @@ class News(NamedTuple):
 
 
 def hear_of_activities(
-    sender: object, ids: Collection[int], operation: str = Activity.RUN, **_: object
+    sender: object, ids: Collection[int], operation: str = Activity.RUN, is_heard: bool = True, **_: object
 ) -> None:
-    if ids and (operation == Activity.RUN or operation in TOLD_CHANGES):
+    if ids and is_heard and (operation == Activity.RUN or operation in TOLD_CHANGES):
         _write_down(ENDINGS, lambda: _of_activities(ids))
 
 
-def hear_of_events(sender: object, events: Sequence[Event], **_: object) -> None:
-    if events:
+def hear_of_events(sender: object, events: Sequence[Event], is_heard: bool = True, **_: object) -> None:
+    if events and is_heard:
         _write_down({event.kind for event in events}, lambda: _of_events(events))
 
 

@@ -39,10 +39,7 @@ class RunNow(Operation[Workflow]):
     question = "All its producers run now, one after the other. Run them?"
 
     def applies(self, workflow: Workflow) -> bool:
-        if workflow.status != Workflow.Status.RUNNING:
-            return False
-        is_open = Run.objects.open().filter(workflow=workflow).exists()
-        return not is_open and workflow.handlers.deployed().producers().exists()
+        return workflow.can_run_now
 
     def perform(
         self, workflow: Workflow, *, answers: dict[str, Any], initiator: Initiator, now: datetime

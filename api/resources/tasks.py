@@ -265,7 +265,7 @@ class Tasks(Listed):
         """Raises the same about the job that it is about."""
         for number, job in enumerate(jobs):
             try:
-                Wanted.each([job], initiator=self.by, now=self.now)
+                list(Wanted.each([job], initiator=self.by, now=self.now))
             except ValidationError as error:
                 raise serializers.ValidationError({"jobs": {str(number): said(error)}}) from error
 

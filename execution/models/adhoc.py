@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, get_args
@@ -26,8 +26,10 @@ from schedules.spec.wording import shown
 from .planned import Planned, new_key
 
 Mode = Literal["sequential", "parallel", "steps"]
+# By which a request may turn out to be for what is there already.
+KEYS = frozenset({"idempotency_key", "dedup_key"})
 # What a request for a job may say besides the fields of its step.
-OPTIONS = frozenset({"position", "available_at", "idempotency_key", "dedup_key"})
+OPTIONS = KEYS | {"position", "available_at"}
 FARTHEST_POSITION = 1_000_000_000
 LONGEST_KEY = 200
 LONGEST_DELAY = timedelta(days=3_650)
@@ -47,9 +49,9 @@ class Wanted(NamedTuple):
     @classmethod
     def each(
         cls, requests: Sequence[Mapping[str, Any]], *, initiator: Initiator, now: datetime
-    ) -> list[Wanted]:
+    ) -> Iterator[Wanted]:
         templates = TaskTemplate.objects.needed_by(requests) if names_in(requests) else {}
-        return [cls.of(request, templates, initiator=initiator, now=now) for request in requests]
+        return (cls.of(request, templates, initiator=initiator, now=now) for request in requests)
 
     @classmethod
     def of(
@@ -97,6 +99,11 @@ class Wanted(NamedTuple):
         why = f"Not queued: job {twin} with the deduplication key “{self.dedup_key}” has not ended."
         details = {"twin": str(twin), "request": self.line.get("request")}
         return self.planned.ended(Activity.Status.SKIPPED, why, now=now, details=details)
+
+
+def names_keys(requests: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether any of them may name what is there already."""
+    return any(isinstance(request, Mapping) and not KEYS.isdisjoint(request) for request in requests)
 
 
 def job_line(step: Mapping[str, Any], *, now: datetime, key: uuid.UUID | None = None) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from execution import retry
 from execution.steps.base import Isolation, Outcome, Reason, Work
 from schedules import registry
 
+from .brief import whole
+
 if TYPE_CHECKING:
     from .task import WorkerTask
 
@@ -80,7 +82,7 @@ class Held:
             step = json.loads(self._step) if isinstance(self._step, str) else self._step
         except ValueError:
             step = None
-        return step if isinstance(step, dict) else {}
+        return whole(step) if isinstance(step, dict) else {}
 
     @cached_property
     def work(self) -> Work:
@@ -139,6 +141,11 @@ class Finish:
         )
         return cls(task, outcome)
 
+    @property
+    def is_plain(self) -> bool:
+        """Its ending is known, whether somebody has asked for its end meanwhile or not."""
+        return self.outcome.interrupted not in ("lost", "drain") and not self.outcome.again_at
+
     def next(self, now: datetime) -> retry.Next | None:
         """The attempt after this one, None where there is no question of one."""
         if self.outcome.status != Activity.Status.FAILED_WITH_ERROR or self.outcome.interrupted == "cancel":
@@ -159,7 +166,7 @@ class Finish:
     def ending(self, *, why_not: str = "", cancelled: bool = False, is_last: bool = True) -> Ending:
         outcome = self.outcome
         status, error = outcome.status, f"{outcome.error}: {why_not}" if why_not else outcome.error
-        if cancelled and (outcome.interrupted in ("lost", "drain") or outcome.again_at):
+        if cancelled and not self.is_plain:
             status = Activity.Status.CANCELLED
         return Ending(
             self.task.activity_id,

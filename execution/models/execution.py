@@ -5,6 +5,8 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from django.db import connection, models, transaction
@@ -12,14 +14,26 @@ from django.db.models import Count, Exists, OuterRef, Q, Subquery
 from django.urls import reverse
 
 from activities.models import Activity, Ending, Initiator
-from activities.signals import Event, noticed
-from activities.statements import AWAY, among, fetch, insert_each, instant, planned_once, update_each, write
+from activities.signals import Event, noticed, somebody_listens
+from activities.statements import (
+    AWAY,
+    among,
+    fetch,
+    hidden,
+    insert_each,
+    instant,
+    literal,
+    planned_once,
+    update_each,
+    write,
+)
 from activities.wake import wake
 from execution import failure
 from schedules.models import Occurrence, Refused, Schedule
 from schedules.spec.wording import duration
 
 from .adhoc import Mode, checked_group
+from .brief import PlanField, whole_plan
 from .planned import add
 from .start import Start
 
@@ -43,18 +57,22 @@ HELD = (
 )
 
 
+# So many executions that are under way in a worker, a few kB each; longer plans are read anew.
+PLANS, PLAN_SIZE = 256, 16_384
+
 # One round trip for what takes three statements. The array keeps the plan right on tables without statistics.
-MOVE = """
-    WITH v AS (SELECT * FROM json_to_recordset(%s) AS v(id bigint, current_index int)),
-    moved AS (
+MOVE = f"""
+    WITH v AS (
+        SELECT (x->>0)::bigint AS id, (x->>1)::int AS current_index FROM jsonb_array_elements(%s) AS given(x)
+    ), moved AS (
         UPDATE execution_execution e SET current_index = v.current_index FROM v WHERE e.id = v.id
     ), released AS (
         UPDATE execution_workertask t SET status = 'queued', available_at = %s FROM v
-        WHERE t.execution_id = ANY(%s) AND t.execution_id = v.id AND t.step_index = v.current_index
+        WHERE t.execution_id = {hidden("bigint")} AND t.execution_id = v.id AND t.step_index = v.current_index
             AND t.status = 'waiting'
         RETURNING t.id
     )
-    SELECT pg_notify('jim_tasks', '') FROM released LIMIT 1
+    SELECT id FROM released
 """
 
 
@@ -93,11 +111,11 @@ class Standing(NamedTuple):
 
 class ExecutionQuerySet(models.QuerySet["Execution"]):
     def in_progress(self) -> ExecutionQuerySet:
-        return self.filter(status=Execution.Status.IN_PROGRESS)
+        return self.filter(status=literal(Execution.Status.IN_PROGRESS))
 
     def unaccounted(self) -> ExecutionQuerySet:
         return self.filter(accounted_at=None, schedule__isnull=False).exclude(
-            status=Execution.Status.IN_PROGRESS
+            status=literal(Execution.Status.IN_PROGRESS)
         )
 
     def stuck(self) -> ExecutionQuerySet:
@@ -150,13 +168,12 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         rows = [(*start.execution(now), root) for start, root in zip(starts, roots, strict=True)]
         same = Execution.UNENDED | {"started_at": now}
         with planned_once():
-            inserted = insert_each(
-                Execution, (*Start.EXECUTION, "activity"), rows, same=same, returning="id, activity_id"
-            )
-        by_root = {root: pk for pk, root in inserted}
+            fields, told = (*Start.EXECUTION, "activity"), f"id, activity_id, {somebody_listens()}"
+            inserted = insert_each(Execution, fields, rows, same=same, returning=told)
+        by_root = {root: pk for pk, root, _ in inserted}
         pairs = list(zip(starts, roots, strict=True))
         add([task for start, root in pairs for task in start.planned(by_root[root], root)], now=now)
-        _notice("execution.started", by_root.values(), now)
+        _notice("execution.started", by_root.values(), now, is_heard=any(heard for _, _, heard in inserted))
         Activity.objects.record_ended([a for start, root in pairs for a in start.ended(root, now)])
         return [by_root[root] for root in roots]
 
@@ -187,8 +204,11 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
             [pk] = self.start([start], now=now)
         return self.get(pk=pk)
 
-    def advance(self, executions: Iterable[Execution], *, now: datetime) -> list[Execution]:
-        """Moves on those of these locked executions whose group is done; returns the ones that ended."""
+    def advance(self, executions: Iterable[Execution], *, now: datetime) -> list[int]:
+        """Moves on those of these locked executions whose group is done.
+
+        Returns the tasks that wait no longer: whoever does not claim them itself tells the workers.
+        """
         running = [e for e in executions if e.status == Execution.Status.IN_PROGRESS]
         standings = self._standings(running) if running else {}
         moving: list[Execution] = []
@@ -198,9 +218,9 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
             if not standing.is_live:
                 is_over = execution._judge(standing.last, standing.following)
                 (ending if is_over else moving).append(execution)
-        self._move(moving, now=now)
+        released = self._move(moving, now=now) if moving else []
         self._end(ending, now=now)
-        return ending
+        return released
 
     def overtime(self, now: datetime) -> ExecutionQuerySet:
         """Those that have taken longer than their schedule allows, and were not asked to stop yet."""
@@ -239,7 +259,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         for pk, schedule_id, status, error, step, result in rows:
             accounted = ended.setdefault(pk, Accounted(schedule_id, status, error, {}))
             if step is not None:
-                accounted.results[step] = _plan(result) if isinstance(result, str) else result
+                accounted.results[step] = _loaded(result) if isinstance(result, str) else result
         if ended:
             fields, guard = ("accounted_at",), "t.accounted_at IS NULL"
             update_each(Execution, fields, [(pk, now) for pk in sorted(ended)], where=guard)
@@ -252,12 +272,13 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
             "SELECT id, schedule_id, source, cancel_requested_at IS NOT NULL, true, started_at "
             f"FROM execution_execution WHERE status = 'in_progress' AND {theirs} UNION ALL "
             "SELECT id, schedule_id, source, false, false, finished_at FROM execution_execution "
-            "WHERE finished_at IS NOT NULL AND finished_at > %s ORDER BY 1",
+            "WHERE finished_at IS NOT NULL AND finished_at > %s",
             [*params, connection.ops.adapt_datetimefield_value(now)],
         )
+        # Put in order here: SQLite would go through all executions in the order of their ids instead.
         return [
             Around(pk, schedule, source, bool(is_cancelling), bool(is_running), instant(at))
-            for pk, schedule, source, is_cancelling, is_running, at in rows
+            for pk, schedule, source, is_cancelling, is_running, at in sorted(rows, key=itemgetter(0))
         ]
 
     def recover(self, *, now: datetime, limit: int = 100) -> int:
@@ -266,7 +287,8 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         for pk in stuck:
             try:
                 with transaction.atomic():
-                    self.advance(self.stuck().lock(skip_locked=True).filter(pk=pk), now=now)
+                    if self.advance(self.stuck().lock(skip_locked=True).filter(pk=pk), now=now):
+                        wake("jim_tasks")
             except AWAY:
                 raise
             except Exception:
@@ -306,10 +328,8 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
                 standing.last[line] = failure.Last(status, error)
         return standings
 
-    def _move(self, executions: Sequence[Execution], *, now: datetime) -> None:
-        """Their next groups need not wait any longer; workers hear of it."""
-        if not executions:
-            return
+    def _move(self, executions: Sequence[Execution], *, now: datetime) -> list[int]:
+        """Their next groups need not wait any longer."""
         if passed_over := [(e.pk, line) for e in executions for line in e.closed]:
             theirs, params = among("(execution_id, line)", passed_over)
             fetch(f"DELETE FROM execution_workertask WHERE {theirs} RETURNING id", params)
@@ -320,16 +340,15 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         groups = [(e.pk, e.current_index) for e in executions]
         ids = [e.pk for e in executions]
         if connection.vendor == "postgresql":
-            given = json.dumps([{"id": pk, "current_index": index} for pk, index in groups])
-            fetch(MOVE, [given, now, ids])
-            return
+            return [pk for (pk,) in fetch(MOVE, [json.dumps(groups), now, ids])]
         update_each(Execution, ("current_index",), groups)
         theirs, params = among("(execution_id, step_index)", groups)
-        fetch(
+        released = fetch(
             "UPDATE execution_workertask SET status = 'queued', available_at = %s "
             f"WHERE status = 'waiting' AND {theirs} RETURNING id",
             [connection.ops.adapt_datetimefield_value(now), *params],
         )
+        return [pk for (pk,) in released]
 
     def _close(self, executions: Sequence[Execution], *, now: datetime) -> None:
         """Lines of their plans that do not run: their activities say why."""
@@ -391,11 +410,22 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return {root for (root,) in rows}
 
 
-def _notice(kind: str, ids: Iterable[int], now: datetime) -> None:
-    noticed.send(Execution, events=[Event(kind, now, data={"execution_id": pk}) for pk in ids])
+def _notice(kind: str, ids: Iterable[int], now: datetime, *, is_heard: bool = True) -> None:
+    events = [Event(kind, now, data={"execution_id": pk}) for pk in ids]
+    noticed.send(Execution, events=events, is_heard=is_heard)
 
 
 def _plan(text: str) -> Any:
+    """Read once, not in each turn of its execution; nobody changes it."""
+    return kept_plan(text) if len(text) <= PLAN_SIZE else whole_plan(_loaded(text))
+
+
+@lru_cache(maxsize=PLANS)
+def kept_plan(text: str) -> Any:
+    return whole_plan(_loaded(text))
+
+
+def _loaded(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
@@ -445,7 +475,7 @@ class Execution(models.Model):
     activity = models.OneToOneField(Activity, models.PROTECT, related_name="execution")
     retry_of = models.ForeignKey("self", models.SET_NULL, null=True, blank=True, related_name="retries")
     status = models.CharField(max_length=12, choices=Status.choices, default=Status.IN_PROGRESS)
-    plan = models.JSONField()
+    plan = PlanField()
     on_failure = models.CharField(max_length=40, default="stop")
     current_index = models.PositiveIntegerField(default=0)
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
@@ -466,14 +496,15 @@ class Execution(models.Model):
     objects = ExecutionQuerySet.as_manager()
 
     class Meta:
+        # Where several would do, SQLite takes the one that was made last: those with conditions come last.
         indexes = [
+            models.Index(fields=["schedule", "-id"], name="execution_of_schedule"),
             models.Index(fields=["schedule"], name="execution_active", condition=Q(status="in_progress")),
             models.Index(
                 fields=["schedule"],
                 name="execution_unaccounted",
                 condition=Q(accounted_at=None) & ~Q(status="in_progress"),
             ),
-            models.Index(fields=["schedule", "-id"], name="execution_of_schedule"),
             models.Index(
                 fields=["finished_at"], name="execution_finished", condition=Q(finished_at__isnull=False)
             ),

@@ -67,9 +67,9 @@ class LimitQuerySet(models.QuerySet["Limit"]):
 
         What is counted has to be read by a later statement, which sees all that was committed before.
         """
-        these, params = among("key", sorted(set(keys)))
+        these, params = among("key", sorted(set(keys)), kind="text")
         if connection.vendor == "postgresql":
-            these = f"key = {hidden('text')} ORDER BY key FOR NO KEY UPDATE"
+            these += " ORDER BY key FOR NO KEY UPDATE"
         return dict(fetch(f"SELECT key, size FROM execution_limit WHERE {these}", params))
 
     def _seats(self, pool: str) -> int:
@@ -143,11 +143,6 @@ class Limit(models.Model):
             raise Refused(f"The limit “{self}” was deleted meanwhile.")
         self.size, self.note = fresh.size, fresh.note
         return self
-
-
-def hidden(kind: str) -> str:
-    """One of the values of an array, whose length PostgreSQL does not see: it would plan anew for each."""
-    return f"ANY(ARRAY(SELECT unnest(%s::{kind}[])))"
 
 
 @contextmanager

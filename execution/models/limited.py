@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, get_args
 
 from django.db import connection, transaction
 
-from activities.statements import among, fetch, placeholders, write
+from activities.statements import among, fetch, hidden, placeholders, write
 from execution.concurrency import SEPARATOR, Candidate, Room, choose
 from execution.steps.base import Isolation
 
-from .limit import HELD, Limit, hidden
+from .limit import HELD, Limit
 from .unlimited import (
     ISOLATION,
     READY,

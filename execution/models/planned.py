@@ -5,23 +5,36 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime
 from functools import cache
+from itertools import islice
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import OperationalError, connection, transaction
 
 from activities.models import Activity, Initiator
-from activities.statements import fetch, naive, placeholders, planned_once, write, write_each
+from activities.statements import (
+    elements,
+    naive,
+    pipelined,
+    placeholders,
+    planned_once,
+    write,
+    write_each,
+)
 from execution.concurrency import limit_keys
 from schedules.models import Step
 
-AT_ONCE = 2_000
+from .brief import UNSAID, brief, whole
+
+AT_ONCE = 250
 # What a task that was never tried looks like.
 UNTRIED = {"attempt": 1, "failures": 0, "crashes": 0}
+# And its activity.
+PENDING = Activity.UNSAID | {"status": Activity.Status.PENDING.value}
 ACTIVITY_FIELDS = (
     "target_type",
     "target_id",
@@ -113,7 +126,7 @@ class Planned(NamedTuple):
         later_at = None if self.later_at is None else self.later_at.isoformat()
         by = self.initiator
         return (
-            self.line,
+            brief(self.line),
             by.type,
             by.id,
             by.name,
@@ -140,7 +153,7 @@ class Planned(NamedTuple):
             self.root_id,
             line["index"],
             line["line"],
-            json.dumps(line),
+            json.dumps(brief(line)),
             line["pool"],
             line["isolation"],
             line["priority"],
@@ -152,11 +165,23 @@ class Planned(NamedTuple):
         )
 
 
-def add(planned: Sequence[Planned], *, now: datetime) -> None:
-    """Tasks and the activities of their first attempts; workers hear of them."""
-    add_some = _add_together if connection.vendor == "postgresql" else _add_in_turn
-    for start in range(0, len(planned), AT_ONCE):
-        add_some(planned[start : start + AT_ONCE], now)
+def add(planned: Iterable[Planned], *, now: datetime) -> None:
+    """Tasks and the activities of their first attempts; workers hear of them. All of them, or none.
+
+    While PostgreSQL writes some, the next ones are made. On SQLite nobody else could write meanwhile.
+    """
+    is_postgresql = connection.vendor == "postgresql"
+    add_some = _add_together if is_postgresql else _add_in_turn
+    every = iter(planned if is_postgresql else list(planned))
+    some = list(islice(every, AT_ONCE))
+    if len(some) < AT_ONCE:
+        if some:
+            add_some(some, now)
+        return
+    with transaction.atomic(), pipelined():
+        while some:
+            add_some(some, now)
+            some = list(islice(every, AT_ONCE))
 
 
 def new_key() -> UUID:
@@ -167,8 +192,8 @@ def new_key() -> UUID:
 
 def up_to_date(line: Mapping[str, Any]) -> dict[str, Any]:
     """With all that a line says now: it may have been planned when there was less to say."""
-    whole = Step().as_json() | dict(line)
-    return whole if "limit_keys" in whole else whole | {"limit_keys": limit_keys(whole)}
+    told: dict[str, Any] = Step().as_json() | whole(line)
+    return told if "limit_keys" in told else told | {"limit_keys": limit_keys(told)}
 
 
 def _add_in_turn(planned: Sequence[Planned], now: datetime) -> None:
@@ -193,16 +218,15 @@ def _define_adding() -> None:
 
     One that were part of the schema would be in the way of migrations.
     """
-    activity = Activity.UNSAID | {"status": Activity.Status.PENDING}
     write(f"CREATE TEMP VIEW jim_planned AS SELECT {', '.join(f'NULL AS {name}' for name in ROW)}", [])
     write(
         f"""
         CREATE TEMP TRIGGER jim_add INSTEAD OF INSERT ON jim_planned BEGIN
             INSERT INTO activities_activity (target_type, target_id, target_name, initiator_type,
                 initiator_id, initiator_name, parent_id, task_key, step_index, line, created_at,
-                {", ".join(activity)})
+                {", ".join(PENDING)})
             VALUES (new.step_type, new.key, new.name, new.by_type, new.by_id, new.by_name, new.root_id,
-                new.key_hex, new.step_index, new.line, new.now, {_literals(activity)});
+                new.key_hex, new.step_index, new.line, new.now, {_literals(PENDING)});
             INSERT INTO execution_workertask (key, execution_id, activity_id, line, step_index, name, step,
                 pool, isolation, status, priority, limit_keys, position, dedup_key, is_delayed, available_at,
                 is_limited, created_at, {", ".join(UNTRIED)})
@@ -219,44 +243,46 @@ def _define_adding() -> None:
 
 
 def _literals(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"'{value}'" if isinstance(value, str) else str(int(value)) for value in values.values())
+    """Numbers, texts without quotes, and truths: what stands in a statement need not be sent each time."""
+    return ", ".join(f"'{value}'" if isinstance(value, str) else str(value) for value in values.values())
 
 
 def _add_together(planned: Sequence[Planned], now: datetime) -> None:
     """One statement and one round trip; its only parameter of any size is the lines of the plans."""
-    names = tuple(GIVEN)
-    given = json.dumps([dict(zip(names, p.given, strict=True)) for p in planned])
-    activity = Activity.UNSAID | {"status": Activity.Status.PENDING, "created_at": now}
-    task = UNTRIED | {"created_at": now}
-    sql = _add_statement(tuple(activity), tuple(task))
+    given = json.dumps([p.given for p in planned])
     with planned_once():
-        fetch(sql, [given, *activity.values(), now, *task.values()])
+        write(_add_statement(), [now, given])
+
+
+def _said(name: str) -> str:
+    """As text, what a brief line says, or means by not saying it; what is empty is refused by the column."""
+    return f"CASE WHEN step ? '{name}' THEN step->>'{name}' ELSE '{UNSAID[name]}' END"
 
 
 @cache
-def _add_statement(activity: tuple[str, ...], task: tuple[str, ...]) -> str:
+def _add_statement() -> str:
     return f"""
         WITH v AS (
             SELECT *, (step->>'key')::uuid AS key, (step->>'index')::int AS index,
-                (step->>'line')::int AS line
-            FROM ROWS FROM (json_to_recordset(%s) AS (
-                {", ".join(f"{name} {kind}" for name, kind in GIVEN.items())}
-            )) WITH ORDINALITY AS v({", ".join(GIVEN)}, number)
+                (step->>'line')::int AS line, %s::timestamptz AS now
+            FROM (SELECT number, {elements(GIVEN)}
+                FROM jsonb_array_elements(%s) WITH ORDINALITY AS given(x, number)) AS given
         ), a AS (
             INSERT INTO activities_activity (target_type, target_id, target_name, initiator_type,
-                initiator_id, initiator_name, parent_id, task_key, step_index, line, {", ".join(activity)})
+                initiator_id, initiator_name, parent_id, task_key, step_index, line, created_at,
+                {", ".join(PENDING)})
             SELECT step->>'step_type', step->>'key', step->>'name', by_type, by_id, by_name, root_id, key,
-                index, line, {", ".join(["%s"] * len(activity))}
+                index, line, now, {_literals(PENDING)}
             FROM v ORDER BY number RETURNING id, task_key
         ), t AS (
             INSERT INTO execution_workertask (key, execution_id, activity_id, line, step_index, name, step,
                 pool, isolation, status, priority, limit_keys, position, dedup_key, is_delayed, available_at,
-                is_limited, {", ".join(task)})
-            SELECT key, execution_id, a.id, line, index, step->>'name', step, step->>'pool',
-                step->>'isolation', status, (step->>'priority')::int, step->>'limit_keys', position,
-                dedup_key, later_at IS NOT NULL, COALESCE(later_at, %s),
+                is_limited, created_at, {", ".join(UNTRIED)})
+            SELECT key, execution_id, a.id, line, index, step->>'name', step, {_said("pool")},
+                step->>'isolation', status, ({_said("priority")})::int, step->>'limit_keys', position,
+                dedup_key, later_at IS NOT NULL, COALESCE(later_at, now),
                 string_to_array(step->>'limit_keys', chr(10)) && ARRAY(SELECT key::text FROM execution_limit),
-                {", ".join(["%s"] * len(task))}
+                now, {_literals(UNTRIED)}
             FROM v JOIN a ON a.task_key = v.key ORDER BY number RETURNING id
         )
         SELECT pg_notify('jim_tasks', '') FROM t LIMIT 1

@@ -16,6 +16,7 @@ from schedules.models.occurrence import Waiting
 from schedules.registry import step_types
 from schedules.spec.zones import zone_of
 
+from .brief import brief_plan
 from .planned import Planned, new_key, up_to_date
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ class Start:
             occurrence and occurrence.id,
             occurrence.source if occurrence else "",
             self.retry_of,
-            self._plan,
+            brief_plan(self._plan),
             self.on_failure,
             self.first,
             _later(now, self.timeout_seconds),

@@ -12,7 +12,7 @@ from django.db.models import Exists, F, Min, Q
 from django.urls import reverse
 
 from activities.models import Activity, Ending, Initiator
-from activities.statements import among, fetch, update_each
+from activities.statements import among, fetch, literal, update_each
 from activities.wake import wake
 from execution import retry
 from execution.concurrency import SEPARATOR
@@ -20,14 +20,15 @@ from execution.steps.base import Isolation
 from schedules import registry
 from schedules.models import Refused
 
-from .adhoc import Wanted
+from .adhoc import Wanted, names_keys
 from .attempt import Finish, Held
+from .brief import LineField
 from .claim import claim
 from .execution import Execution
 from .handover import Freed
 from .limit import Limit
 from .limited import Group, is_any_open
-from .planned import AT_ONCE, add, up_to_date
+from .planned import Planned, add, up_to_date
 from .reservation import Reservation
 from .unlimited import RESERVED, Claimant, Seats
 from .worker import Worker
@@ -52,13 +53,13 @@ AGAIN_FIELDS = (
 
 class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
     def waiting(self) -> WorkerTaskQuerySet:
-        return self.filter(status=WorkerTask.Status.WAITING)
+        return self.filter(status=literal(WorkerTask.Status.WAITING))
 
     def queued(self) -> WorkerTaskQuerySet:
-        return self.filter(status=WorkerTask.Status.QUEUED)
+        return self.filter(status=literal(WorkerTask.Status.QUEUED))
 
     def processing(self) -> WorkerTaskQuerySet:
-        return self.filter(status=WorkerTask.Status.PROCESSING)
+        return self.filter(status=literal(WorkerTask.Status.PROCESSING))
 
     def unclaimed(self) -> WorkerTaskQuerySet:
         return self.exclude(status=WorkerTask.Status.PROCESSING)
@@ -103,15 +104,15 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         A request is a step, and may have a `position`, a time to be `available_at`, an `idempotency_key` (a
         repeated request names the first one's job) and a `dedup_key` (skipped while its twin has not ended).
         """
-        jobs = Wanted.each(list(requests), initiator=initiator, now=now)
-        if any(job.is_keyed or job.dedup_key for job in jobs):
+        asked = list(requests)
+        wanted = Wanted.each(asked, initiator=initiator, now=now)
+        if names_keys(asked):
+            jobs = list(wanted)
             self._enqueue_once(jobs, now=now)
-        elif len(jobs) <= AT_ONCE:
-            add([job.planned for job in jobs], now=now)
-        else:
-            with transaction.atomic():
-                add([job.planned for job in jobs], now=now)
-        return [job.key for job in jobs]
+            return [job.key for job in jobs]
+        keys: list[uuid.UUID] = []
+        add(_noting(keys, wanted), now=now)
+        return keys
 
     def _enqueue_once(self, jobs: Sequence[Wanted], *, now: datetime) -> None:
         """If somebody else is queueing the same at this moment, a second look finds it."""
@@ -198,7 +199,7 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         What nobody limits may be taken `ahead` of them, by so many more. What is `freed` by the transaction
         that this is part of need not be counted again.
         """
-        return claim(Claimant(worker.pk, pools, now), free=seats, ahead=ahead or {}, freed=freed or {})
+        return claim(Claimant(worker.pk, pools, now), free=seats, ahead=ahead or {}, freed=freed)
 
     def release(self, tasks: Sequence[Held], *, worker_id: uuid.UUID) -> set[int]:
         """Back to the queue, unstarted, as the same attempt; one that is being cancelled is not released."""
@@ -219,7 +220,7 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         """Ends attempts of one worker, in one transaction; returns the tasks whose outcome was accepted.
 
         The fence is (id, attempt, worker): what another has taken over since changes nothing. `then` claims
-        for the seats that this leaves; others are told of the room that it does not use.
+        for the seats that this leaves; others are told of the room, and of the tasks, that it does not take.
         """
         with transaction.atomic(savepoint=False):
             ids = {f.task.execution_id for f in finishes if f.task.execution_id is not None}
@@ -230,20 +231,15 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
             )
             put_off = self._put_off([f for f in finishes if f.outcome.again_at], worker_id)
             over = [f for f in finishes if f.task.pk not in retried | put_off]
-            gone = self._held([f.task for f in over], worker_id, verb=_DELETE)
-            endings = [f.ending(is_last=False) for f in finishes if f.task.pk in retried]
-            for f in over:
-                if f.task.pk in gone:
-                    nxt = following.get(f.task.pk)
-                    why_not, cancelled = nxt.why_not if nxt else "", gone[f.task.pk].is_cancelled
-                    endings.append(f.ending(why_not=why_not, cancelled=cancelled))
-            if endings:
-                Activity.objects.finish(endings)
-                _keep_steps([(f.task.activity_id, f.task.step) for f in over if _is_retryable(f, gone)])
-            Execution.objects.advance(executions, now=now)
+            again = [f.ending(is_last=False) for f in finishes if f.task.pk in retried]
+            gone = self._end(over, again, following, worker_id)
+            _keep_steps([(f.task.activity_id, f.task.step) for f in over if _is_retryable(f, gone)])
+            released = Execution.objects.advance(executions, now=now)
             ended = [f.task for f in over if f.task.pk in gone and gone[f.task.pk].made_room]
             freed = Counter(group for pk in gone if (group := gone[pk].group))
-            _tell_of_room(ended, then(freed))
+            claimed = then(freed)
+            if not {task.pk for task in claimed}.issuperset(released) or _leaves_room(ended, claimed):
+                wake("jim_tasks")
         return retried | put_off | set(gone)
 
     def cancel(self, *, now: datetime) -> int:
@@ -317,7 +313,8 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         with transaction.atomic():
             gone = self._held([task], worker_id, verb=_DELETE)
             if gone:
-                _tell_of_room([task] if gone[task.pk].made_room else [])
+                if gone[task.pk].made_room:
+                    wake("jim_tasks")
                 failed = Activity.Status.FAILED_WITH_ERROR
                 ending = Ending(
                     task.activity_id, failed, now, task.claimed_at, error=error, permanently_failed=True
@@ -325,27 +322,34 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
                 Activity.objects.finish([ending])
         return set(gone)
 
+    def _end(
+        self,
+        over: Sequence[Finish],
+        again: Sequence[Ending],
+        following: Mapping[int, retry.Next],
+        worker_id: uuid.UUID,
+    ) -> dict[int, Gone]:
+        """Deletes what this worker still holds, and ends the activities of just that, and of retries."""
+        tasks = [f.task for f in over]
+        if _is_postgresql() and over and not again and all(f.is_plain for f in over):
+            endings = [f.ending(why_not=_why_not(f, following)) for f in over]
+            fence, params = _holding(tasks, worker_id, verb=_DELETE, first="activity_id AS pk, ")
+            return _gone(Activity.objects.finish_those(endings, fence=fence, params=params))
+        gone = self._held(tasks, worker_id, verb=_DELETE)
+        last = [
+            f.ending(why_not=_why_not(f, following), cancelled=gone[f.task.pk].is_cancelled)
+            for f in over
+            if f.task.pk in gone
+        ]
+        if again or last:
+            Activity.objects.finish([*again, *last])
+        return gone
+
     def _held(
         self, tasks: Sequence[Held], worker_id: uuid.UUID, *, verb: str, extra: str = ""
     ) -> dict[int, Gone]:
         """Deletes or releases what this worker still holds."""
-        if not tasks:
-            return {}
-        theirs, params = among("(id, attempt)", [(task.pk, task.attempt) for task in tasks])
-        held = f"{theirs} AND worker_id = %s AND status = 'processing' {extra}"
-        if _is_postgresql():
-            # Locked in the order of all others; a plain IN would lock them in any.
-            held = f"id = ANY(ARRAY(SELECT id FROM execution_workertask WHERE {held} ORDER BY id FOR UPDATE))"
-        # On SQLite nobody has to be told of room.
-        made_room = f"is_limited OR pool IN ({RESERVED})" if _is_postgresql() else "FALSE"
-        columns = f"id, cancel_requested_at, {made_room}, is_limited, limit_keys, isolation, pool"
-        sql = f"{verb} WHERE {held} RETURNING {columns}"
-        # Asked here: SQLite 3.40 answers IS NOT NULL wrongly after RETURNING.
-        rows = fetch(sql, [*params, _stored(worker_id)])
-        return {
-            pk: Gone(at is not None, bool(room), Group(keys, isolation, pool, True) if is_limited else None)
-            for pk, at, room, is_limited, keys, isolation, pool in rows
-        }
+        return _gone(fetch(*_holding(tasks, worker_id, verb=verb, extra=extra))) if tasks else {}
 
     def _put_off(self, finishes: Sequence[Finish], worker_id: uuid.UUID) -> set[int]:
         """The same attempt, queued until its time comes; one that is being cancelled is not put off."""
@@ -392,8 +396,42 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         return {task.pk for task in held}
 
 
+def _noting(keys: list[uuid.UUID], jobs: Iterable[Wanted]) -> Iterator[Planned]:
+    for job in jobs:
+        keys.append(job.key)
+        yield job.planned
+
+
 _DELETE = "DELETE FROM execution_workertask"
 _RELEASE = "UPDATE execution_workertask SET status = 'queued', worker_id = NULL, claimed_at = NULL"
+
+
+def _holding(
+    tasks: Sequence[Held], worker_id: uuid.UUID, *, verb: str, extra: str = "", first: str = ""
+) -> tuple[str, list[Any]]:
+    """The fence: what the worker still holds of these, by (id, attempt, worker)."""
+    theirs, params = among("(id, attempt)", [(task.pk, task.attempt) for task in tasks])
+    held = f"{theirs} AND worker_id = %s AND status = 'processing' {extra}"
+    if _is_postgresql():
+        # Locked in the order of all others; a plain IN would lock them in any.
+        held = f"id = ANY(ARRAY(SELECT id FROM execution_workertask WHERE {held} ORDER BY id FOR UPDATE))"
+    # On SQLite nobody has to be told of room.
+    made_room = f"is_limited OR pool IN ({RESERVED})" if _is_postgresql() else "FALSE"
+    columns = f"{first}id, cancel_requested_at, {made_room}, is_limited, limit_keys, isolation, pool"
+    return f"{verb} WHERE {held} RETURNING {columns}", [*params, _stored(worker_id)]
+
+
+def _gone(rows: Sequence[Sequence[Any]]) -> dict[int, Gone]:
+    # Asked here: SQLite 3.40 answers IS NOT NULL wrongly after RETURNING.
+    return {
+        pk: Gone(at is not None, bool(room), Group(keys, isolation, pool, True) if is_limited else None)
+        for pk, at, room, is_limited, keys, isolation, pool in rows
+    }
+
+
+def _why_not(finish: Finish, following: Mapping[int, retry.Next]) -> str:
+    nxt = following.get(finish.task.pk)
+    return nxt.why_not if nxt else ""
 
 
 class Gone(NamedTuple):
@@ -407,14 +445,11 @@ class Gone(NamedTuple):
     group: Group | None
 
 
-def _tell_of_room(ended: Sequence[Held], claimed: Sequence[Held] = ()) -> None:
+def _leaves_room(ended: Sequence[Held], claimed: Sequence[Held]) -> bool:
     """Unless what was claimed since has just the same keys, and so took it."""
-    if not ended:
-        return
     left = Counter(task.step.get("limit_keys") for task in ended)
     left.subtract(task.step.get("limit_keys") for task in claimed)
-    if any(count > 0 for count in left.values()):
-        wake("jim_tasks")
+    return any(count > 0 for count in left.values())
 
 
 def _check_same(job: Wanted, details: Any) -> None:
@@ -491,7 +526,7 @@ class WorkerTask(models.Model):
     line = models.PositiveIntegerField()
     step_index = models.PositiveIntegerField()
     name = models.CharField(max_length=200)
-    step = models.JSONField(help_text="The line of the plan, frozen.")
+    step = LineField(help_text="The line of the plan, frozen.")
     pool = models.CharField(max_length=40)
     isolation = models.CharField(max_length=8)
     priority = models.IntegerField(default=0)

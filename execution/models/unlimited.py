@@ -55,13 +55,18 @@ class Claimant:
         return connection.ops.adapt_datetimefield_value(self.now)
 
 
-def claim_unlimited(by: Claimant, most: Seats, *, contested: bool = False) -> tuple[list[Row], bool]:
+def claim_unlimited(
+    by: Claimant, most: Seats, *, contested: bool = False, at_once: bool = False
+) -> tuple[list[Row], bool]:
     """Tasks that nobody limits; if anything ready is limited, or a pool is reserved, none of them but True.
 
-    `contested`: that is known, and these seats are theirs, except for tasks of reserved pools.
+    `contested`: that is known, and these seats are theirs, except for tasks of reserved pools. `at_once`: the
+    caller is writing, and there is probably something.
     """
-    claim_rows = _claim_together if connection.vendor == "postgresql" else _claim_in_turn
-    return claim_rows(by, most, contested)
+    if connection.vendor == "postgresql":
+        return _claim_together(by, most, contested)
+    rows = _claim_at_once(by, most) if at_once else []
+    return (rows, False) if rows else _claim_in_turn(by, most, contested)
 
 
 def _claim_together(by: Claimant, most: Seats, contested: bool) -> tuple[list[Row], bool]:
@@ -70,7 +75,7 @@ def _claim_together(by: Claimant, most: Seats, contested: bool) -> tuple[list[Ro
     What it finds to be delayed no longer is not part of the queue that it sees: that takes a second look.
     """
     params = [by.now, by.worker_id, by.now, *_picks(most, by.pools), by.worker_id, by.worker_id, by.now]
-    found = fetch(_claim_statement("postgresql", len(most), len(by.pools), contested), params)
+    found = fetch(_claim_statement(len(most), len(by.pools), contested), params)
     ripe, begun, is_contested, *_ = found[0]
     rows: list[Row] = [row for _, _, _, *row in found if row[0] is not None]
     if begun < len(rows):
@@ -86,8 +91,9 @@ def _claim_together(by: Claimant, most: Seats, contested: bool) -> tuple[list[Ro
 def _claim_in_turn(by: Claimant, most: Seats, contested: bool) -> tuple[list[Row], bool]:
     """SQLite changes one table per statement. A look comes first: it does not take the write lock."""
     params, at = _picks(most, by.pools), by.stored_now
+    any_ready = _any_ready(len(most), len(by.pools), contested)
     is_contested = "FALSE" if contested else IS_CONTESTED
-    looks = f"EXISTS ({_any_ready(len(most), len(by.pools), contested)}), EXISTS ({RIPE}), {is_contested}"
+    looks = f"EXISTS ({any_ready}), EXISTS ({RIPE}), {is_contested}"
     [(is_ready, is_ripe, must_wait)] = fetch(f"SELECT {looks}", [*params, at])
     if not is_ripe and (must_wait or not is_ready):
         return [], bool(must_wait)
@@ -97,10 +103,14 @@ def _claim_in_turn(by: Claimant, most: Seats, contested: bool) -> tuple[list[Row
             [(must_wait,)] = fetch(f"SELECT {is_contested}", [])
         if must_wait:
             return [], True
-        statement = _claim_statement("sqlite", len(most), len(by.pools), contested)
-        rows: list[Row] = [*fetch(statement, [by.stored_id, at, *params, by.stored_id])]
-        Activity.objects.begin([row[ACTIVITY] for row in rows], worker_id=by.worker_id, now=by.now)
-    return rows, False
+        return take(by, f"id IN ({any_ready})", params), False
+
+
+def _claim_at_once(by: Claimant, most: Seats) -> list[Row]:
+    """Without a look, unless something is in the way that takes one."""
+    any_ready = _any_ready(len(most), len(by.pools), contested=False)
+    chosen = f"id IN ({any_ready}) AND NOT EXISTS ({RIPE}) AND NOT {IS_CONTESTED}"
+    return take(by, chosen, [*_picks(most, by.pools), by.stored_now])
 
 
 def take(by: Claimant, chosen: str, params: Sequence[Any]) -> list[Row]:
@@ -109,7 +119,8 @@ def take(by: Claimant, chosen: str, params: Sequence[Any]) -> list[Row]:
         sql = f"WITH t AS ({update(chosen)}), begun AS ({BEGIN}) SELECT {COLUMNS} FROM t"
         return [*fetch(sql, [by.worker_id, by.now, *params, by.worker_id, by.worker_id, by.now])]
     rows: list[Row] = [*fetch(update(chosen), [by.stored_id, by.stored_now, *params, by.stored_id])]
-    Activity.objects.begin([row[ACTIVITY] for row in rows], worker_id=by.worker_id, now=by.now)
+    if rows:
+        Activity.objects.begin([row[ACTIVITY] for row in rows], worker_id=by.worker_id, now=by.now)
     return rows
 
 
@@ -123,9 +134,7 @@ def _left(most: Seats, rows: Sequence[Row]) -> dict[Isolation, int]:
 
 
 @lru_cache(maxsize=64)
-def _claim_statement(vendor: str, isolations: int, pools: int, contested: bool) -> str:
-    if vendor != "postgresql":
-        return update(f"id IN ({_any_ready(isolations, pools, contested)})")
+def _claim_statement(isolations: int, pools: int, contested: bool) -> str:
     unless = "" if contested else "AND NOT (SELECT is_contested FROM c) "
     # An array is computed once; a plain IN may become a join that runs the LIMIT again for each row.
     pick = f"ARRAY({ready(pools, contested, unless)} FOR UPDATE SKIP LOCKED)"
@@ -148,6 +157,7 @@ def update(chosen: str) -> str:
     )
 
 
+@lru_cache(maxsize=64)
 def _any_ready(isolations: int, pools: int, contested: bool) -> str:
     return " UNION ALL ".join([f"SELECT id FROM ({ready(pools, contested)})"] * isolations)
 

@@ -43,7 +43,8 @@ ERROR_CHARS = 8_000
 TRACEBACK_CHARS = 64_000
 # Kept beyond these until secrets have been masked: half a one at the end would not be known for one.
 SPARE_CHARS = 64_000
-OWN_FILES = (str(Path(__file__).parent), str(Path(__file__).parents[1] / "child.py"))
+ENGINE = Path(__file__).parents[1]
+OWN_FILES = tuple(str(ENGINE / name) for name in ("steps", "child.py", "nursery.py"))
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from datetime import timedelta
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
+from django.db import DataError, connection, transaction
 
 from activities import statements
 from activities.models import Activity, OutputLine
-from activities.statements import insert_each, update_each
+from activities.statements import fetch, insert_each, update_each
 from tests.base import NOW
 
 pytestmark = pytest.mark.django_db
@@ -38,6 +40,13 @@ class TestUpdateEach:
         assert (first.message, first.result, first.finished_at) == ('it\'s "%s"', {"a": [1]}, NOW)
         assert (first.worker_id, second.progress_done, second.result) == (key, 2**40, None)
         assert Activity.objects.get(pk=untouched.pk).message == ""
+
+    def test_what_is_too_long_is_refused_and_not_cut_off(self) -> None:
+        (row,) = activities(1)
+        if connection.vendor != "postgresql":
+            pytest.skip("SQLite stores texts of any length")
+        with pytest.raises(DataError), transaction.atomic():
+            update_each(Activity, ("target_name",), [(row.pk, "x" * 256)])
 
     def test_the_guard_decides_which_rows_change(self) -> None:
         first, second = activities(2)
@@ -74,6 +83,15 @@ class TestUpdateEach:
         assert all(row.message == str(row.pk) for row in Activity.objects.all())
 
 
+def test_both_passes_of_an_hour_in_autumn_are_stored() -> None:
+    """They are equal to Python, and so to whatever remembers what it made of one of them."""
+    rows = activities(2)
+    passes = [datetime(2026, 10, 25, 2, 30, fold=fold, tzinfo=ZoneInfo("Europe/Berlin")) for fold in (0, 1)]
+    update_each(Activity, ("finished_at",), [(row.pk, at) for row, at in zip(rows, passes, strict=True)])
+    stored = Activity.objects.order_by("pk").values_list("finished_at", flat=True)
+    assert [at.hour for at in stored if at] == [0, 1]
+
+
 class TestInsertEach:
     FIELDS = ("activity", "number", "stream", "text", "written_at")
 
@@ -96,5 +114,30 @@ class TestInsertEach:
         monkeypatch.setattr(statements, "VARIABLES_PER_STATEMENT", 50)
         (row,) = activities(1)
         rows = [(row.pk, number, "stdout", "x", NOW) for number in range(37)]
-        insert_each(OutputLine, self.FIELDS, rows, where="1 = 1", returning="activity_id")
+        insert_each(OutputLine, self.FIELDS, rows, returning="activity_id")
         assert list(OutputLine.objects.values_list("number", flat=True)) == list(range(37))
+
+    @pytest.mark.parametrize("plan", ["nestloop", "hashjoin", "mergejoin"])
+    def test_rows_get_their_ids_in_the_order_given_whatever_the_plan(self, plan: str) -> None:
+        first, second = activities(2)
+        if connection.vendor == "postgresql":
+            for other in {"nestloop", "hashjoin", "mergejoin"} - {plan}:
+                fetch("SELECT set_config(%s, 'off', true)", [f"enable_{other}"])
+        given = [(row.pk, number, "stdout", "", NOW) for number in range(20) for row in (second, first)]
+        condition = "EXISTS (SELECT 1 FROM activities_activity a WHERE a.id = v.activity_id)"
+        told = insert_each(OutputLine, self.FIELDS, given, where=condition, returning="activity_id, number")
+        assert told == [(activity, number) for activity, number, *_ in given]
+        assert list(OutputLine.objects.order_by("pk").values_list("activity", "number")) == told
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="only SQLite goes by the order of its indexes")
+def test_of_indexes_on_the_same_column_those_with_conditions_were_made_last() -> None:
+    for table in connection.introspection.table_names():
+        found = fetch("SELECT name, partial FROM pragma_index_list(%s) ORDER BY seq DESC", [table])
+        conditional: dict[str, str] = {}
+        for name, is_partial in found:
+            [(column,)] = fetch("SELECT name FROM pragma_index_info(%s) WHERE seqno = 0", [name])
+            if is_partial:
+                conditional[column] = name
+            else:
+                assert column not in conditional, f"{name} was made after {conditional[column]}."

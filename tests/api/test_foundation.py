@@ -270,6 +270,7 @@ def test_a_token_that_is_none_any_more(state: str) -> None:
 def test_without_a_token_or_a_session_nobody_is_let_in() -> None:
     response = Client().get("/api/v1/limits")
     assert (response.status_code, response["WWW-Authenticate"]) == (401, "Bearer")
+    assert "Authorization: Bearer jim_" in response.json()["detail"]
 
 
 def test_a_use_is_noted_once_a_minute() -> None:

@@ -61,15 +61,12 @@ def test_waiting_queued_backing_off_and_processing_tasks_end_within_two_seconds(
     took = time.monotonic() - asked
     unstarted = Activity.objects.filter(parent=execution.activity_id, message="Cancelled before it started.")
     assert sorted(unstarted.values_list("target_name", flat=True)) == ["backing off", "queued", "waiting"]
-    wait_until(lambda: not living(children), seconds=SOON)
-    gone = time.monotonic() - asked
-    wait_until(lambda: has_ended(execution), seconds=SOON)
+    wait_until(lambda: not living(children) and has_ended(execution), seconds=SOON)
     ended = time.monotonic() - asked
 
     wait_until(is_at_rest)
     fleet.stop()
-    tell(f"cancel: asked in {took:.2f} s, processes gone in {gone:.2f} s, ended in {ended:.2f} s", capsys)
-    assert max(gone, ended) < SOON
+    tell(f"cancel: asked in {took:.2f} s, ended with all its processes in {ended:.2f} s", capsys)
     assert step_statuses(execution) == {
         "queued": ["cancelled"],
         "backing off": ["failed_with_error", "cancelled"],
@@ -88,11 +85,9 @@ def test_terminate_ends_the_processes_too(
     fleet.worker()
     execution = start(family("a stubborn program", kind="stubborn"), now=clock.now())
     wait_until(lambda: len(pids(tmp_path)) == 2)
-    asked = time.monotonic()
     assert execution.terminate(initiator=SOMEBODY, now=clock.now())
     assert has_ended(execution)
     wait_until(lambda: not living(pids(tmp_path)), seconds=SOON)
-    assert time.monotonic() - asked < SOON
     wait_until(is_at_rest)
     fleet.stop()
     assert violations() == []

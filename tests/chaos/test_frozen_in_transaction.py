@@ -42,18 +42,18 @@ def test_while_it_writes_what_a_step_says(ledger: Path, make_fleet: Callable[...
     assert violations(ledger) == []
 
 
-def test_while_it_writes_an_outcome(ledger: Path, make_fleet: Callable[..., Fleet]) -> None:
+def test_while_it_writes_an_outcome(tmp_path: Path, ledger: Path, make_fleet: Callable[..., Fleet]) -> None:
     """Its locks are free again, others take over, and its outcome is never written."""
     with make_fleet(JIM_LEASE_SECONDS="2") as fleet:
         fleet.scheduler()
         member = fleet.worker()
-        execution = start(
-            step("work", 0, "note", kwargs={"ledger": str(ledger), "seconds": 1}), now=clock.now()
-        )
+        go = tmp_path / "go"
+        kwargs = {"ledger": str(ledger), "path": str(go)}
+        execution = start(step("work", 0, "note_until", kwargs=kwargs), now=clock.now())
         attempt = Activity.objects.get(parent=execution.activity_id)
         wait_until(lambda: fresh(attempt).status == "in_progress")
         with freezing(member, attempt):
-            pass
+            go.touch()
         wait_until(lambda: step_statuses(execution) == {"work": ["failed_with_error", "pending"]})
         member.thaw()
         wait_until(is_at_rest)

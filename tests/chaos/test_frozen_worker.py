@@ -29,7 +29,7 @@ def test_what_a_thawed_worker_still_says_is_refused(
     make_fleet: Callable[..., Fleet],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    talking = {"ledger": str(ledger), "seconds": 5}
+    talking = {"ledger": str(ledger), "seconds": 10}
     with make_fleet(JIM_LEASE_SECONDS="2") as fleet:
         fleet.scheduler()
         member = fleet.worker("--threads", "4", "--processes", "2")

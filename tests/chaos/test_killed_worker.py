@@ -35,8 +35,8 @@ def test_no_orphans_and_no_waiting_for_the_lease(
             step(
                 "in a child",
                 0,
-                "note",
-                kwargs={"ledger": str(ledger), "seconds": 3, "deaf": True},
+                "note_and_talk",
+                kwargs={"ledger": str(ledger), "seconds": 60},
                 isolation="process",
             ),
             now=clock.now(),

@@ -25,7 +25,7 @@ from execution.models.adhoc import job_line
 from execution.models.job import Job
 from execution.models.reservation import LOST
 from schedules.models import Secret
-from tests.base import SOMEBODY, claim, end, enqueue, make_worker, step
+from tests.base import SOMEBODY, claim, end, enqueue, make_worker, seconds, step
 from tests.invariants import violations
 from tests.refusing import database_that_refuses
 from tests.waiting import wait_until
@@ -33,7 +33,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def run(*args: Any, wait: float = 5, **fields: Any) -> direct.Answer:
+def run(*args: Any, wait: float = 30, **fields: Any) -> direct.Answer:
     return direct.run(step(*args, **fields), initiator=SOMEBODY, timeout_seconds=wait)
 
 
@@ -213,25 +213,25 @@ class TestWaiting:
     @pytest.mark.serial
     @pytest.mark.parametrize("taken", [False, True])
     def test_a_dead_one_is_waited_for_no_longer_than_its_lease(self, settings: Any, taken: bool) -> None:
-        settings.JIM_LEASE_SECONDS, settings.JIM_POLL_SECONDS = 0.5, 0.1
+        settings.JIM_LEASE_SECONDS, settings.JIM_POLL_SECONDS = 1, 0.1
         line, now = job_line(step("dead"), now=clock.now()), clock.now()
         dead = Reservation.objects.reserve(line, holder="gone:1", now=now)
         assert dead is not None
         assert not taken or dead.take(line, initiator=SOMEBODY, now=now)
-        began = time.monotonic()
-        assert run().outcome.status == "complete"
-        assert 0.4 < time.monotonic() - began < 2
+        answer = run()
+        assert answer.outcome.status == "complete"
+        assert seconds(0) <= answer.outcome.executed_at - dead.lease_until < seconds(3)
         assert [a.error for a in Activity.objects.filter(target_name="dead")] == [LOST] * taken
 
 
 class TestLost:
     def test_it_beats_as_long_as_it_runs(self, settings: Any, elsewhere: Any, tmp_path: Path) -> None:
-        settings.JIM_LEASE_SECONDS = 0.5
+        settings.JIM_LEASE_SECONDS = 5
         going = elsewhere("now", 0, "wait_for_file", kwargs={"path": str(tmp_path / "go")})
         wait_until(lambda: is_live(taken=True))
-        began = Reservation.objects.get().lease_until
-        wait_until(lambda: (Reservation.objects.get().lease_until - began).total_seconds() > 1)
-        assert Reservation.objects.expire(clock.now()) == 0
+        first = Reservation.objects.get().lease_until
+        wait_until(lambda: Reservation.objects.get().lease_until > first + seconds(1))
+        assert Reservation.objects.expire(first + seconds(1)) == 0
         (tmp_path / "go").touch()
         assert going.result().outcome.status == "complete"
 
@@ -242,7 +242,7 @@ class TestLost:
         reservation = Reservation.objects.get()
         wait_until(lambda: reservation.lapse(clock.now() + (reservation.lease_until - clock.now()) * 9))
         with pytest.raises(direct.Lost, match="given to others while it ran"):
-            going.result(5)
+            going.result(20)
         activity = Activity.objects.get()
         assert (activity.status, activity.error) == ("failed_with_error", LOST)
 
@@ -252,7 +252,7 @@ class TestLost:
         Reservation.objects.get().release(clock.now(), why="released by ada")
         (tmp_path / "go").touch()
         with pytest.raises(direct.Lost):
-            going.result(5)
+            going.result(20)
         activity = Activity.objects.get()
         assert (activity.status, activity.message) == ("cancelled", "released by ada")
 
@@ -265,7 +265,7 @@ class TestLost:
         wait_until(is_live)
         Reservation.objects.get().release(clock.now())
         with pytest.raises(direct.Lost, match="before a seat became free"):
-            going.result(5)
+            going.result(20)
 
 
 class TestInterrupted:

@@ -10,7 +10,7 @@ import pytest
 
 from activities.models import Activity
 from execution import finishing
-from execution.models import Execution, Worker, WorkerTask
+from execution.models import Execution, Worker, WorkerTask, task
 from execution.models.attempt import Finish, Held
 from execution.steps.base import Outcome
 from tests.base import (
@@ -24,6 +24,7 @@ from tests.base import (
     everything,
     fresh,
     make_worker,
+    queue,
     row,
     seconds,
     start,
@@ -165,6 +166,29 @@ def test_a_late_outcome_counts_as_long_as_nobody_recovered_the_task() -> None:
     Worker.objects.filter(pk=worker.pk).bury(now=NOW)
     assert end(worker, task, now=NOW + timedelta(hours=1)) == {task.pk}
     assert step_statuses(execution) == {"work": ["complete"]}
+
+
+class TestWhoHearsOfTheNextGroup:
+    """Others are woken for what is left to them, and not for what the same transaction has taken."""
+
+    @pytest.mark.parametrize(
+        ("taken", "is_told"), [(["b", "c"], False), (["b"], True), ([], True)], ids=["all", "some", "none"]
+    )
+    def test_by_what_is_claimed_of_it(
+        self, taken: list[str], is_told: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        told: list[str] = []
+        monkeypatch.setattr(task, "wake", told.append)
+        execution, worker = start(step("a"), step("b", 1), step("c", 1)), make_worker()
+        (first,) = claim(worker)
+
+        def then(freed: object) -> list[Held]:
+            assert queue(execution) == {"b": "queued", "c": "queued"}
+            return claim(worker, limit=len(taken)) if taken else []
+
+        WorkerTask.objects.finish([Finish(first, outcome())], worker_id=worker.pk, now=NOW, then=then)
+        assert told == ["jim_tasks"] * is_told
+        assert queue(execution) == {name: "processing" if name in taken else "queued" for name in ("b", "c")}
 
 
 class TestRetries:

@@ -148,8 +148,12 @@ class TestInvoke:
         invoke(minutes(2))
         assert everything() == before
 
-    def test_more_schedules_than_a_pass_holds_are_all_started(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("one_look", [2, 3, 100])
+    def test_more_schedules_than_a_pass_holds_are_all_started(
+        self, one_look: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr("execution.invoker.SCHEDULES_PER_PASS", 2)
+        monkeypatch.setattr("execution.invoker.SCHEDULES_PER_LOOK", one_look)
         for _ in range(5):
             make_schedule(spec=EVERY_MINUTE)
         generate_and_invoke(1)

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import time_machine
 from django.core.exceptions import ValidationError
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 
 from activities.models import Activity, Initiator
 from execution.models import Execution, Job, WorkerTask
-from execution.models.adhoc import job_line
-from execution.models.planned import Planned, add
+from execution.models.adhoc import Wanted, job_line
+from execution.models.planned import AT_ONCE, Planned, add
 from schedules.models import Refused, TaskTemplate
 from tests.base import (
     NOW,
@@ -323,7 +323,7 @@ def test_keys_are_in_the_order_of_time() -> None:
 
 class TestAllOrNothing:
     @pytest.mark.django_db(transaction=True)
-    @pytest.mark.parametrize("others", [0, 3])
+    @pytest.mark.parametrize("others", [0, 3, 3 * AT_ONCE])
     def test_what_the_queue_refuses_leaves_no_activity(self, others: int) -> None:
         lines = [job_line(step("job"), now=NOW) for _ in range(others)]
         lines.append(job_line(step("bad"), now=NOW) | {"pool": None})
@@ -331,6 +331,35 @@ class TestAllOrNothing:
             add([Planned(line, SOMEBODY) for line in lines], now=NOW)
         assert not Activity.objects.exists()
         assert not WorkerTask.objects.exists()
+
+    @pytest.mark.django_db(transaction=True)
+    @pytest.mark.parametrize("place", [0, AT_ONCE - 1, AT_ONCE, 2 * AT_ONCE + 7])
+    def test_of_many_that_are_queued_while_they_are_checked(self, place: int) -> None:
+        """Also in a transaction that goes on: what was refused is not in the way."""
+        jobs = [step(f"job {number}") for number in range(2 * AT_ONCE + 8)]
+        bad = [*jobs[:place], step("bad") | {"config": {}}, *jobs[place + 1 :]]
+        with transaction.atomic():
+            with pytest.raises(ValidationError, match="function"):
+                ask(*bad)
+            keys = ask(*jobs)
+        rows = Activity.objects.order_by("pk").values_list("target_name", "task_key")
+        assert [*rows] == [(job["name"], key) for job, key in zip(jobs, keys, strict=True)]
+        assert WorkerTask.objects.count() == len(jobs)
+
+    @pytest.mark.django_db(transaction=True)
+    def test_on_sqlite_nobody_waits_while_many_are_checked(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        if connection.vendor == "postgresql":
+            pytest.skip("PostgreSQL writes some while others are checked, and keeps nobody waiting")
+        locked: list[bool] = []
+        check = Wanted.of.__func__  # type: ignore[attr-defined]
+
+        def noted(cls: type[Wanted], *args: Any, **options: Any) -> Wanted:
+            locked.append(connection.in_atomic_block)
+            return check(cls, *args, **options)  # type: ignore[no-any-return]
+
+        monkeypatch.setattr(Wanted, "of", classmethod(noted))
+        ask(*[step("job")] * (AT_ONCE + 1))
+        assert locked == [False] * (AT_ONCE + 1)
 
     def test_what_was_rolled_back_is_not_in_the_way_of_the_next(self) -> None:
         with suppress(ZeroDivisionError), transaction.atomic():

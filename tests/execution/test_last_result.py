@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -9,12 +10,23 @@ from typing import Any
 import pytest
 
 from activities.models import Activity
-from execution.binding import bind
+from execution.binding import LastResults, bind
 from execution.invoker import invoke, trigger
 from execution.models import Execution
 from execution.steps.base import Context
 from schedules.models import Schedule
-from tests.base import NOW, SOMEBODY, claim, fresh, make_schedule, make_worker, run_until_idle, seconds, step
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    claim,
+    end,
+    fresh,
+    make_schedule,
+    make_worker,
+    run_until_idle,
+    seconds,
+    step,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -116,11 +128,81 @@ def test_looking_it_up_takes_one_statement_for_many_and_none_where_there_is_none
     assert sorted(binding.last_result["count"] for binding in bindings.values()) == [1, 2, 3]
 
 
+def test_the_later_steps_of_an_execution_need_not_ask_again(
+    django_assert_num_queries: Callable[[int], AbstractContextManager[object]],
+) -> None:
+    schedule = make_schedule(counting(), counting(index=1, name="again"))
+    Schedule.objects.filter(pk=schedule.pk).update(last_result={"count": 5})
+    trigger(schedule, initiator=SOMEBODY, now=NOW)
+    worker, last_results = make_worker(), LastResults()
+    for statements in (1, 0):
+        (task,) = claim(worker)
+        with django_assert_num_queries(statements):
+            assert bind([task], last_results)[task.pk].last_result == {"count": 5}
+        end(worker, task)
+
+
+def test_what_one_step_makes_of_it_no_other_one_sees() -> None:
+    """Whether it has it of its own accord or as an argument, and side by side or one after the other."""
+    given = {"args": ["{{ last_result.rows }}"]}
+    schedule = make_schedule(
+        *(growing(name=name, index=index) for name, index in (("a", 0), ("b", 0), ("c", 1))),
+        *(growing(name=name, index=index, **given) for name, index in (("d", 0), ("e", 0), ("f", 1))),
+    )
+    Schedule.objects.filter(pk=schedule.pk).update(last_result={"rows": [1]})
+    trigger(schedule, initiator=SOMEBODY, now=NOW)
+    worker, last_results = make_worker(), LastResults()
+    for names in ("abde", "cf"):
+        tasks = claim(worker)
+        assert {task.name for task in tasks} == set(names)
+        for binding in bind(tasks, last_results).values():
+            assert binding.last_result == {"rows": [1]}
+            for rows in (binding.last_result["rows"], binding.values.get("last_result.rows", [])):
+                rows.append(2)
+        end(worker, *tasks)
+
+
+def test_what_one_step_makes_of_a_result_its_neighbour_does_not_see() -> None:
+    schedule = make_schedule(
+        step("fetch", 0, "result", kwargs={"value": [1]}),
+        *(growing(name=name, index=1, args=["{{ steps.fetch.result }}"]) for name in "ab"),
+    )
+    trigger(schedule, initiator=SOMEBODY, now=NOW)
+    worker = make_worker()
+    (task,) = claim(worker)
+    end(worker, task, result=[1])
+    bindings = bind(claim(worker))
+    assert len(bindings) == 2
+    for binding in bindings.values():
+        assert binding.values["steps.fetch.result"] == [1]
+        binding.values["steps.fetch.result"].append(2)
+
+
+def test_no_more_of_them_are_remembered_than_are_likely_to_be_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(LastResults, "MOST", 2)
+    schedules = [make_schedule(counting()) for _ in range(4)]
+    Schedule.objects.update(last_result={"count": 5})
+    for schedule in schedules:
+        trigger(schedule, initiator=SOMEBODY, now=NOW)
+    last_results, ids = LastResults(), sorted(Execution.objects.values_list("pk", flat=True))
+    for some in (ids[:3], ids):
+        found = last_results.of(some)
+        assert {pk: json.loads(text) for pk, text in found.items()} == {pk: {"count": 5} for pk in some}
+    assert len(last_results._known) == 2
+
+
 def counting(**fields: Any) -> dict[str, Any]:
     config = {"function": f"{__name__}.count", "isolation": fields.pop("isolation", "thread")}
-    return step("work", config=config, **fields)
+    return step("work", config=config) | fields
 
 
 def count(ctx: Context) -> dict[str, int]:
     before = ctx.last_result or {"count": 0}
     return {"count": before["count"] + 1}
+
+
+def growing(*, name: str, index: int, args: list[Any] | None = None) -> dict[str, Any]:
+    config = {"function": "tests.work.noop", "isolation": "thread", "args": args or []}
+    return step(name, index, config=config)

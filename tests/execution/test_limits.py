@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -38,6 +38,7 @@ from tests.base import (
     start,
     step,
 )
+from tests.counting import steps_of_sqlite
 
 pytestmark = pytest.mark.django_db
 
@@ -678,7 +679,7 @@ Pinned = Callable[[int], AbstractContextManager[object]]
 # Of a claim with limits: on SQLite, on PostgreSQL. What the limits hold back makes no difference.
 TAKEN, FULL = (8, 6), (5, 3)
 # Of the end of a task whose place is handed over.
-HANDED_OVER = (6, 4)
+HANDED_OVER = (6, 2)
 
 
 class TestCosts:
@@ -740,17 +741,6 @@ class TestCosts:
         looks = [query["sql"] for query in captured if "AS kind" in query["sql"]]
         assert len(looks) == 1 + bool(size)
         assert max(rows_read(look) for look in looks) <= 5 * 4 * 2 + 20
-
-
-@contextmanager
-def steps_of_sqlite() -> Iterator[list[None]]:
-    """One entry for every hundred instructions of its machine."""
-    steps: list[None] = []
-    connection.connection.set_progress_handler(lambda: steps.append(None), 100)
-    try:
-        yield steps
-    finally:
-        connection.connection.set_progress_handler(None, 0)
 
 
 def rows_read(sql: str) -> int:

@@ -21,6 +21,7 @@ from tests.base import (
     break_down,
     claim,
     end,
+    end_and_claim,
     enqueue,
     make_schedule,
     make_worker,
@@ -31,20 +32,22 @@ from tests.base import (
 
 pytestmark = [pytest.mark.django_db, pytest.mark.parametrize("size", [1, 50])]
 DUE = NOW + seconds(60)
-# What: on SQLite, on PostgreSQL (one more where listeners are told; a claim is a single statement).
+# What: on SQLite, on PostgreSQL (one more where listeners are told; a claim is a single statement,
+# and so is the end of what needs no second thought, which also says whether anybody listens).
 # Claims and finishes take part in the transaction around them; of the others, two statements are their own: a
-# savepoint here, BEGIN and COMMIT in real life. Whenever activities end or something is noticed, one asks
-# whether anybody listens.
+# savepoint here, BEGIN and COMMIT in real life. Whenever other activities end or something is noticed, one
+# asks whether anybody listens; not at a start, where another one asks that besides.
 STATEMENTS = {
     "generate": (8, 8),
     "enqueue": (1, 1),
-    "start": (17, 17),
+    "start": (16, 16),
     "claim": (3, 1),
-    "finish": (5, 5),
-    "advance": (7, 6),
-    "complete": (10, 10),
+    "finish": (5, 3),
+    "advance": (7, 5),
+    "advance and claim": (9, 5),
+    "complete": (10, 8),
     "retry": (7, 8),
-    "fail": (12, 12),
+    "fail": (12, 10),
     "account": (12, 12),
     "cancel": (17, 18),
     "recover": (15, 16),
@@ -128,6 +131,13 @@ def test_finish_and_advance(size: int, pinned: Pinned, worker: Worker) -> None:
     with pinned("advance"):
         end(worker, *seconds_, now=DUE)
     assert WorkerTask.objects.queued().count() == size
+
+
+def test_finish_advance_and_claim(size: int, pinned: Pinned, worker: Worker) -> None:
+    firsts, seconds_ = claimed(worker, size)
+    end(worker, *firsts, now=DUE)
+    with pinned("advance and claim"):
+        assert len(end_and_claim(worker, *seconds_, now=DUE)) == size
 
 
 def test_finish_and_complete(size: int, pinned: Pinned, worker: Worker) -> None:

@@ -187,9 +187,9 @@ class TestRunscheduler:
         assert Worker.objects.get().status == "dead"
 
     def test_what_became_due_while_the_database_was_away_starts_when_it_is_back(self) -> None:
-        at = soon()
-        schedule = make_schedule(spec={"at": [at.isoformat()]}, now=clock.now())
         with scheduler() as running:
+            at = soon()
+            schedule = make_schedule(spec={"at": [at.isoformat()]}, now=clock.now())
             with outage():
                 wait_until(lambda: clock.estimate() > at)
             wait_until(schedule.executions.exists)
@@ -201,5 +201,5 @@ class TestRunscheduler:
 
 
 def soon() -> datetime:
-    """A whole second, one to two from now."""
-    return clock.now().replace(microsecond=0) + timedelta(seconds=2)
+    """A whole second, two to three from now."""
+    return clock.now().replace(microsecond=0) + timedelta(seconds=3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ import execution.worker
 from activities import clock
 from activities.models import Activity
 from execution import invoker, loops
-from execution.binding import Binding, bind
+from execution.binding import Binding, LastResults, bind
 from execution.loops import run_until_signal
 from execution.models import Execution, Worker, WorkerTask
 from execution.models.attempt import Held
@@ -89,9 +90,9 @@ def lose_the_answer_to_a_claim(
 ) -> None:
     """The next claim is committed, but the database goes away before anything of it starts."""
 
-    def away(claimed: Sequence[Held]) -> dict[int, Binding]:
+    def away(claimed: Sequence[Held], last_results: LastResults) -> dict[int, Binding]:
         if not claimed:
-            return bind(claimed)
+            return bind(claimed, last_results)
         monkeypatch.setattr(execution.worker, "bind", bind)
         then()
         raise OperationalError("server closed the connection unexpectedly")
@@ -142,10 +143,10 @@ class TestTheSameAttemptClaimedAgain:
             wait_until(lambda: has_started_one(loop))
             lose_the_answer_to_a_release(monkeypatch)
             with pytest.raises(OperationalError):
-                loop._look_after()
+                loop._give_back()
             go.touch()
             wait_until(lambda: loop.ended)
-            loop._look_after()
+            loop._give_back()
             loop._flush(claiming=True)
             assert set(loop.runs) == held()
             assert loop.runs
@@ -159,7 +160,7 @@ class TestWhatWasClaimed:
         settle = invoker.invoke_soon
 
         def settle_late(*arguments: Any, **named: Any) -> None:
-            wait_until(ledger.exists, seconds=5)
+            wait_until(ledger.exists)
             settled.append(True)
             settle(*arguments, **named)
 
@@ -181,7 +182,7 @@ class TestWhatWasClaimed:
             with pytest.raises(OperationalError):
                 loop._flush(claiming=True)
             assert stray.cancel(initiator=SOMEBODY, now=clock.now())
-            loop._look_after()
+            loop._give_back()
         assert fresh(stray).status == Execution.Status.CANCELLED
         (attempt,) = attempts(stray)
         assert (attempt.status, attempt.message) == ("cancelled", "cancelled before it started")
@@ -199,6 +200,31 @@ class TestWhatWasClaimed:
 
 
 class TestRest:
+    def test_what_was_just_claimed_is_waited_for_before_anything_else_is_looked_for(
+        self, go: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        begin(until(go, "long"))
+        with open_worker() as loop:
+            rests, waits = rests_of(loop, monkeypatch), list[float]()
+            monkeypatch.setattr(loop.woken, "wait", waits.append)
+            loop._pass(claiming=True)
+            assert (len(loop.runs), waits, rests) == (1, [execution.worker.GROUP_SECONDS], [])
+            wait_until(lambda: has_started_one(loop))
+            loop._pass(claiming=True)
+            assert (len(waits), rests) == (1, ["rest"])
+            go.touch()
+
+    def test_who_takes_news_for_an_echo_of_its_own_looks_again_soon(self, go: Path) -> None:
+        begin(until(go, "long"))
+        with open_worker() as loop:
+            loop._flush(claiming=True)
+            wait_until(lambda: has_started_one(loop))
+            loop.wrote_at = time.monotonic() + 60
+            loop.woken.clear()
+            loop._changed()
+            assert loop.woken.is_set() or loop._patience() <= execution.worker.GROUP_SECONDS
+            go.touch()
+
     def test_what_was_withdrawn_keeps_nobody_awake(self, go: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(execution.worker, "AHEAD_SECONDS", 0)
         started = begin(until(go, "long"), step("early"))
@@ -218,7 +244,7 @@ class TestRest:
         with open_worker(ahead=1) as loop:
             loop._flush(claiming=True)
             wait_until(lambda: has_started_one(loop))
-            loop._look_after()
+            loop._give_back()
             go.touch()
             while queue(started):
                 loop._pass(claiming=True)

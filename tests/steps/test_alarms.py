@@ -20,11 +20,21 @@ def test_alarms_ring_in_the_order_of_their_times() -> None:
     assert time.monotonic() - started >= 0.12
 
 
+def test_also_those_whose_times_came_while_nobody_looked() -> None:
+    alarms, rung, last = Alarms(), [], threading.Event()
+    alarms.after(0, lambda: time.sleep(0.1))
+    for seconds in (0.03, 0.01, 0.02):
+        alarms.after(seconds, lambda seconds=seconds: rung.append(seconds))  # type: ignore[misc]
+    alarms.after(0.12, last.set)
+    assert last.wait(20)
+    assert rung == [0.01, 0.02, 0.03]
+
+
 def test_a_cancelled_alarm_stays_silent_and_holds_nothing() -> None:
     alarms, rung, last = Alarms(), [], threading.Event()
     for _ in range(1_000):
-        alarms.cancel(alarms.after(0.05, lambda: rung.append("cancelled")))
-    alarms.after(0.1, last.set)
+        alarms.cancel(alarms.after(0.3, lambda: rung.append("cancelled")))
+    alarms.after(0.4, last.set)
     assert last.wait(20)
     assert rung == []
     assert alarms._set == {}

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
+from execution import nursery as nursery_module
 from execution.binding import Binding
 from execution.nursery import Nursery
 from execution.steps.base import Outcome, Work, perform
@@ -46,6 +47,13 @@ print("end")
 @pytest.fixture(autouse=True)
 def short_kill() -> Iterator[None]:
     with override_settings(JIM_KILL_SECONDS=0.2):
+        yield
+
+
+@pytest.fixture
+def patience(short_kill: None) -> Iterator[None]:
+    """For who ends by himself, and has something to say before: a busy machine takes its time for it."""
+    with override_settings(JIM_KILL_SECONDS=20):
         yield
 
 
@@ -255,6 +263,7 @@ def test_an_interrupt_ends_the_whole_group(
     wait_until(lambda: not group_of(pids["self"]))
 
 
+@pytest.mark.usefixtures("patience")
 def test_a_program_can_clean_up_when_it_is_interrupted(nursery: Nursery, script: Script) -> None:
     body = "trap 'echo cleaned up; exit 0' TERM; echo ready; while :; do sleep 0.01; done"
     running = Running(nursery, program(script(body)))
@@ -293,13 +302,20 @@ def test_what_a_program_leaves_in_the_background_ends_with_it(
     wait_until(lambda: not is_alive(sink.pids()["left"]))
 
 
-def test_last_words_from_the_background_are_heard(nursery: Nursery, script: Script) -> None:
+def test_last_words_from_the_background_are_heard(
+    nursery: Nursery, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nursery_module, "DRAIN_SECONDS", 20)
     _, sink = run(nursery, script("(sleep 0.1; echo later) & echo first"))
     assert sink.lines("stdout") == ["first", "later"]
 
 
-def test_a_process_that_left_the_group_cannot_hold_the_step(nursery: Nursery, script: Script) -> None:
-    outcome, sink = run(nursery, script("setsid sh -c 'echo pid gone $$; exec sleep 60' & sleep 0.2"))
+def test_a_process_that_left_the_group_cannot_hold_the_step(
+    nursery: Nursery, script: Script, tmp_path: Path
+) -> None:
+    away = tmp_path / "away"
+    leaves = f"setsid sh -c 'echo pid gone $$; touch {away}; exec sleep 60' &"
+    outcome, sink = run(nursery, script(f"{leaves} while [ ! -e {away} ]; do sleep 0.01; done"))
     assert outcome.status == "complete"
     os.killpg(sink.pids()["gone"], 9)
 

@@ -603,7 +603,7 @@ class TestHangingUp:
         with deaf() as port:
             calling = Calling(f"http://127.0.0.1:{port}/", resolve=resolve)
             may_go_on.set()
-            calling.join(5)
+            calling.join(8)
             assert calling.words == "the call was ended"
 
     def test_before_it_began(self, server: WebServer) -> None:
@@ -680,7 +680,7 @@ class Calling(threading.Thread):
 
     def ended_by_hanging_up(self) -> str:
         self.call.hang_up()
-        self.join(2)
+        self.join(8)
         assert not self.is_alive(), "the call goes on"
         return self.words
 

@@ -175,7 +175,7 @@ def test_a_timeout_ends_it(nursery: Nursery, ps1: Script, pwsh: str) -> None:
     outcome, sink = run(nursery, ps1(FAMILY), timeout=2)
     assert (outcome.status, outcome.error) == ("failed_with_error", "timed out after 2 s")
     assert (outcome.interrupted, outcome.can_retry) == ("timeout", True)
-    assert not any(is_alive(pid) for pid in sink.pids().values())
+    wait_until(lambda: not any(is_alive(pid) for pid in sink.pids().values()))
 
 
 def test_it_ends_with_its_worker(ps1: Script, pwsh: str) -> None:

@@ -14,6 +14,7 @@ from execution import nursery as nursery_module
 from execution.nursery import Nursery
 from execution.steps.base import Outcome, perform
 from tests.conftest import subprocess_env
+from tests.fleet import state
 from tests.steps.stage import Recorder, Running, function, group_of, is_alive, work
 from tests.waiting import wait_until
 
@@ -23,6 +24,13 @@ pytestmark = pytest.mark.serial
 @pytest.fixture(autouse=True)
 def short_kill() -> Iterator[None]:
     with override_settings(JIM_KILL_SECONDS=0.2):
+        yield
+
+
+@pytest.fixture
+def patience(short_kill: None) -> Iterator[None]:
+    """For who ends by himself, and has something to say before: a busy machine takes its time for it."""
+    with override_settings(JIM_KILL_SECONDS=20):
         yield
 
 
@@ -195,6 +203,7 @@ def test_idle_children_retire(nursery: Nursery, monkeypatch: pytest.MonkeyPatch)
         assert run(short_lived, "pid").status == "complete"
 
 
+@pytest.mark.usefixtures("patience")
 def test_a_child_is_tidied_up_between_functions(nursery: Nursery) -> None:
     spoiled = run(nursery, "spoil").result
     sink = Recorder()
@@ -261,6 +270,7 @@ def test_a_child_with_an_open_transaction_is_not_used_again(connected: Nursery) 
     assert run(connected, "pid").result != before
 
 
+@pytest.mark.usefixtures("patience")
 @pytest.mark.parametrize(
     ("reason", "status", "words"),
     [
@@ -273,8 +283,10 @@ def test_an_interrupt_raises_in_the_function_so_that_it_can_clean_up(
     nursery: Nursery, reason: str, status: str, words: str
 ) -> None:
     before = run(nursery, "pid").result
+    assert isinstance(before, int)
     running = Running(nursery, function("sleep"))
-    wait_until(lambda: running.sink.lines("log"))
+    # What it says, it says before it sleeps.
+    wait_until(lambda: running.sink.lines("log") and state(before) == "S")
     running.interrupt(reason)
     outcome = running.outcome
     assert (outcome.status, outcome.message + outcome.error) == (status, words)
@@ -302,12 +314,14 @@ def test_a_function_that_asks_and_stops_is_interrupted(nursery: Nursery) -> None
 def test_a_function_that_ignores_its_interrupt_is_killed(nursery: Nursery) -> None:
     running = Running(nursery, function("ignore_everything"))
     wait_until(running.sink.pids)
-    running.interrupt("cancel")
+    with override_settings(JIM_KILL_SECONDS=2):
+        running.interrupt("cancel")
     assert running.outcome.status == "cancelled"
     assert running.sink.lines("log")[1:] == ["ignored"]
     assert not is_alive(running.sink.pids()["child"])
 
 
+@pytest.mark.usefixtures("patience")
 def test_an_interrupt_in_the_middle_of_a_message_leaves_no_half_of_it(nursery: Nursery) -> None:
     for _ in range(5):
         running = Running(nursery, function("talk_until_stopped"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -96,10 +95,8 @@ class TestWithProcesses:
                 [job2] = self.enqueue("Job2")
                 client.process.kill()
                 client.process.wait()
-                killed = time.monotonic()
             self.go.touch()
-            wait_until(lambda: not WorkerTask.objects.exists(), seconds=self.LEASE_SECONDS * 3)
-            assert time.monotonic() - killed < self.LEASE_SECONDS + 2
+            wait_until(lambda: not WorkerTask.objects.exists(), seconds=self.LEASE_SECONDS + 2)
         assert self.marks("end")[-1].key == job2.key
         lost = Activity.objects.filter(target_name="direct request").values_list("error", flat=True)
         assert list(lost) == ([LOST] if when == "running" else [])

@@ -109,5 +109,5 @@ def test_then_it_sleeps_and_begins_again_at_the_latest_after_half_a_lease(settin
 def test_a_shutdown_request_stops_it(request_: signal.Signals) -> None:
     with scheduler() as running:
         running.process.send_signal(request_)
-        assert running.process.wait(5) == 0
+        assert running.process.wait(20) == 0
         assert "scheduler stopped" in running.said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from activities import clock
-from execution.models import Execution
+from execution.models import Execution, WorkerTask
 from tests.base import SOMEBODY, attempts, fresh, start, step, step_statuses
 from tests.fleet import Fleet, is_at_rest, is_held, living, tell
 from tests.invariants import read_ledger, violations
@@ -49,6 +50,7 @@ def test_a_worker_that_is_killed_takes_it_along_and_another_one_completes_the_st
         victim = fleet.worker(*SEATS)
         execution = begin(deeds, typed("wait", duration="3s"))
         lost_by = victim.worker.pk
+        wait_until(lambda: not WorkerTask.objects.processing().filter(name="wait").exists())
         victim.kill()
         took = seconds_until_over(deeds, patience=GONE_SECONDS)
         wait_until(lambda: not any(is_held(path) for path in fleet.folder.glob("workers/*")))
@@ -96,10 +98,15 @@ def seconds_until_over(deeds: list[Deed], *, patience: float) -> dict[str, float
     """By step; all of them have the same time."""
     began = time.monotonic()
     took: dict[str, float] = {}
-    while len(took) < len(deeds) and time.monotonic() - began < patience:
+
+    def are_over() -> bool:
         for deed in deeds:
             if deed.name not in took and not deed.goes_on():
                 took[deed.name] = round(time.monotonic() - began, 2)
+        return len(took) == len(deeds)
+
+    with suppress(AssertionError):
+        wait_until(are_over, seconds=patience)
     assert [deed.name for deed in deeds if deed.name not in took] == [], "these go on"
     return took
 

@@ -50,6 +50,12 @@ class TestList:
         assert 'href="/schedules?tag=finance"' in text
         assert "02:00 Europe/London</time>" in text
 
+    def test_nothing_is_next_before_a_paused_one_is_resumed(self, client: Client) -> None:
+        schedule = make_schedule(spec={"cron": ["0 2 * * *"]}, now=clock.now())
+        assert "when resumed" not in client.get("/schedules").text
+        schedule.pause(initiator=SOMEBODY, now=clock.now())
+        assert "when resumed" in client.get("/schedules").text
+
     def test_each_run_is_a_bar_that_leads_to_it(self, client: Client) -> None:
         schedule, worker = make_schedule(overlap="allow_all"), make_worker()
         for status in ("complete", "failed_with_error"):

@@ -189,6 +189,17 @@ class TestPage:
             client.post(ask("workflow", "resume", workflow.pk))
             assert fresh(workflow).status == "running"
 
+    @pytest.mark.parametrize("is_idle", [True, False])
+    def test_whether_it_can_run_now_is_known_without_another_query(
+        self, client: Client, is_idle: bool, django_assert_num_queries: Any
+    ) -> None:
+        with inbox() as workflow:
+            if not is_idle:
+                Run.objects.begin(workflow.handlers.producers().get(), now=NOW)
+            with django_assert_num_queries(4):
+                shown = client.get("/workflows/inbox/now")
+            assert ("/do/workflow/run?" in shown.text) == workflow.can_run_now == is_idle
+
     def test_there_is_no_run_now_without_producers(self, client: Client) -> None:
         with deployed(Bills, now=NOW):
             work(now=NOW)
@@ -556,7 +567,7 @@ class TestCost:
 
     PAGES = {
         "/workflows": 4,
-        "/workflows/inbox": 6,
+        "/workflows/inbox": 5,
         "/workflows/inbox/runs": 4,
         "/workflows/inbox/runs?status=committed": 5,
         "/topics": 3,

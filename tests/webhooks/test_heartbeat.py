@@ -107,8 +107,7 @@ def test_a_scheduler_whose_ticks_fail_falls_silent(
 
     monkeypatch.setattr(scheduler, "RECOVERING", (generate,))
     with override_settings(JIM_LEASE_SECONDS=0.6), running(SchedulerLoop()) as loop:
-        wait_until(lambda: monitor.seen)
-        assert loop._is_well()
+        wait_until(lambda: monitor.seen and loop._is_well())
         trouble.set()
         wait_until(lambda: not loop._is_well())
         trouble.clear()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -26,6 +25,7 @@ from webhooks.models import Delivery, Endpoint
 from webhooks.sender import Sender
 
 pytestmark = pytest.mark.django_db
+TOO_LATE = "did not end within 0.5 s"
 
 
 @pytest.fixture
@@ -68,9 +68,9 @@ def test_after_a_rotation_old_and_new_secret_verify(server: WebServer) -> None:
         ("/status?is=404", 404, "the answer was 404, not 2xx"),
         ("/redirect?to=/echo", 302, "the answer was 302, not 2xx"),
         ("/redirect?is=308&to=/echo", 308, "the answer was 308, not 2xx"),
-        ("/silence", None, "did not end within 0.5 s"),
-        ("/drip", None, "did not end within 0.5 s"),
-        ("/drip-head", None, "did not end within 0.5 s"),
+        ("/silence", None, TOO_LATE),
+        ("/drip", None, TOO_LATE),
+        ("/drip-head", None, TOO_LATE),
         ("/drop", None, "no proper answer"),
         ("/garbage", None, "no proper answer"),
         ("/huge-head", None, "no proper answer"),
@@ -80,12 +80,13 @@ def test_what_is_not_taken_is_tried_again(
     server: WebServer, path: str, status: int | None, error: str
 ) -> None:
     before = clock.now()
-    delivery = deliver_to(server.url + path, within=0.5)
+    delivery = deliver_to(server.url + path, within=0.5 if error == TOO_LATE else 15)
+    wait_until(lambda: server.seen)
     assert (delivery.status, delivery.tries, len(server.seen)) == ("pending", 1, 1)
     assert delivery.last_try["status"] == status
     assert error in delivery.last_try["error"]
     assert delivery.next_try_at is not None
-    assert seconds(5) <= delivery.next_try_at - before < seconds(10)
+    assert seconds(5) <= delivery.next_try_at - before < seconds(30)
 
 
 def test_an_answer_without_end_is_not_read_to_the_end(server: WebServer) -> None:
@@ -209,6 +210,7 @@ def test_one_slow_endpoint_holds_nobody_else_back(server: WebServer) -> None:
         make_delivery(endpoint, now=clock.now())
     with sending() as life:
         wait_until(lambda: Delivery.objects.filter(status="delivered").count() == 6, seconds=10)
+        wait_until(lambda: server.paths().count("POST /silence") >= 2)
         assert server.paths().count("POST /silence") == 2, "two seats for each, and no more"
         assert not life.stopping.is_set()
 
@@ -220,10 +222,8 @@ def test_a_new_delivery_goes_out_at_once_and_a_stopped_sender_leaves_none_in_mid
     endpoint = make_endpoint(url=f"{server.url}/status?is=200")
     with sending() as life:
         delivery = make_delivery(endpoint, now=clock.now())
-        began = time.monotonic()
         life.woken.set()
-        wait_until(lambda: fresh(delivery).status == "delivered", seconds=5)
-        assert time.monotonic() - began < 3
+        wait_until(lambda: fresh(delivery).status == "delivered", seconds=3)
         Endpoint.objects.update(url=f"{server.url}/silence")
         cut = make_delivery(endpoint, now=clock.now())
         life.woken.set()

@@ -206,6 +206,8 @@ def _shown(look: Look) -> dict[str, Any]:
         newest_of([row.pk], count=RECENT),
     )
     look.handlers = [handler for handler in handlers if not handler.is_stopped]
+    is_idle = row.is_running and look.run is None
+    row.can_run_now = is_idle and any(handler.is_producer for handler in look.handlers)
     by_pk = {handler.pk: handler for handler in handlers}
     topics = defaultdict[int, list[str]](list)
     for handler_id, slug in consumed:

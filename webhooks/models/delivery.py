@@ -12,7 +12,7 @@ from django.db.models import Q
 from django.urls import reverse
 
 from activities.models import Activity, Initiator
-from activities.statements import fetch, insert_each
+from activities.statements import fetch, insert_each, literal
 from activities.text import clean_json, clean_text
 from activities.wake import wake
 from schedules.models import Refused
@@ -47,7 +47,7 @@ class Claimed(NamedTuple):
 
 class DeliveryQuerySet(models.QuerySet["Delivery"]):
     def pending(self) -> DeliveryQuerySet:
-        return self.filter(status=Delivery.Status.PENDING)
+        return self.filter(status=literal(Delivery.Status.PENDING))
 
     def add(self, letters: Iterable[Letter], *, now: datetime) -> list[int]:
         """To be sent at once; whoever sends them is told."""
@@ -144,12 +144,13 @@ class Delivery(models.Model):
 
     class Meta:
         verbose_name_plural = "deliveries"
+        # Where several would do, SQLite takes the one that was made last: those with conditions come last.
         indexes = [
+            models.Index(fields=["endpoint", "-id"], name="delivery_of_endpoint"),
+            models.Index(fields=["kind", "-id"], name="delivery_of_kind"),
             models.Index(
                 fields=["endpoint", "next_try_at"], name="delivery_due", condition=Q(status="pending")
             ),
-            models.Index(fields=["endpoint", "-id"], name="delivery_of_endpoint"),
-            models.Index(fields=["kind", "-id"], name="delivery_of_kind"),
             models.Index(
                 fields=["status", "-id"], name="delivery_undelivered", condition=~Q(status="delivered")
             ),

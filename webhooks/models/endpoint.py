@@ -34,6 +34,7 @@ OLD_SECRET_HOURS = 24
 MOST_AMONG = 50
 MOST_SCHEDULES = 1_000
 BY = Initiator.system("webhooks")
+LISTENING = "webhooks_endpoint WHERE status = 'enabled'"
 logger = logging.getLogger(__name__)
 
 
@@ -64,9 +65,7 @@ class EndpointQuerySet(models.QuerySet["Endpoint"]):
 
     def listening(self) -> list[Listener]:
         """Asked by every transaction that ends some work: as text, since writing it would take longer."""
-        rows = fetch(
-            "SELECT id, kinds, schedules, failures, among FROM webhooks_endpoint WHERE status = 'enabled'", []
-        )
+        rows = fetch(f"SELECT id, kinds, schedules, failures, among FROM {LISTENING}", [])
         return [listener for row in rows if (listener := _listener(*row))]
 
     def with_next_try(self) -> list[tuple[Endpoint, datetime | None]]:

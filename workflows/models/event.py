@@ -12,7 +12,7 @@ from django.db.models import F, OuterRef, Q, Subquery
 from django.urls import reverse
 
 from activities.models import Activity, Initiator
-from activities.statements import insert_each, slices, update_each
+from activities.statements import insert_each, literal, slices, update_each
 from activities.text import clean_json, clean_text
 from schedules.models import Refused
 from schedules.models.step import check_plain_text
@@ -238,7 +238,7 @@ class Topic(models.Model):
 
 class EventQuerySet(models.QuerySet["Event"]):
     def pending(self) -> EventQuerySet:
-        return self.filter(status=Event.Status.PENDING)
+        return self.filter(status=literal(Event.Status.PENDING))
 
     def reserve(self, ids: Collection[int], *, run_id: int, topics: Iterable[int]) -> int:
         """How many of these were still pending, and now belong to the run."""

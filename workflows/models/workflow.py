@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from django.db import models, transaction
 from django.db.models import Exists, F, OuterRef, Q
 from django.urls import reverse
+from django.utils.functional import cached_property
 
 from activities.models import Activity, Initiator
 from activities.statements import AWAY
@@ -125,6 +126,14 @@ class Workflow(models.Model):
     @property
     def is_running(self) -> bool:
         return self.status == self.Status.RUNNING
+
+    @cached_property
+    def can_run_now(self) -> bool:
+        """Whether `run_now` was accepted when this was first asked; pages that know it already say so."""
+        from .run import Run
+
+        is_open = Exists(Run.objects.open().filter(workflow=OuterRef("workflow")))
+        return self.is_running and self.handlers.deployed().producers().filter(~is_open).exists()
 
     def start(self, now: datetime) -> Run | None:
         """The next run, if it is time for one; else notes when to look again. No other place begins runs."""

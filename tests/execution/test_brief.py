@@ -1,0 +1,113 @@
+"""Lines of plans are stored without what nearly all of them say, and nobody else notices."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from activities.statements import fetch
+from execution.models import Execution, WorkerTask, execution
+from execution.models.brief import UNSAID, brief, brief_plan, whole, whole_plan
+from tests.base import attempts, break_down, claim, enqueue, fresh, make_worker, start, step
+
+LINE: dict[str, Any] = {"key": "k", "index": 0, "line": 0, "name": "a", "config": {}, "step_type": "python"}
+
+
+def stored(column: str, table: str) -> Any:
+    [(text,)] = fetch(f"SELECT {column} FROM {table}", [])
+    return json.loads(text) if isinstance(text, str) else text
+
+
+class TestALine:
+    def test_it_says_only_what_is_special(self) -> None:
+        special = {
+            "max_retries": 0,
+            "continue_on_failure": True,
+            "timeout_seconds": 5,
+            "retry_on": ["Timeout"],
+        }
+        assert brief(LINE | UNSAID) == LINE
+        assert brief(LINE | UNSAID | special) == LINE | special
+
+    @pytest.mark.parametrize("name", UNSAID)
+    def test_what_it_does_not_say_comes_back(self, name: str) -> None:
+        other = ["other"]
+        for said in (LINE | UNSAID, LINE | UNSAID | {name: other}):
+            assert whole(brief(said)) == said
+
+    def test_one_from_before_says_more_than_it_has_to(self) -> None:
+        before = LINE | UNSAID
+        assert whole(before) == before
+
+    @pytest.mark.parametrize(
+        "damaged", [None, [], "text", 3, {}, {"name": "without a key", "pool": "default"}]
+    )
+    def test_damage_stays_what_it_is(self, damaged: Any) -> None:
+        assert whole(damaged) == damaged
+        assert brief(damaged) == damaged
+
+    @pytest.mark.parametrize("damaged", [None, [], "text", {}, {"steps": 3}, {"steps": [None, {}]}])
+    def test_so_does_a_damaged_plan(self, damaged: Any) -> None:
+        assert whole_plan(damaged) == damaged
+        assert brief_plan(damaged) == damaged
+
+
+@pytest.mark.django_db
+class TestStored:
+    def test_a_job(self) -> None:
+        (task,) = enqueue(step("job", max_retries=1))
+        line = stored("step", "execution_workertask")
+        assert not line.keys() & UNSAID.keys() - {"max_retries"}
+        assert (line["max_retries"], line["name"]) == (1, "job")
+        assert fresh(task).step == UNSAID | line
+        (held,) = claim(make_worker())
+        assert held.step == fresh(task).step
+
+    def test_an_execution(self) -> None:
+        execution = start(step("a", continue_on_failure=True), step("b", 1))
+        first, second = stored("plan", "execution_execution")["steps"]
+        assert first["continue_on_failure"] is True
+        assert "continue_on_failure" not in second
+        assert [line["continue_on_failure"] for line in fresh(execution).plan["steps"]] == [True, False]
+        (held,) = Execution.objects.hold([execution.pk])
+        assert held.plan == fresh(execution).plan
+
+    @pytest.mark.parametrize(("length", "remembered"), [(10, 1), (100_000, 0)])
+    def test_a_plan_is_read_once_unless_it_is_long(self, length: int, remembered: int) -> None:
+        execution.kept_plan.cache_clear()
+        started = start(step("a", kwargs={"value": "x" * length}), step("b", 1))
+        for _ in range(2):
+            (held,) = Execution.objects.hold([started.pk])
+            assert held.plan == fresh(started).plan
+        assert execution.kept_plan.cache_info().currsize == remembered
+
+    def test_what_an_orm_saves(self) -> None:
+        execution = fresh(start(step("a")))
+        execution.save()
+        assert "on_crash" not in stored("plan", "execution_execution")["steps"][0]
+        task = WorkerTask.objects.get()
+        task.save()
+        assert "on_crash" not in stored("step", "execution_workertask")
+
+    def test_a_pool_and_a_priority_are_columns_all_the_same(self) -> None:
+        usual, special = enqueue(step("usual"), step("special", pool="other", priority=7))
+        assert (usual.pool, usual.priority) == ("default", 0)
+        assert (special.pool, special.priority) == ("other", 7)
+
+    def test_retries_go_by_what_is_not_said(self) -> None:
+        execution, worker = start(step("a", max_retries=3)), make_worker()
+        assert "max_retries" not in stored("step", "execution_workertask")
+        break_down(worker, *claim(worker))
+        assert WorkerTask.objects.get().failures == 1
+        assert len(attempts(execution, "a")) == 2
+
+    def test_a_line_that_cannot_be_read_allows_nothing(self) -> None:
+        execution, worker = start(step("a", max_retries=3)), make_worker()
+        cast = "::jsonb" if connection.vendor == "postgresql" else ""
+        with connection.cursor() as cursor:
+            cursor.execute(f"UPDATE execution_workertask SET step = '{{}}'{cast}")
+        break_down(worker, *claim(worker))
+        assert len(attempts(execution, "a")) == 1
