@@ -139,8 +139,9 @@ class WorkerLoop:
             self._tell()
             self._give_back()
             self._free_reserved_seats()
-            busy = self._flush(claiming=claiming)
+            # Before outcomes are written: cancellations are heard even if the database refuses those.
             self._look_after()
+            busy = self._flush(claiming=claiming)
             self._keep_house(is_idle=not busy and not self.runs)
             if self._backlog or (busy and self.runs):
                 # What is there to claim has been claimed: outcomes, or somebody's news, come next.

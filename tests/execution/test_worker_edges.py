@@ -38,7 +38,7 @@ from tests.base import (
     step,
     step_statuses,
 )
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.serial]
 
@@ -64,9 +64,9 @@ def begin(*steps: dict[str, Any]) -> Execution:
 
 
 @contextmanager
-def open_worker(*, ahead: int = 0) -> Iterator[WorkerLoop]:
-    """One seat, and nobody who takes the turns of its loop."""
-    loop = WorkerLoop(processes=1, threads=1)
+def open_worker(*, threads: int = 1, ahead: int = 0) -> Iterator[WorkerLoop]:
+    """Few seats, and nobody who takes the turns of its loop."""
+    loop = WorkerLoop(processes=1, threads=threads)
     loop.ahead["thread"] = ahead
     loop._open()
     try:
@@ -121,7 +121,8 @@ def rests_of(loop: WorkerLoop, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 class TestTheSameAttemptClaimedAgain:
     """In the very transaction that writes how its earlier run ended: the worker knows the new run."""
 
-    def test_after_it_was_put_off(self) -> None:
+    def test_after_it_was_put_off(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(clock, "sync", lambda: None)  # a beat could set it back
         begin({"name": "wait", "index": 0, "step_type": "wait", "config": {"duration": "1s"}})
         with open_worker() as loop:
             loop._flush(claiming=True)
@@ -199,6 +200,34 @@ class TestWhatWasClaimed:
         assert step_statuses(stray) == {"work": ["pending"]}
 
 
+def test_outcomes_that_the_database_refuses_do_not_hide_a_cancellation(
+    go: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused, cancelled = begin(until(go, "refused")), begin(step("cancelled", 0, "wait_for_ever"))
+    with open_worker(threads=2) as loop:
+        loop._flush(claiming=True)
+        wait_until(lambda: sum(not run.is_unstarted for run in loop.runs.values()) == 2)
+        with monkeypatch.context() as patched:
+            patched.setattr(execution.worker, "finish", refuse)
+            go.touch()
+            wait_until(lambda: loop.ended)
+            cancelled.cancel(initiator=SOMEBODY, now=clock.now())
+            wait_until(lambda: len(after_a_pass(loop).unwritten) == 2)
+        while loop.runs:
+            loop._pass(claiming=False)
+    assert step_statuses(refused) == {"refused": ["complete"]}
+    assert step_statuses(cancelled) == {"cancelled": ["cancelled"]}
+
+
+def after_a_pass(loop: WorkerLoop) -> WorkerLoop:
+    loop._pass(claiming=True)
+    return loop
+
+
+def refuse(*arguments: Any, **named: Any) -> list[Held]:
+    raise OperationalError("server closed the connection unexpectedly")
+
+
 class TestRest:
     def test_what_was_just_claimed_is_waited_for_before_anything_else_is_looked_for(
         self, go: Path, monkeypatch: pytest.MonkeyPatch
@@ -219,7 +248,7 @@ class TestRest:
         with open_worker() as loop:
             loop._flush(claiming=True)
             wait_until(lambda: has_started_one(loop))
-            loop.wrote_at = time.monotonic() + 60
+            loop.wrote_at = time.monotonic() + 3600
             loop.woken.clear()
             loop._changed()
             assert loop.woken.is_set() or loop._patience() <= execution.worker.GROUP_SECONDS
@@ -257,7 +286,7 @@ class TestRest:
     def test_an_outcome_that_came_during_an_empty_claim_is_not_slept_over(
         self, go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(execution.worker, "AHEAD_SECONDS", 60)
+        monkeypatch.setattr(execution.worker, "AHEAD_SECONDS", 3600)
         started = begin(until(go, "first"), until(tmp_path / "never", "second"))
         with open_worker(ahead=1) as loop:
             loop._flush(claiming=True)
@@ -315,7 +344,7 @@ class Stubborn:
 
     def run(self) -> str:
         os.kill(os.getpid(), signal.SIGTERM)
-        assert self.ended.wait(20)
+        assert self.ended.wait(PATIENCE_SECONDS)
         return "ended"
 
     def stop(self) -> None:
