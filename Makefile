@@ -10,14 +10,15 @@ BIN := .venv/bin
 BROWSERS := chromium chromium-browser google-chrome
 # A Chromium for the browser tests, where JIM_CHROMIUM names none and the machine has none.
 CHROMIUM := $(if $(JIM_CHROMIUM)$(shell for name in $(BROWSERS); do command -v $$name; done),,node_modules/.chromium)
-QUICK_SUITES := test-sqlite test-postgres
-SERIAL_SUITES := test-sqlite-serial test-postgres-serial
+SUITES := test-sqlite test-postgres test-sqlite-serial test-postgres-serial
+LONG_SUITES := test-sqlite-long test-postgres-long
 
-.PHONY: help run test lint format lock venv clean fuzz bench bench-peers bench-pages screenshots $(QUICK_SUITES) $(SERIAL_SUITES)
+.PHONY: help run test test-all lint format lock venv clean fuzz bench bench-peers bench-pages screenshots $(SUITES) $(LONG_SUITES)
 
 help:
 	@echo "make run      start JIM on http://127.0.0.1:8000 (JIM_PORT, JIM_DATA_DIR for a second one)"
-	@echo "make test     the whole suite, on SQLite and on PostgreSQL"
+	@echo "make test     everything a change can break, on SQLite and on PostgreSQL (tests/README.md)"
+	@echo "make test-all the same, and what needs minutes or chance: random kills, load, accessibility, fuzzing"
 	@echo "make bench    how fast JIM is, on SQLite and on PostgreSQL (QUICK=1; bench/README.md has more)"
 	@echo "make bench-peers  the same beside its peers, with ratios; about half an hour (REPS=2: 20 minutes)"
 	@echo "make bench-pages  how fast every page and list answers with 1,000,000 activities (PostgreSQL)"
@@ -32,24 +33,23 @@ help:
 run: .venv/.run
 	@exec $(BIN)/python manage.py up
 
-# Every suite runs even if one before it failed; the exit code says whether all were green. What starts processes of its
-# own or counts seconds waits most of the time: the two databases side by side, which share nothing, and one test at a time.
+# Every suite runs even if one before it failed; the exit code says whether all were green, and selected anything.
 test: .venv/.dev $(CHROMIUM)
-	@$(MAKE) --no-print-directory --keep-going -j1 $(QUICK_SUITES); quick=$$?; \
-	$(MAKE) --no-print-directory --keep-going -j2 --output-sync $(SERIAL_SUITES) && exit $$quick
+	@$(MAKE) --no-print-directory --keep-going -j1 $(SUITES)
 
-# Two processes saturate two cores.
-test-sqlite: .venv/.dev
-	JIM_TEST_DB=sqlite $(BIN)/pytest -q -n 2 -m "not serial"
+test-all: .venv/.dev $(CHROMIUM)
+	@$(MAKE) --no-print-directory --keep-going -j1 $(SUITES) $(LONG_SUITES)
 
-test-postgres: .venv/.dev
-	JIM_TEST_DB=postgres $(BIN)/pytest -q -n 2 -m "not serial"
+PYTEST := $(BIN)/pytest -q --durations 10
+# Two processes saturate two cores. What starts processes of its own runs one test at a time.
+test-sqlite test-postgres: test-%: .venv/.dev
+	JIM_TEST_DB=$* $(PYTEST) -n 2 -m "not serial and not long"
 
-test-sqlite-serial: .venv/.dev $(CHROMIUM)
-	JIM_TEST_DB=sqlite $(BIN)/pytest -q -m serial
+test-sqlite-serial test-postgres-serial: test-%-serial: .venv/.dev $(CHROMIUM)
+	JIM_TEST_DB=$* $(PYTEST) -m "serial and not long"
 
-test-postgres-serial: .venv/.dev $(CHROMIUM)
-	JIM_TEST_DB=postgres $(BIN)/pytest -q -m serial
+test-sqlite-long test-postgres-long: test-%-long: .venv/.dev $(CHROMIUM)
+	JIM_TEST_DB=$* $(PYTEST) -m long
 
 fuzz: .venv/.dev
 	FUZZ_EXAMPLES=$(or $(EXAMPLES),30) FUZZ_OPTIONS="$(OPTIONS)" JIM_TEST_DB=sqlite $(BIN)/pytest -q -s --timeout 3600 tests/api/test_fuzz.py

@@ -4,6 +4,7 @@ import gc
 import math
 import os
 import time
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -19,14 +20,29 @@ from tests.postgres import PostgresServer
 from tests.settings import TEST_DB, TEST_DIR
 
 SERIAL_FOLDERS = {"races", "chaos", "browser"}
+# What needs minutes or chance: `make test-all` runs it. Other files mark single tests.
+LONG_FILES = {
+    "api/test_fuzz.py",
+    "browser/test_accessibility.py",
+    "chaos/test_frozen_in_transaction.py",
+    "chaos/test_kills.py",
+    "chaos/test_outage.py",
+    "races/test_load.py",
+}
 # Serial tests here start processes that make a database for themselves, of the kind that is tested.
 FOLDERS_WITH_OWN_DATABASES = {"jimsite", "bench"}
+FACES = {"api", "web"}
+TESTS = Path(__file__).parent
 server = PostgresServer(TEST_DIR / "pg")
-# What its examples are judged by is what they show, not how long a busy machine took for them.
+# The same examples in every run, judged by what they show and not by how long a busy machine took for them.
 hypothesis_settings.register_profile(
-    "without a clock", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "the same everywhere",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
-hypothesis_settings.load_profile("without a clock")
+hypothesis_settings.load_profile("the same everywhere")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -46,6 +62,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if SERIAL_FOLDERS & folders(item):
             item.add_marker(pytest.mark.serial)
+        if str(item.path.relative_to(TESTS)) in LONG_FILES:
+            item.add_marker(pytest.mark.long)
     if TEST_DB == "postgres":
         known = {item for item in items if not may_use_database(item)}
         config.hook.pytest_deselected(items=list(known))
@@ -68,12 +86,26 @@ def keep_the_time() -> None:
     clock._synced = (time.monotonic(), timezone.now())
 
 
+@pytest.fixture(autouse=True)
+def time_stands_still(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a face tells of ages and hours does not change while a test asks, unless a loop or server runs."""
+    item = request.node
+    if FACES & folders(item) and item.get_closest_marker("serial") is None:
+        now = clock.now()
+        monkeypatch.setattr(clock, "now", lambda: now)
+
+
 def folders(item: pytest.Item) -> set[str]:
     return set(item.path.relative_to(settings.BASE_DIR).parts)
 
 
 def may_use_database(item: pytest.Item) -> bool:
-    """A test that may not would say the same again on a second database: it runs on the first one only."""
+    """A test that may not would say the same again on a second database: it runs on the first one only.
+
+    So would a browser: what it is shown is asked of both databases without one.
+    """
+    if "browser" in folders(item):
+        return False
     if item.get_closest_marker("serial") and FOLDERS_WITH_OWN_DATABASES & folders(item):
         return True
     fixtures = set(getattr(item, "fixturenames", ()))

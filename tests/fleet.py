@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import sys
 from contextlib import ExitStack, closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Self
 
@@ -15,13 +16,14 @@ import pytest
 from django.db import OperationalError, connection, transaction
 
 from activities import clock
-from execution.models import Execution, Worker, WorkerTask
+from execution.models import Chore, Execution, Worker, WorkerTask
 from schedules.models import Occurrence, Schedule
 from tests.base import SOMEBODY
 from tests.processes import Command
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
-BOOT_SECONDS = 60
+# Longer than any test: whoever has it loses nothing by being slow, and nothing happens because it ends.
+LONG_LEASE_SECONDS = 3_600
 
 
 class Member(Command):
@@ -31,7 +33,7 @@ class Member(Command):
         self.pid = self.process.pid
 
     def wait_until_ready(self) -> Self:
-        wait_until(lambda: self.is_ready or self.has_ended, seconds=BOOT_SECONDS)
+        wait_until(lambda: self.is_ready or self.has_ended)
         assert self.is_ready, self.said
         return self
 
@@ -70,6 +72,7 @@ class Member(Command):
         self.freeze()
         while not self._is_empty_handed():
             self.thaw()
+            wait_until(self._is_empty_handed)
             self.freeze()
 
     def thaw(self) -> None:
@@ -115,6 +118,14 @@ class Fleet:
     def scheduler(self) -> Member:
         return self.start_scheduler().wait_until_ready()
 
+    def bury_expired(self, member: Member) -> None:
+        """A scheduler comes upon its lease, which has ended, as one did all the time while it did."""
+        now, lease = clock.now(), timedelta(seconds=LONG_LEASE_SECONDS)
+        Worker.objects.filter(pk=member.worker.pk).update(lease_until=now - lease)
+        steady = {"last_run_at": now, "steady_since": now - 2 * lease}
+        Chore.objects.update_or_create(name="tick", defaults=steady)
+        self._start("runscheduler", JIM_LEASE_SECONDS=str(LONG_LEASE_SECONDS))
+
     def stop(self) -> None:
         """Drains all that still runs; nobody may end with an error."""
         members = [member for member in self.members if not member.has_ended]
@@ -122,7 +133,7 @@ class Fleet:
             # One that still loads its code cannot drain yet: the signal would just end it.
             member.wait_until_ready()
             member.process.send_signal(signal.SIGTERM)
-        assert [member.process.wait(60) for member in members] == [0] * len(members)
+        assert [member.process.wait(PATIENCE_SECONDS) for member in members] == [0] * len(members)
 
     def __enter__(self) -> Self:
         return self
@@ -131,26 +142,36 @@ class Fleet:
         self.stack.close()
         wait_until(lambda: not any(is_held(path) for path in self.folder.glob("workers/*")))
 
-    def _start(self, *arguments: str) -> Member:
-        self.members.append(self.stack.enter_context(Member(*arguments, **self.env)))
+    def _start(self, *arguments: str, **env: str) -> Member:
+        self.members.append(self.stack.enter_context(Member(*arguments, **(self.env | env))))
         return self.members[-1]
 
 
-def come_to_rest(*, seconds: float) -> None:
-    """Takes all schedules off the clock, as a person would, and waits for what they have begun."""
+def come_to_rest() -> None:
+    """Takes all schedules off the clock, as a person would, and waits for what they have begun.
+
+    However much that is: only if nothing moves any more is it given up.
+    """
     for schedule in Schedule.objects.exclude(spec={}):
         schedule.edit(token=schedule.token, initiator=SOMEBODY, now=clock.now(), changes={"spec": {}})
-    wait_until(is_at_rest, seconds=seconds)
+    while any(left := what_is_left()):
+        wait_until(lambda: what_is_left() != left)
 
 
 def is_at_rest() -> bool:
     """Nothing is due, nothing runs, everything is accounted."""
-    return not (
-        Execution.objects.in_progress().exists()
-        or Execution.objects.unaccounted().exists()
-        or Occurrence.objects.pending().exists()
-        or WorkerTask.objects.exists()
+    return not any(what_is_left())
+
+
+def what_is_left() -> list[int]:
+    """In the order in which it becomes something else, so that nothing is overlooked meanwhile."""
+    rows = (
+        Occurrence.objects.pending(),
+        Execution.objects.in_progress(),
+        Execution.objects.unaccounted(),
+        WorkerTask.objects.all(),
     )
+    return [each.count() for each in rows]
 
 
 def deadlocks() -> int:

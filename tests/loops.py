@@ -12,6 +12,7 @@ from django.db import connections
 from execution.loops import Loop
 from execution.scheduler import SchedulerLoop
 from execution.worker import WorkerLoop
+from tests.waiting import PATIENCE_SECONDS
 
 L = TypeVar("L", bound=Loop)
 
@@ -40,7 +41,7 @@ def running(loop: L) -> Iterator[L]:
         yield loop
     finally:
         loop.stop()
-        thread.join(60)
+        thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive()
         if failures:
             raise failures[0]
@@ -50,6 +51,11 @@ def running(loop: L) -> Iterator[L]:
 def running_worker(*, processes: int = 1, threads: int = 4) -> Iterator[WorkerLoop]:
     with running(WorkerLoop(processes=processes, threads=threads)) as loop:
         yield loop
+
+
+def has_looked(loop: WorkerLoop) -> bool:
+    """Whether it has asked for tasks: what comes later must wake it."""
+    return loop.claimed_at.year > 1
 
 
 @contextmanager

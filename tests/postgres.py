@@ -19,6 +19,8 @@ from typing import Any
 
 import psycopg
 
+from tests.waiting import PATIENCE_SECONDS
+
 PR_SET_PDEATHSIG = 1
 CONFIGURATION = """
 listen_addresses = ''
@@ -52,7 +54,7 @@ class PostgresServer:
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGINT)
-        self.process.wait(timeout=30)
+        self.process.wait(PATIENCE_SECONDS)
 
     def url(self, database: str) -> str:
         return f"postgresql://postgres@/{database}?host={self.folder}"
@@ -79,7 +81,7 @@ class PostgresServer:
             )
 
     def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
                 psycopg.connect(self.url("postgres")).close()

@@ -12,7 +12,7 @@ from typing import Self
 from django.conf import settings
 
 from tests.conftest import subprocess_env
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 
 class Command:
@@ -49,10 +49,10 @@ class Command:
         self._said.seek(0)
         return self._said.read()
 
-    def terminate(self, *, seconds: float = 20) -> int:
+    def terminate(self) -> int:
         """Asks it to end; the exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(seconds)
+        return self.process.wait(PATIENCE_SECONDS)
 
 
 def scheduler(**env: str) -> Command:

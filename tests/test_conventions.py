@@ -156,3 +156,108 @@ def test_a_lock_pins_everything_by_hash_and_names_no_address(name: str) -> None:
     entries = re.split(r"^(?=\S+==)", lock, flags=re.MULTILINE)[1:]
     assert len(pinned) == len(entries) > 10
     assert [entry.split()[0] for entry in entries if "--hash=sha256:" not in entry] == []
+
+
+CLOCKS = {"monotonic", "perf_counter", "process_time", "time"}
+SHORTEST_LEASE = 30
+# What steps do takes time, and so does waiting. In the last four, a lease or an outage that really ends is
+# the subject: being slow only delays that, or the test is `long`.
+EXEMPT = {
+    "tests/browser/photographs.py",
+    "tests/chaos/test_kills.py",
+    "tests/flows/workflows.py",
+    "tests/jimsite/supervised.py",
+    "tests/postgres.py",
+    "tests/races/test_workflows.py",
+    "tests/steps/functions.py",
+    "tests/steps/pwsh_stand_in.py",
+    "tests/steps/test_outgoing.py",
+    "tests/waiting.py",
+    "tests/work.py",
+    "tests/chaos/test_frozen_worker.py",
+    "tests/chaos/test_outage.py",
+    "tests/stories/test_schedule_execution_1_polling_cycle.py",
+    "tests/webhooks/test_heartbeat.py",
+}
+
+
+def races(source: str) -> list[int]:
+    """The lines of a test that depend on the speed of the machine; tests/README.md says what to write."""
+    nodes = [
+        node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.expr | ast.stmt | ast.keyword)
+    ]
+    return sorted({node.lineno for node in nodes if _races(node)})
+
+
+def _races(node: ast.AST) -> bool:
+    match node:
+        case ast.Call(func=ast.Attribute(attr="sleep", value=ast.Name(id="time"))):
+            return True
+        case ast.Call(func=ast.Attribute(attr="wait" | "join" | "result"), args=[ast.Constant(value=bound)]):
+            return isinstance(bound, int | float) and bound >= 1 and not _is_of_a_step(node)
+        case ast.Compare(left=left, ops=[ast.Lt() | ast.LtE()]):
+            return isinstance(left, ast.BinOp) and any(map(_reads_a_clock, ast.walk(left)))
+        case ast.Assign(targets=[ast.Attribute(attr="JIM_LEASE_SECONDS")], value=value):
+            return _is_short(value)
+        case ast.keyword(arg="JIM_LEASE_SECONDS", value=value):
+            return _is_short(value)
+    return False
+
+
+def _is_of_a_step(call: ast.Call) -> bool:
+    """A step that waits for its interruption."""
+    return isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == "ctx"
+
+
+def _reads_a_clock(node: ast.AST) -> bool:
+    match node:
+        case ast.Call(func=ast.Attribute(attr=name, value=ast.Name(id="time"))):
+            return name in CLOCKS
+    return False
+
+
+def _is_short(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and float(str(value.value)) < SHORTEST_LEASE
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "time.sleep(0.1)",
+        "thread.join(30)",
+        "assert woken.wait(5)",
+        "future.result(20)",
+        "assert time.monotonic() - began < 2",
+        "assert time.process_time() - began <= 2",
+        "settings.JIM_LEASE_SECONDS = 0.5",
+        "override_settings(JIM_LEASE_SECONDS=1)",
+        "make_fleet(JIM_LEASE_SECONDS='2')",
+    ],
+)
+def test_a_test_that_depends_on_the_speed_of_the_machine_is_found(source: str) -> None:
+    assert races(source) == [1]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "wait_until(process.poll)",
+        "thread.join(PATIENCE_SECONDS)",
+        "ctx.wait(60)",
+        "assert not heard.wait(0.2)",
+        "assert time.monotonic() - began >= 1",
+        "settings.JIM_LEASE_SECONDS = 600",
+    ],
+)
+def test_a_test_that_only_waits_is_not_found(source: str) -> None:
+    assert races(source) == []
+
+
+def test_no_test_depends_on_the_speed_of_the_machine() -> None:
+    found = [
+        f"{path}:{line}"
+        for path, text in texts()
+        if path.suffix == ".py" and path.parts[0] == "tests" and str(path) not in EXEMPT
+        for line in races(text)
+    ]
+    assert not found, "\n".join(found)

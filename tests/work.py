@@ -14,6 +14,7 @@ from typing import Any
 from django.db import connection
 
 from execution.steps.base import Context, ItemOutcome
+from tests.waiting import PATIENCE_SECONDS
 
 
 def noop() -> None:
@@ -64,20 +65,6 @@ def note_and_fail(ctx: Context, ledger: str, failures: int = 1) -> None:
     mark(ledger, "end", ctx)
 
 
-def note_and_talk(ctx: Context, ledger: str, seconds: float) -> None:
-    """Says a line, an item and a progress many times a second, deaf to all; a later attempt is short."""
-    mark(ledger, "start", ctx)
-    deadline = time.monotonic() + (seconds if ctx.attempt == 1 else 0.2)
-    number = 0
-    while time.monotonic() < deadline:
-        number += 1
-        ctx.write(f"line {number} of attempt {ctx.attempt}")
-        ctx.item(f"item {number} of attempt {ctx.attempt}")
-        ctx.progress(number, None, f"attempt {ctx.attempt}")
-        time.sleep(0.05)
-    mark(ledger, "end", ctx)
-
-
 def note_once(ctx: Context, ledger: str) -> None:
     """The first attempt goes on until it is interrupted; a later one has nothing left to do."""
     mark(ledger, "start", ctx)
@@ -111,7 +98,7 @@ _meetings: dict[frozenset[str], threading.Barrier] = defaultdict(lambda: threadi
 
 def meet(ctx: Context, other: str) -> None:
     """Ends when the step of the other name is here as well. Only threads of one process can meet."""
-    _meetings[frozenset({ctx.work.name, other})].wait(20)
+    _meetings[frozenset({ctx.work.name, other})].wait(PATIENCE_SECONDS)
 
 
 def connection_of(ctx: Context, other: str) -> int:
@@ -179,3 +166,19 @@ def fail_unless(path: str) -> None:
     """Until somebody makes this file."""
     if not Path(path).exists():
         raise RuntimeError("the file is missing")
+
+
+def note_and_talk_until(ctx: Context, ledger: str, path: str) -> None:
+    """Says a line, an item and a progress again and again, deaf to all, until the file is there; a later
+    attempt says them once."""
+    mark(ledger, "start", ctx)
+    number = 0
+    while True:
+        number += 1
+        ctx.write(f"line {number} of attempt {ctx.attempt}")
+        ctx.item(f"item {number} of attempt {ctx.attempt}")
+        ctx.progress(number, None, f"attempt {ctx.attempt}")
+        if ctx.attempt > 1 or Path(path).exists():
+            break
+        time.sleep(0.05)
+    mark(ledger, "end", ctx)

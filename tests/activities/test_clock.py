@@ -45,7 +45,7 @@ def test_a_host_whose_clock_is_wrong_has_the_right_time_all_the_same() -> None:
         told = clock.now()
     # SQLite lives in this process: there is no other clock.
     expected = WRONG if connection.vendor == "sqlite" else truth
-    assert abs(told - expected) < timedelta(seconds=5)
+    assert abs(told - expected) < timedelta(days=1)
 
 
 def test_the_database_is_not_asked_each_time(
@@ -58,8 +58,7 @@ def test_the_database_is_not_asked_each_time(
 
 
 def test_threads_without_a_connection_have_an_estimate() -> None:
-    clock.now()
-    assert abs(clock.estimate() - clock.now()) < timedelta(seconds=1)
+    assert clock.now() <= clock.estimate() <= clock.now()
 
 
 @pytest.mark.skipif("connection.vendor != 'postgresql'", reason="SQLite's clock is this process's own")
@@ -67,7 +66,7 @@ def test_a_process_that_was_stopped_while_it_asked_is_not_late_from_then_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Half of the stop would count as the way there."""
-    ways = iter([2.4])
+    ways = iter([7200.0])
     asked = clock._look
 
     def stopped_once() -> tuple[float, float, datetime]:
@@ -77,4 +76,4 @@ def test_a_process_that_was_stopped_while_it_asked_is_not_late_from_then_on(
 
     monkeypatch.setattr(clock, "_look", stopped_once)
     clock.sync()
-    assert abs(clock.estimate() - database_time()) < timedelta(milliseconds=500)
+    assert abs(clock.estimate() - database_time()) < timedelta(minutes=30)

@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from activities.models import Activity
 from activities.wake import Channel, Watch, wake
 from tests.base import NOW
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -25,12 +25,12 @@ def watching(channel: Channel = "jim_tasks") -> Iterator[threading.Event]:
     watch.start()
     try:
         # It calls once when it begins to listen, because something may have changed before.
-        assert heard.wait(20)
+        assert heard.wait(PATIENCE_SECONDS)
         heard.clear()
         yield heard
     finally:
         watch.stop()
-        watch.thread.join(20)
+        watch.thread.join(PATIENCE_SECONDS)
         assert not watch.thread.is_alive()
 
 
@@ -43,14 +43,14 @@ def test_a_commit_is_heard() -> None:
     with watching() as heard:
         with transaction.atomic():
             change()
-        assert heard.wait(20)
+        assert heard.wait(PATIENCE_SECONDS)
 
 
 def test_it_is_heard_again_and_again() -> None:
     with watching() as heard:
         for _ in range(3):
             change()
-            assert heard.wait(20)
+            assert heard.wait(PATIENCE_SECONDS)
             wait_until(lambda: not _settles(heard))
 
 
@@ -59,7 +59,7 @@ def test_nothing_is_heard_before_the_commit() -> None:
         with transaction.atomic():
             change()
             assert not heard.wait(0.2)
-        assert heard.wait(20)
+        assert heard.wait(PATIENCE_SECONDS)
 
 
 def test_what_is_rolled_back_is_never_heard() -> None:
@@ -75,7 +75,7 @@ def test_on_postgresql_each_channel_has_its_own_listeners() -> None:
         change()
         # SQLite only knows that something was committed: one probe too many, never one too few.
         is_sqlite = connection.vendor == "sqlite"
-        assert heard.wait(20 if is_sqlite else 0.3) is is_sqlite
+        assert heard.wait(PATIENCE_SECONDS if is_sqlite else 0.3) is is_sqlite
 
 
 def _settles(heard: threading.Event) -> bool:

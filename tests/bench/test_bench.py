@@ -35,6 +35,7 @@ def marks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.serial
+@pytest.mark.long
 def test_what_real_processes_did_is_counted_and_written(tmp_path: Path) -> None:
     """A count that is off by one would have no value, and end with another code."""
     path = tmp_path / "deep" / "jim.json"

@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
 from tests.browser.chromium import find_browser
+from tests.waiting import PATIENCE_SECONDS
 
 # No sandbox: root has none. The rest keeps it away from the network, the GPU and a small /dev/shm.
 ARGUMENTS = [
@@ -26,7 +27,7 @@ PASSWORD = "correct horse"
 
 # Playwright's loop runs in the thread of the tests, which Django therefore takes for asynchronous code.
 os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
-expect.set_options(timeout=20_000)
+expect.set_options(timeout=PATIENCE_SECONDS * 1_000)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -54,6 +55,7 @@ def base_url(live_server: Any) -> str:
 def admin_page(page: Page) -> Iterator[Page]:
     """A browser in which an administrator has just signed in; no page of the test may break a script."""
     User.objects.create_superuser("ada", password=PASSWORD)
+    page.set_default_timeout(PATIENCE_SECONDS * 1_000)
     broken: list[str] = []
     page.on("pageerror", lambda error: broken.append(f"{page.url}: {error.stack}"))
     page.goto("/")

@@ -13,7 +13,7 @@ from activities import clock
 from jimsite import demo_installation
 from tests.browser.pages import addresses, admin_addresses, is_page
 
-pytestmark = pytest.mark.django_db(transaction=True, serialized_rollback=True)
+pytestmark = pytest.mark.django_db(transaction=True)
 
 AXE = settings.BASE_DIR / "node_modules" / "axe-core" / "axe.min.js"
 ADMIN = {
@@ -29,7 +29,6 @@ RUN = """async ([type, values]) => {
 }"""
 
 
-@pytest.mark.timeout(300)
 def test_axe_finds_nothing_on_any_page(admin_page: Page) -> None:
     demo_installation.create(now=clock.now(), days=1, owner=User.objects.get(username="ada"))
     found = {each.url: violations(admin_page, each.url) for each in addresses() if each.name != "logout"}
@@ -38,7 +37,6 @@ def test_axe_finds_nothing_on_any_page(admin_page: Page) -> None:
     assert {url: words for url, words in seen.items() if words} == {}
 
 
-@pytest.mark.timeout(300)
 def test_the_admin_can_be_read_and_hit(admin_page: Page) -> None:
     """What its stylesheet decides; the rest is Django's."""
     demo_installation.create(now=clock.now(), days=1, owner=User.objects.get(username="ada"))

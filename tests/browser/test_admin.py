@@ -34,7 +34,7 @@ def test_a_schedule_is_run_now_and_seen_to_complete(admin_page: Page) -> None:
     state = admin_page.locator(".field-state_badge .badge")
     expect(state).to_contain_text("in progress")
     with worker():
-        expect(state).to_contain_text("completed", timeout=30_000)
+        expect(state).to_contain_text("completed")
     expect(admin_page.get_by_text("line 2")).to_have_count(2)
 
 
@@ -90,6 +90,7 @@ def test_a_schedule_for_working_days_is_defined_asked_about_and_backfilled(admin
     assert Backfill.objects.get().total == 5
 
 
+@pytest.mark.long
 def test_nothing_is_wider_than_a_phone(admin_page: Page) -> None:
     demo_installation.create(now=clock.now(), days=1, owner=User.objects.get(username="ada"))
     admin_page.set_viewport_size({"width": 390, "height": 844})

@@ -36,13 +36,13 @@ def test_an_execution_is_watched_live_to_its_end(admin_page: Page, tmp_path: Pat
     tabs = admin_page.get_by_role("navigation", name="Parts of this execution")
     with worker():
         hold = admin_page.get_by_role("row", name=re.compile("^hold"))
-        expect(hold).to_contain_text("in progress", timeout=20_000)
+        expect(hold).to_contain_text("in progress")
         assert admin_page.evaluate("window.isTheSamePage") is True
         tabs.get_by_text("Output").click()
         admin_page.evaluate("window.isTheSamePage = true")
         (tmp_path / "go").touch()
-        expect(admin_page.get_by_role("log")).to_contain_text("line 2", timeout=20_000)
-        expect(admin_page.locator("#states")).to_contain_text("completed", timeout=20_000)
+        expect(admin_page.get_by_role("log")).to_contain_text("line 2")
+        expect(admin_page.locator("#states")).to_contain_text("completed")
     expect(admin_page.locator(".output .line")).to_have_count(3)
     expect(admin_page.locator("#live")).to_contain_text("3 of 3")
     expect(admin_page.get_by_role("link", name="Run again")).to_be_visible()
@@ -55,16 +55,14 @@ def test_one_is_cancelled_in_a_dialogue_that_says_what_that_means(admin_page: Pa
     execution = run(make_schedule(step("slow", 0, "wait_for_ever"), step("after", 1), name="Endless"))
     with worker():
         admin_page.goto(execution.get_absolute_url())
-        expect(admin_page.get_by_role("row", name=re.compile("^slow"))).to_contain_text(
-            "in progress", timeout=20_000
-        )
+        expect(admin_page.get_by_role("row", name=re.compile("^slow"))).to_contain_text("in progress")
         admin_page.get_by_role("link", name="Cancel", exact=True).click()
         dialogue = admin_page.get_by_role("dialog")
         expect(dialogue).to_contain_text("1 task is running, 1 task will not start")
         dialogue.get_by_label("Reason").fill("it takes too long")
         dialogue.get_by_role("button", name="Cancel").click()
         expect(admin_page.get_by_text("is being cancelled")).to_be_visible()
-        expect(admin_page.locator("#states")).to_contain_text("cancelled", timeout=20_000)
+        expect(admin_page.locator("#states")).to_contain_text("cancelled")
     expect(admin_page.locator("#live")).to_contain_text("it takes too long")
 
 
@@ -74,12 +72,12 @@ def test_a_failed_step_is_retried_and_what_succeeded_is_kept(admin_page: Page, t
     execution = run(schedule)
     with worker():
         admin_page.goto(execution.get_absolute_url())
-        expect(admin_page.locator("#states")).to_contain_text("failed", timeout=20_000)
+        expect(admin_page.locator("#states")).to_contain_text("failed")
         (tmp_path / "fixed").touch()
         admin_page.get_by_role("link", name="Retry what failed").click()
         admin_page.get_by_role("dialog").get_by_role("button", name="Retry what failed").click()
         expect(admin_page.get_by_role("link", name=f"#{execution.pk}", exact=True)).to_be_visible()
-        expect(admin_page.locator("#states")).to_contain_text("completed", timeout=20_000)
+        expect(admin_page.locator("#states")).to_contain_text("completed")
     again = Execution.objects.get(retry_of=execution)
     assert admin_page.url.endswith(again.get_absolute_url())
     admin_page.get_by_role("navigation", name="Executions of this schedule").get_by_role("link").click()

@@ -25,8 +25,7 @@ def test_what_needs_permission_is_approved_with_a_note_and_commits(admin_page: P
     with worker(DJANGO_SETTINGS_MODULE=SETTINGS):
         issue = admin_page.get_by_role("status", name="Issue")
         expect(issue).to_contain_text(
-            "Paying 18400 EUR is above the limit. Waiting for an operator to approve or reject it.",
-            timeout=20_000,
+            "Paying 18400 EUR is above the limit. Waiting for an operator to approve or reject it."
         )
         expect(admin_page.locator("#now")).to_contain_text("needs attention")
         issue.get_by_role("link", name="Approve").click()
@@ -36,9 +35,9 @@ def test_what_needs_permission_is_approved_with_a_note_and_commits(admin_page: P
         dialogue.get_by_role("button", name="Approve").click()
         expect(admin_page.get_by_text("“Payments”: approved, and goes on.")).to_be_visible()
         recent = admin_page.get_by_role("region", name="Recent activity")
-        expect(recent).to_contain_text("Consumed 1 event → published 1 event to paid", timeout=20_000)
+        expect(recent).to_contain_text("Consumed 1 event → published 1 event to paid")
         expect(issue).to_have_count(0)
-        expect(admin_page.locator("#now")).to_contain_text("idle", timeout=20_000)
+        expect(admin_page.locator("#now")).to_contain_text("idle")
     assert Event.objects.get(topic__slug="bills").status == Event.Status.CONSUMED
     assert Event.objects.get(topic__slug="paid").payload == {"allowed": "the bill is right"}
     [asked, approved] = Run.objects.filter(prepare_result__reserve__0__isnull=False).order_by("pk")

@@ -1,9 +1,9 @@
-"""Cancelling works at every stage of a task, within two seconds and with all its processes."""
+"""Cancelling works at every stage of a task, and ends all its processes."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,29 +19,22 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-SOON = 2.0
-
 
 @pytest.fixture
-def fleet(make_fleet: Callable[..., Fleet]) -> Iterator[Fleet]:
-    with make_fleet() as fleet:
+def fleet(make_fleet: Callable[..., Fleet], request: pytest.FixtureRequest) -> Iterator[Fleet]:
+    with make_fleet(**getattr(request, "param", {})) as fleet:
         yield fleet
 
 
-def test_waiting_queued_backing_off_and_processing_tasks_end_within_two_seconds(
-    tmp_path: Path,
-    fleet: Fleet,
-    ledger: Path,
-    family: Callable[..., dict[str, Any]],
-    capsys: pytest.CaptureFixture[str],
+def test_waiting_queued_backing_off_and_processing_tasks_end(
+    tmp_path: Path, fleet: Fleet, ledger: Path, family: Callable[..., dict[str, Any]]
 ) -> None:
-    long = {"ledger": str(ledger), "seconds": 60}
+    long = {"ledger": str(ledger), "seconds": 3_600}
+    failing = {"ledger": str(ledger)}
     member = fleet.worker("--threads", "8", "--processes", "2", "--pools", "default")
     execution = start(
         step("queued", 0, "note", kwargs=long, pool="nobody serves this"),
-        step(
-            "backing off", 0, "note_and_fail", kwargs={"ledger": str(ledger)}, max_retries=3, retry_seconds=60
-        ),
+        step("backing off", 0, "note_and_fail", kwargs=failing, max_retries=3, retry_seconds=3_600),
         step("in a thread", 0, "note", kwargs=long),
         step("in a child", 0, "note", kwargs=long | {"deaf": True}, isolation="process"),
         family("a program"),
@@ -56,17 +49,12 @@ def test_waiting_queued_backing_off_and_processing_tasks_end_within_two_seconds(
     ]
     assert len(living(children)) == len(children) == 7
 
-    asked = time.monotonic()
     assert execution.cancel(initiator=SOMEBODY, now=clock.now())
-    took = time.monotonic() - asked
     unstarted = Activity.objects.filter(parent=execution.activity_id, message="Cancelled before it started.")
     assert sorted(unstarted.values_list("target_name", flat=True)) == ["backing off", "queued", "waiting"]
-    wait_until(lambda: not living(children) and has_ended(execution), seconds=SOON)
-    ended = time.monotonic() - asked
-
+    wait_until(lambda: not living(children) and has_ended(execution))
     wait_until(is_at_rest)
     fleet.stop()
-    tell(f"cancel: asked in {took:.2f} s, ended with all its processes in {ended:.2f} s", capsys)
     assert step_statuses(execution) == {
         "queued": ["cancelled"],
         "backing off": ["failed_with_error", "cancelled"],
@@ -87,20 +75,20 @@ def test_terminate_ends_the_processes_too(
     wait_until(lambda: len(pids(tmp_path)) == 2)
     assert execution.terminate(initiator=SOMEBODY, now=clock.now())
     assert has_ended(execution)
-    wait_until(lambda: not living(pids(tmp_path)), seconds=SOON)
+    wait_until(lambda: not living(pids(tmp_path)))
     wait_until(is_at_rest)
     fleet.stop()
     assert violations() == []
 
 
+@pytest.mark.parametrize("fleet", [{"JIM_KILL_SECONDS": "3600"}], indirect=True)
 def test_a_schedule_never_overlaps_around_its_cancellations(
-    tmp_path: Path, fleet: Fleet, ledger: Path, capsys: pytest.CaptureFixture[str]
+    fleet: Fleet, ledger: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its steps take their time to stop, and the next execution is due every second."""
-    slow = {"ledger": str(ledger), "seconds": 30, "farewell": 0.3}
+    slow = {"ledger": str(ledger), "seconds": 3_600, "farewell": 0.3}
     for _ in range(2):
         fleet.start_scheduler()
-    for _ in range(2):
         fleet.start_worker("--threads", "4", "--processes", "2")
     schedule = make_schedule(
         step("in a thread", 0, "note", kwargs=slow),
@@ -109,7 +97,7 @@ def test_a_schedule_never_overlaps_around_its_cancellations(
         now=clock.now(),
     )
     for number in range(1, 7):
-        wait_for_starts(ledger, 2 * number)
+        wait_until(partial(have_started, 2 * number, ledger))
         (running,) = schedule.executions.in_progress()
         assert running.cancel(initiator=SOMEBODY, now=clock.now())
     schedule.refresh_from_db()
@@ -124,8 +112,8 @@ def test_a_schedule_never_overlaps_around_its_cancellations(
     assert len(marks(ledger, "stopped")) >= 12
 
 
-def wait_for_starts(ledger: Path, count: int) -> None:
-    wait_until(lambda: len(marks(ledger, "start")) == count)
+def have_started(count: int, ledger: Path) -> bool:
+    return len(marks(ledger, "start")) >= count
 
 
 def marks(ledger: Path, event: str) -> list[Mark]:

@@ -11,7 +11,8 @@ from django.db import connection, transaction
 
 from activities import clock
 from activities.models import Activity
-from tests.base import fresh, start, step, step_statuses
+from execution.models import WorkerTask
+from tests.base import start, step, step_statuses
 from tests.fleet import Fleet, Member, is_at_rest
 from tests.invariants import violations
 from tests.waiting import wait_until
@@ -19,23 +20,31 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_while_it_writes_what_a_step_says(ledger: Path, make_fleet: Callable[..., Fleet]) -> None:
+LEASE_SECONDS = "4"
+
+
+def test_while_it_writes_what_a_step_says(
+    tmp_path: Path, ledger: Path, make_fleet: Callable[..., Fleet]
+) -> None:
     """Others take over, and what it was writing is never written."""
-    with make_fleet(JIM_LEASE_SECONDS="2") as fleet:
-        fleet.scheduler()
+    with make_fleet(JIM_LEASE_SECONDS=LEASE_SECONDS) as fleet:
         member = fleet.worker()
         before = member.worker
-        talking = {"ledger": str(ledger), "seconds": 3}
-        execution = start(step("talk", 0, "note_and_talk", kwargs=talking), now=clock.now())
+        go = tmp_path / "go"
+        talking = {"ledger": str(ledger), "path": str(go)}
+        execution = start(step("talk", 0, "note_and_talk_until", kwargs=talking), now=clock.now())
         attempt = Activity.objects.get(parent=execution.activity_id)
         wait_until(attempt.output.exists)
         with freezing(member, attempt):
             pass
         said = attempt.output.count()
+        fleet.bury_expired(member)
         wait_until(lambda: step_statuses(execution) == {"talk": ["failed_with_error", "pending"]})
         member.thaw()
+        wait_until(lambda: member.worker.pk != before.pk)
+        go.touch()
         wait_until(is_at_rest)
-        assert (member.worker.pk != before.pk, member.worker.pid) == (True, member.pid)
+        assert member.worker.pid == member.pid
         fleet.stop()
     assert step_statuses(execution) == {"talk": ["failed_with_error", "complete"]}
     assert attempt.output.count() == said
@@ -44,16 +53,16 @@ def test_while_it_writes_what_a_step_says(ledger: Path, make_fleet: Callable[...
 
 def test_while_it_writes_an_outcome(tmp_path: Path, ledger: Path, make_fleet: Callable[..., Fleet]) -> None:
     """Its locks are free again, others take over, and its outcome is never written."""
-    with make_fleet(JIM_LEASE_SECONDS="2") as fleet:
-        fleet.scheduler()
+    with make_fleet(JIM_LEASE_SECONDS=LEASE_SECONDS) as fleet:
         member = fleet.worker()
         go = tmp_path / "go"
         kwargs = {"ledger": str(ledger), "path": str(go)}
         execution = start(step("work", 0, "note_until", kwargs=kwargs), now=clock.now())
         attempt = Activity.objects.get(parent=execution.activity_id)
-        wait_until(lambda: fresh(attempt).status == "in_progress")
+        wait_until(ledger.exists)
         with freezing(member, attempt):
             go.touch()
+        fleet.bury_expired(member)
         wait_until(lambda: step_statuses(execution) == {"work": ["failed_with_error", "pending"]})
         member.thaw()
         wait_until(is_at_rest)
@@ -64,13 +73,14 @@ def test_while_it_writes_an_outcome(tmp_path: Path, ledger: Path, make_fleet: Ca
 
 def test_while_it_claims(ledger: Path, make_fleet: Callable[..., Fleet]) -> None:
     """A claim is one statement, which the server ends without it: what it holds then is recovered."""
-    with make_fleet(JIM_LEASE_SECONDS="2") as fleet:
-        fleet.scheduler()
+    with make_fleet(JIM_LEASE_SECONDS=LEASE_SECONDS) as fleet:
         execution = start(step("work", 0, "note", kwargs={"ledger": str(ledger)}), now=clock.now())
         attempt = Activity.objects.get(parent=execution.activity_id)
         member = fleet.start_worker()
         with frozen_at_a_lock(member, attempt):
             member.wait_until_ready()
+        wait_until(WorkerTask.objects.processing().exists)
+        fleet.bury_expired(member)
         wait_until(lambda: step_statuses(execution) == {"work": ["failed_with_error", "pending"]})
         member.thaw()
         wait_until(is_at_rest)
@@ -82,28 +92,29 @@ def test_while_it_claims(ledger: Path, make_fleet: Callable[..., Fleet]) -> None
 @contextmanager
 def freezing(member: Member, activity: Activity) -> Iterator[None]:
     """It comes upon a row that somebody holds, in the middle of a transaction, and there it is frozen."""
-    with frozen_at_a_lock(member, activity):
+    with frozen_at_a_lock(member, activity) as blocked:
         yield
-    wait_until(lambda: sessions("state = 'idle in transaction'"))
-    wait_until(lambda: not sessions("state LIKE 'idle in transaction%'"))
+    # It cannot close it itself.
+    wait_until(lambda: not blocked & sessions())
 
 
 @contextmanager
-def frozen_at_a_lock(member: Member, activity: Activity) -> Iterator[None]:
+def frozen_at_a_lock(member: Member, activity: Activity) -> Iterator[set[int]]:
+    """Yields the session that it will have been blocked in."""
+    blocked: set[int] = set()
     with transaction.atomic():
         list(Activity.objects.filter(pk=activity.pk).lock())
-        yield
-        wait_until(lambda: sessions("wait_event_type = 'Lock'"))
+        yield blocked
+        blocked |= wait_until(lambda: sessions("wait_event_type = 'Lock'"))
         member.freeze()
 
 
-def sessions(condition: str) -> int:
-    """How many others are connected to this database and in this state."""
+def sessions(condition: str = "true") -> set[int]:
+    """Of others that are connected to this database, and in this state."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_stat_clear_snapshot()")
         cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
             f"AND pid <> pg_backend_pid() AND {condition}"
         )
-        (count,) = cursor.fetchone()
-        return int(count)
+        return {pid for (pid,) in cursor.fetchall()}

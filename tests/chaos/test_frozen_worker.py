@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -15,7 +14,7 @@ from activities import clock
 from activities.models import Activity
 from execution.models import Execution, Worker, WorkerTask
 from tests.base import enqueue, start, step, step_statuses
-from tests.fleet import Fleet, Member, descendants, is_at_rest, living, tell
+from tests.fleet import Fleet, descendants, is_at_rest, living, tell
 from tests.invariants import Numbers, violations
 from tests.waiting import wait_until
 
@@ -29,14 +28,14 @@ def test_what_a_thawed_worker_still_says_is_refused(
     make_fleet: Callable[..., Fleet],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    talking = {"ledger": str(ledger), "seconds": 10}
-    with make_fleet(JIM_LEASE_SECONDS="2") as fleet:
-        fleet.scheduler()
+    go = tmp_path / "go"
+    talking = {"ledger": str(ledger), "path": str(go)}
+    with make_fleet(JIM_GRACE_SECONDS="3600") as fleet:
         member = fleet.worker("--threads", "4", "--processes", "2")
         before = member.worker
         execution = start(
-            step("in a thread", 0, "note_and_talk", kwargs=talking),
-            step("in a child", 0, "note_and_talk", kwargs=talking, isolation="process"),
+            step("in a thread", 0, "note_and_talk_until", kwargs=talking),
+            step("in a child", 0, "note_and_talk_until", kwargs=talking, isolation="process"),
             family("a program"),
             now=clock.now(),
         )
@@ -45,13 +44,16 @@ def test_what_a_thawed_worker_still_says_is_refused(
         children = descendants(member.pid)
         assert len(living(children)) >= 4
 
+        fleet.bury_expired(member)
         wait_until(lambda: step_statuses(execution) == dict.fromkeys(NAMES, RECOVERED))
         recovered = [everything_about(attempt) for attempt in attempts(execution, 1)]
         member.thaw()
-        wait_until(is_at_rest, seconds=30)
+        wait_until(lambda: member.worker.pk != before.pk)
+        go.touch()
+        wait_until(is_at_rest)
 
         assert [everything_about(attempt) for attempt in attempts(execution, 1)] == recovered
-        assert living(children) == []
+        wait_until(lambda: not living(children))
         assert step_statuses(execution) == {name: ["failed_with_error", "complete"] for name in NAMES}
         after = member.worker
         assert (after.pk != before.pk, after.status, after.pid) == (True, "alive", before.pid)
@@ -77,48 +79,39 @@ def everything_about(activity: Activity) -> tuple[Any, ...]:
     return row, list(activity.output.values()), list(activity.items.values())
 
 
+@pytest.mark.long
 def test_what_had_not_started_does_not_start_after_the_lease(
-    ledger: Path, make_fleet: Callable[..., Fleet]
+    tmp_path: Path, ledger: Path, make_fleet: Callable[..., Fleet]
 ) -> None:
     """A worker claims quick tasks ahead of its seat. Others have done them by the time it is thawed."""
-    with make_fleet(JIM_LEASE_SECONDS="2") as fleet:
-        fleet.scheduler()
+    go = tmp_path / "go"
+    with make_fleet(JIM_LEASE_SECONDS="5", DJANGO_SETTINGS_MODULE="tests.chaos.ahead") as fleet:
         frozen = fleet.worker("--threads", "1")
-        unstarted = freeze_with_something_claimed_ahead(frozen, ledger)
+        quick = step("quick", 0, "note", kwargs={"ledger": str(ledger)})
+        enqueue(quick, now=clock.now())
+        wait_until(is_at_rest)
+        long = step("long", 0, "note_until", kwargs={"ledger": str(ledger), "path": str(go)})
+        enqueue(long, *[quick] * 4, now=clock.now())
+        wait_until(lambda: len(starts(ledger)) == 2)
+        frozen.freeze_empty_handed()
+        held = WorkerTask.objects.processing().filter(worker=frozen.worker.pk)
+        unstarted = set(held.values_list("key", flat=True)) - {key for key, *_ in starts(ledger)}
+        assert len(unstarted) == 4
+        # Seen from the frozen process as well, which does not read its row.
+        wait_until(lambda: Worker.objects.expired(clock.now()).exists())
+        fleet.bury_expired(frozen)
+        go.touch()
         fleet.worker("--threads", "1")
-        wait_until(is_at_rest, seconds=30)
+        wait_until(is_at_rest)
 
         thawed_at = time.time()
         frozen.thaw()
-        wait_until(lambda: Worker.objects.alive().filter(pid=frozen.pid).exists(), seconds=30)
+        wait_until(lambda: Worker.objects.alive().filter(pid=frozen.pid).exists())
         fleet.stop()
     started = starts(ledger)
     assert [key for key, _, at in started if at > thawed_at] == []
     assert {key for key, attempt, _ in started if attempt == 2} >= unstarted
     assert violations(ledger) == []
-
-
-def freeze_with_something_claimed_ahead(member: Member, ledger: Path) -> set[UUID]:
-    """The keys of what it holds and has not started. It gives that back after a quarter of a second."""
-    marking = {"ledger": str(ledger)}
-    quick, behind = ([step(name, 0, "note", kwargs=marking)] * 40 for name in ("quick", "behind"))
-    last = step("slow", 0, "note", kwargs=marking | {"seconds": 0.2, "deaf": True})
-    for _ in range(10):
-        [*_, slow] = [task.key for task in enqueue(*quick, last, now=clock.now())]
-        enqueue(*behind, now=clock.now())
-        wait_until(partial(has_started, slow, ledger))
-        member.freeze_empty_handed()
-        held = WorkerTask.objects.processing().filter(worker=member.worker.pk)
-        unstarted = set(held.values_list("key", flat=True)) - {key for key, *_ in starts(ledger)}
-        if unstarted:
-            return unstarted
-        member.thaw()
-        wait_until(is_at_rest)
-    raise AssertionError("it could not be frozen in time")
-
-
-def has_started(key: UUID, ledger: Path) -> bool:
-    return any(key == started for started, *_ in starts(ledger))
 
 
 def starts(ledger: Path) -> list[tuple[UUID, int, float]]:

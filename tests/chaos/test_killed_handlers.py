@@ -56,7 +56,7 @@ def test_what_follows_is_what_the_reset_rules_say(tmp_path: Path, make_fleet: Ca
             publish(slug, "x", now=clock.now())
         wait_until(lambda: WorkerTask.objects.count() == len(FOLLOWS))
         member = fleet.worker("--threads", str(len(FOLLOWS)))
-        wait_until(lambda: {path.stem for path in flows.glob("*.there")} == FOLLOWS.keys(), seconds=60)
+        wait_until(lambda: {path.stem for path in flows.glob("*.there")} == FOLLOWS.keys())
         member.kill()
         (flows / "go").touch()
         fleet.worker("--threads", "4")
@@ -64,7 +64,7 @@ def test_what_follows_is_what_the_reset_rules_say(tmp_path: Path, make_fleet: Ca
         (run,) = waiting_for_people()
         assert effects(flows / "ledger")[str(run.mutation_key)] == ["nobody-can-tell"]
         run.reconcile(True, "", result="nobody-can-tell", initiator=SOMEBODY, now=clock.now())
-        wait_until(lambda: not Run.objects.open().exists() and not WorkerTask.objects.exists(), seconds=60)
+        wait_until(lambda: not Run.objects.open().exists() and not WorkerTask.objects.exists())
         fleet.stop()
     assert {slug: attempts(slug) for slug in FOLLOWS} == FOLLOWS
     assert sorted(result for results in effects(flows / "ledger").values() for result in results) == sorted(

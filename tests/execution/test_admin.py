@@ -147,7 +147,7 @@ def test_the_queue_says_why_each_task_waits(client: Client) -> None:
     start(step("running"), step("later", 1))
     worker = make_worker(clock.now())
     claim(worker)
-    start(step("backing off", max_retries=3))
+    start(step("backing off", max_retries=3, retry_seconds=3600))
     flaky = claim(worker)
     break_down(worker, *flaky, now=clock.now())
     start(step("free"), now=clock.now())

@@ -191,6 +191,7 @@ class TestContinueOnFailure:
         [(True, False, "completed"), (False, True, "failed")],
     )
     def test_only_the_step_that_failed_is_asked(self, bad: bool, good: bool, status: str) -> None:
+        """The seed asks every step of the index; a neighbour that succeeded has no say."""
         execution = start(
             step("bad", 0, "fail", continue_on_failure=bad), step("good", 0, continue_on_failure=good)
         )

@@ -9,13 +9,14 @@ from execution import companions
 from execution.companions import Company, Life
 from execution.worker import WorkerLoop
 from tests.loops import running
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> dict[str, companions.Run]:
     """Those of a worker, without the ones that the apps have registered."""
     own: dict[str, companions.Run] = {}
+    monkeypatch.setattr(companions, "STOP_SECONDS", PATIENCE_SECONDS)
     monkeypatch.setitem(companions.registered, "worker", own)
     return own
 
@@ -24,16 +25,16 @@ def test_a_companion_is_woken_and_stopped(registered: dict[str, companions.Run])
     woken, ended = threading.Event(), threading.Event()
 
     def run(life: Life) -> None:
-        life.woken.wait(10)
+        life.woken.wait(PATIENCE_SECONDS)
         woken.set()
-        life.stopping.wait(10)
+        life.stopping.wait(PATIENCE_SECONDS)
         ended.set()
 
     companions.register("friend", run, beside="worker")
     company = Company("worker", is_well=lambda: True)
     company.start()
     company.wake()
-    assert woken.wait(10)
+    assert woken.wait(PATIENCE_SECONDS)
     company.stop()
     assert ended.is_set()
 
@@ -50,7 +51,7 @@ def test_one_that_breaks_is_started_again(
         times.append(1)
         if len(times) < 3:
             raise ZeroDivisionError
-        life.stopping.wait(10)
+        life.stopping.wait(PATIENCE_SECONDS)
 
     companions.register("clumsy", run, beside="worker")
     company = Company("worker", is_well=lambda: True)
@@ -67,7 +68,7 @@ def test_a_worker_has_company_while_it_runs(registered: dict[str, companions.Run
 
     def run(life: Life) -> None:
         lives.append(life)
-        life.stopping.wait(30)
+        life.stopping.wait(PATIENCE_SECONDS)
 
     companions.register("friend", run, beside="worker")
     with running(WorkerLoop(processes=1, threads=1)):

@@ -37,4 +37,4 @@ def test_the_loop_notes_when_it_ticked_and_how_long_that_took() -> None:
     tick = Chore.objects.last_tick()
     assert tick is not None
     assert tick.last_run_at is not None
-    assert 0 < (tick.took_seconds or 0) < 60
+    assert (tick.took_seconds or 0) > 0

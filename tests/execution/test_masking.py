@@ -15,7 +15,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 import warnings
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable, Iterator
@@ -30,6 +29,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from activities.text import MAX_LEVELS
+from execution import masking
 from execution.binding import Binding
 from execution.lines import LONGEST, Lines
 from execution.management.commands.runworker import log_asides
@@ -159,13 +159,12 @@ class TestMask:
         text = "no password for the database: password-of-the-data…"
         assert mask.text(text) == f"no password for the database: {MASK}…"
 
-    def test_thousands_of_lines_cost_little(self) -> None:
+    def test_thousands_of_lines_are_not_looked_for_one_by_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
         lines = [f"line{number}'" for number in range(4_000)]
         mask = Mask(["\n".join(lines)])
-        started = time.process_time()
+        monkeypatch.setattr(masking, "_places", pytest.fail)
         for line in lines[:500]:
             assert mask.text(f"it says {line!r} " * 3) == f'it says "{MASK}" ' * 3
-        assert time.process_time() - started < 2
 
     @given(secrets, st.sampled_from(FORMS), st.text(max_size=10), st.text(max_size=10))
     def test_no_form_of_any_secret_is_left(

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 import pytest
 from django.db import connection
 
+from activities.models import Activity, ActivityItem, OutputLine
 from execution import recovery
 from execution.invoker import invoke
 from execution.models import Execution, Worker, WorkerTask
@@ -15,6 +16,7 @@ from execution.models.attempt import Held
 from execution.recorder import Said, write
 from execution.scheduler import is_due, next_due
 from schedules.generator import generate
+from schedules.models import Occurrence
 from tests.base import (
     NOW,
     SOMEBODY,
@@ -96,6 +98,7 @@ def test_generate(size: int, pinned: Pinned) -> None:
         make_schedule(spec={"cron": ["* * * * *"]})
     with pinned("generate"):
         generate(DUE)
+    assert Occurrence.objects.pending().count() == size
 
 
 def test_enqueue(size: int, pinned: Pinned) -> None:
@@ -176,6 +179,7 @@ def test_cancel(size: int, pinned: Pinned, worker: Worker) -> None:
     execution = start(*(step(f"step {number}") for number in range(size)), step("last", 1))
     with pinned("cancel"):
         execution.cancel(initiator=SOMEBODY, now=NOW)
+    assert Activity.objects.filter(parent=execution.activity_id, status="cancelled").count() == size + 1
 
 
 def test_recover(size: int, pinned: Pinned, worker: Worker) -> None:
@@ -195,6 +199,8 @@ def test_what_running_steps_say(size: int, pinned: Pinned, worker: Worker) -> No
         said.progress(1, 2, "half")
     with pinned("say"):
         write(saids, worker_id=worker.pk)
+    assert OutputLine.objects.count() == ActivityItem.objects.count() == 2 * size
+    assert Activity.objects.filter(progress_done=1, progress_total=2, message="half").count() == 2 * size
 
 
 def test_looking_whether_anything_is_due(size: int, pinned: Pinned) -> None:
@@ -202,4 +208,4 @@ def test_looking_whether_anything_is_due(size: int, pinned: Pinned) -> None:
         make_schedule(spec={"cron": ["0 0 1 1 *"]})
     with pinned("look"):
         assert not is_due(NOW)
-        next_due(NOW)
+        assert next_due(NOW) is not None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
+from itertools import count
 
 import pytest
 
 from activities import clock
+from activities.models import Activity
 from execution.models import Execution, Worker, WorkerTask
 from execution.scheduler import is_due, next_due, tick
 from schedules.models import Occurrence, Schedule
@@ -151,55 +153,64 @@ class TestNextDue:
 @pytest.mark.serial
 @pytest.mark.django_db(transaction=True)
 class TestRunscheduler:
-    def test_a_due_schedule_starts_within_a_second_of_its_time(self) -> None:
-        with scheduler() as running:
-            at = soon()
-            schedule = make_schedule(spec={"at": [at.isoformat()]}, now=clock.now())
+    """With a lease of a day, it does nothing by itself for half a day."""
+
+    LEASE = "86400"
+
+    def test_a_due_schedule_starts_at_its_time_and_not_before(self) -> None:
+        with scheduler(JIM_LEASE_SECONDS=self.LEASE) as running:
+            now = clock.now()
+            at = soon(now)
+            schedule = make_schedule(spec={"at": [at.isoformat()]}, now=now)
             wait_until(schedule.executions.exists)
-            self.was_on_time(schedule, at)
+            assert schedule.executions.get().started_at >= at
             assert running.terminate() == 0
 
     def test_it_wakes_on_an_edit(self) -> None:
         schedule = make_schedule(spec={"cron": ["0 0 1 1 *"]}, now=clock.now())
-        with scheduler():
-            at = soon()
-            schedule.edit(
-                token=1, initiator=SOMEBODY, now=clock.now(), changes={"spec": {"at": [at.isoformat()]}}
-            )
+        with scheduler(JIM_LEASE_SECONDS=self.LEASE):
+            now = clock.now()
+            at = soon(now)
+            schedule.edit(token=1, initiator=SOMEBODY, now=now, changes={"spec": {"at": [at.isoformat()]}})
             wait_until(schedule.executions.exists)
-            self.was_on_time(schedule, at)
+            assert schedule.executions.get().started_at >= at
 
-    def test_a_snooze_ends_on_time(self) -> None:
+    def test_a_snooze_ends_by_itself(self) -> None:
         schedule = make_schedule(spec=EVERY_MINUTE, now=clock.now())
-        with scheduler():
+        with scheduler(JIM_LEASE_SECONDS=self.LEASE):
             schedule.pause(initiator=SOMEBODY, now=clock.now(), until=clock.now() + seconds(1))
-            wait_until(lambda: fresh(schedule).status == "running", seconds=3)
+            wait_until(lambda: fresh(schedule).status == "running")
 
     def test_what_a_killed_worker_ran_is_queued_again_long_before_its_lease_ends(self) -> None:
         execution = start(step("work", 0, "wait_for_ever", isolation="process"), now=clock.now())
-        with scheduler():
-            with worker("--processes", "1") as victim:
-                wait_until(WorkerTask.objects.processing().exists)
+        with scheduler(JIM_LEASE_SECONDS=self.LEASE):
+            with worker("--processes", "1", JIM_LEASE_SECONDS=self.LEASE) as victim:
+                wait_until(Activity.objects.filter(status="in_progress", message="waiting").exists)
                 victim.process.kill()
                 victim.process.wait()
-            wait_until(WorkerTask.objects.queued().exists, seconds=8)
+            wait_until(WorkerTask.objects.queued().exists)
         assert WorkerTask.objects.get(execution=execution).attempt == 2
         assert Worker.objects.get().status == "dead"
 
     def test_what_became_due_while_the_database_was_away_starts_when_it_is_back(self) -> None:
         with scheduler() as running:
-            at = soon()
-            schedule = make_schedule(spec={"at": [at.isoformat()]}, now=clock.now())
-            with outage():
-                wait_until(lambda: clock.estimate() > at)
-            wait_until(schedule.executions.exists)
+            for later in count(3):
+                now = clock.now()
+                at = soon(now, later)
+                schedule = make_schedule(spec={"at": [at.isoformat()]}, now=now)
+                with outage():
+                    is_early = not schedule.executions.exists()  # else its time came before the outage
+                    wait_for(at)
+                wait_until(schedule.executions.exists)
+                if is_early:
+                    break
             assert running.terminate() == 0
 
-    def was_on_time(self, schedule: Schedule, at: datetime) -> None:
-        started = schedule.executions.get().started_at
-        assert seconds(0) <= started - at < seconds(1)
+
+def wait_for(at: datetime) -> None:
+    wait_until(lambda: clock.estimate() > at)
 
 
-def soon() -> datetime:
-    """A whole second, two to three from now."""
-    return clock.now().replace(microsecond=0) + timedelta(seconds=3)
+def soon(now: datetime, later: int = 3) -> datetime:
+    """A whole second."""
+    return now.replace(microsecond=0) + seconds(later)

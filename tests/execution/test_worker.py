@@ -12,16 +12,18 @@ import pytest
 from activities import clock
 from activities.models import Activity
 from execution import seats
-from execution.invoker import trigger
+from execution import worker as loop_of_a_worker
+from execution.alarms import alarms
+from execution.invoker import Overlapping, trigger
 from execution.models import Execution, Limit, Worker, WorkerTask
 from execution.recorder import CUT_OFF
 from execution.worker import WorkerLoop
 from tests.away import DatabaseAway, outage
 from tests.base import SOMEBODY, attempts, fresh, make_schedule, queue, start, step, step_statuses
 from tests.invariants import violations
-from tests.loops import running, running_worker, work_until_idle
+from tests.loops import has_looked, running, running_worker, work_until_idle
 from tests.processes import Command, worker
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.serial]
 
@@ -86,13 +88,13 @@ class TestUntilIdle:
     def test_it_works_until_nothing_is_ready_and_ends(self) -> None:
         execution = begin(step("thread"), step("process", 1, isolation="process"), step("last", 2))
         with worker("--until-idle", "--threads", "2", "--processes", "1") as running:
-            assert running.process.wait(30) == 0
+            assert running.process.wait(PATIENCE_SECONDS) == 0
         assert fresh(execution).status == Execution.Status.COMPLETED
         assert Worker.objects.get().status == Worker.Status.GONE
 
     def test_with_nothing_to_do_it_ends_at_once(self) -> None:
         with worker("--until-idle") as running:
-            assert running.process.wait(20) == 0
+            assert running.process.wait(PATIENCE_SECONDS) == 0
 
     def test_it_does_not_wait_for_a_retry_that_is_not_due(self) -> None:
         execution = begin(step("a", 0, "fail", max_retries=1, retry_seconds=600))
@@ -102,7 +104,7 @@ class TestUntilIdle:
     def test_it_serves_only_the_pools_it_is_told(self) -> None:
         begin(step("ldap", pool="ldap"), step("hr", pool="hr"), step("other"))
         with worker("--until-idle", "--pools", "ldap, hr") as running:
-            assert running.process.wait(20) == 0
+            assert running.process.wait(PATIENCE_SECONDS) == 0
         assert list(WorkerTask.objects.values_list("name", flat=True)) == ["other"]
         assert Worker.objects.get().pools == ["ldap", "hr"]
 
@@ -120,8 +122,8 @@ class TestSeats:
     def test_what_is_queued_right_after_its_own_write_is_soon_seen(
         self, settings: Any, meanwhile: str
     ) -> None:
-        """Idle or not; it would poll only once a minute."""
-        settings.JIM_GRACE_SECONDS, settings.JIM_POLL_SECONDS = 0, 60
+        """Idle or not; it would poll only once an hour."""
+        settings.JIM_GRACE_SECONDS, settings.JIM_POLL_SECONDS = 0, 3600
         execution = begin(step("first", 0, meanwhile))
         with running_worker(threads=2):
             wait_until(lambda: not WorkerTask.objects.queued().exists())
@@ -130,7 +132,10 @@ class TestSeats:
             wait_until(lambda: not WorkerTask.objects.filter(execution=None).exists())
             execution.cancel(initiator=SOMEBODY, now=clock.now())
 
-    def test_what_was_claimed_ahead_of_a_seat_goes_back_when_the_seat_is_not_free_soon(self) -> None:
+    def test_what_was_claimed_ahead_of_a_seat_goes_back_when_the_seat_is_not_free_soon(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(loop_of_a_worker, "QUICK_SECONDS", 3600)
         quick = [step(f"quick {number}") for number in range(40)]
         late = [step(f"late {number}") for number in range(5)]
         execution = begin(*quick, step("long", 0, "wait_for_ever"), *late)
@@ -152,11 +157,11 @@ class TestSeats:
 
 
 class TestLimits:
-    """Nobody polls here: what is not told does not happen in time."""
+    """Nobody polls here: what is not told does not happen."""
 
     @pytest.fixture(autouse=True)
     def rare_looks(self, settings: Any) -> None:
-        settings.JIM_POLL_SECONDS = 60
+        settings.JIM_POLL_SECONDS = 3600
 
     def limit(self, size: int) -> Limit:
         return Limit.objects.define("global", size, initiator=SOMEBODY, now=clock.now())
@@ -178,7 +183,8 @@ class TestLimits:
     def test_a_larger_limit_and_none_at_all_start_what_waits(self) -> None:
         limit = self.limit(0)
         first, second = begin(step("one")), begin(step("two"))
-        with running_worker():
+        with running_worker() as loop:
+            wait_until(lambda: has_looked(loop))
             assert queue(first) == {"one": "queued"}
             limit.edit(changes={"size": 1}, initiator=SOMEBODY, now=clock.now())
             wait_until(lambda: fresh(second).status == Execution.Status.COMPLETED)
@@ -261,14 +267,14 @@ class TestWhatAStepSays:
 
 
 class TestCancellation:
-    """Within two seconds, children included."""
+    """Children included."""
 
     def test_of_a_program(self, program: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
         execution = begin(program("sleep 1000 & echo $$ $! > pids; wait"))
         with running_worker():
             family = pids(tmp_path / "pids")
-            self.cancel_in_time(execution)
-            wait_until(lambda: not any(map(is_alive, family)), seconds=2)
+            self.cancel_and_wait(execution)
+            wait_until(lambda: not any(map(is_alive, family)))
 
     def test_of_a_program_that_ignores_the_request(
         self, program: Callable[..., dict[str, Any]], tmp_path: Path
@@ -276,8 +282,8 @@ class TestCancellation:
         execution = begin(program("trap '' TERM; echo $$ > pids; while :; do sleep 1000; done"))
         with running_worker():
             family = pids(tmp_path / "pids")
-            self.cancel_in_time(execution)
-            wait_until(lambda: not any(map(is_alive, family)), seconds=2)
+            self.cancel_and_wait(execution)
+            wait_until(lambda: not any(map(is_alive, family)))
 
     def test_of_a_python_process(self, tmp_path: Path) -> None:
         file = tmp_path / "pids"
@@ -285,14 +291,14 @@ class TestCancellation:
         with running_worker():
             family = pids(file)
             wait_until(lambda: is_waiting("p"))
-            self.cancel_in_time(execution)
-            wait_until(lambda: not any(map(is_alive, family)), seconds=2)
+            self.cancel_and_wait(execution)
+            wait_until(lambda: not any(map(is_alive, family)))
 
     def test_of_a_thread_that_listens(self) -> None:
         execution = begin(step("t", 0, "wait_for_ever"))
         with running_worker():
             wait_until(lambda: is_waiting("t"))
-            self.cancel_in_time(execution)
+            self.cancel_and_wait(execution)
 
     def test_a_thread_that_does_not_listen_makes_the_worker_replace_itself(
         self, tmp_path: Path, env: dict[str, str]
@@ -309,22 +315,28 @@ class TestCancellation:
             assert {row.pid for row in Worker.objects.all()} == {running.process.pid}
             assert running.terminate() == 0
 
-    def test_the_schedule_may_run_again_as_soon_as_it_has_ended_and_not_before(self) -> None:
-        schedule = make_schedule(step("t", 0, "wait_for_ever"), spec={"every": ["1s"]}, now=clock.now())
+    def test_the_schedule_may_run_again_as_soon_as_it_has_ended_and_not_before(
+        self, tmp_path: Path, settings: Any
+    ) -> None:
+        settings.JIM_GRACE_SECONDS = 3600
+        file = tmp_path / "go"
+        deaf = step("deaf", 0, "ignore_everything", kwargs={"path": str(file)})
+        schedule = make_schedule(deaf, now=clock.now())
         trigger(schedule, initiator=SOMEBODY, now=clock.now())
         first = Execution.objects.get()
         with running_worker():
-            wait_until(lambda: is_waiting("t"))
+            wait_until(lambda: is_waiting("deaf"))
             cancel(first)
+            with pytest.raises(Overlapping):
+                trigger(schedule, initiator=SOMEBODY, now=clock.now())
+            file.touch()
             wait_until(lambda: fresh(first).status == Execution.Status.CANCELLED)
-        trigger(schedule, initiator=SOMEBODY, now=clock.now())
-        first, second = Execution.objects.order_by("pk")
-        assert first.finished_at is not None
-        assert first.finished_at <= second.started_at
+            trigger(schedule, initiator=SOMEBODY, now=clock.now())
+            assert schedule.executions.count() == 2
 
-    def cancel_in_time(self, execution: Execution) -> None:
+    def cancel_and_wait(self, execution: Execution) -> None:
         cancel(execution)
-        wait_until(lambda: fresh(execution).status == Execution.Status.CANCELLED, seconds=2)
+        wait_until(lambda: fresh(execution).status == Execution.Status.CANCELLED)
         assert set(map(tuple, step_statuses(execution).values())) == {("cancelled",)}
 
 
@@ -338,7 +350,7 @@ class TestTerminate:
             execution.terminate(initiator=SOMEBODY, now=clock.now())
             ended = attempts(execution, "program")[0]
             assert ended.status == Activity.Status.CANCELLED
-            wait_until(lambda: not any(map(is_alive, family)), seconds=3)
+            wait_until(lambda: not any(map(is_alive, family)))
         assert attempts(execution, "program") == [ended]
         assert fresh(ended).finished_at == ended.finished_at
         assert fresh(ended).message == "Terminated."
@@ -346,13 +358,16 @@ class TestTerminate:
 
 class TestTimeout:
     def test_a_step_that_takes_too_long_is_ended_with_its_children(
-        self, program: Callable[..., dict[str, Any]], tmp_path: Path
+        self, program: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        execution = begin(program("sleep 1000 & echo $$ $! > pids; wait", timeout_seconds=3))
+        """Its time is over when it has children, however long it takes to have them."""
+        file, after = tmp_path / "pids", alarms.after
+        monkeypatch.setattr(alarms, "after", lambda wait, ring: after(wait, lambda: pids(file) and ring()))
+        execution = begin(program("sleep 1000 & echo $$ $! > pids; wait", timeout_seconds=1))
         work_until_idle()
         (activity,) = attempts(execution, "program")
-        assert (activity.status, activity.error) == ("failed_with_error", "timed out after 3 s")
-        wait_until(lambda: not any(map(is_alive, pids(tmp_path / "pids"))), seconds=2)
+        assert (activity.status, activity.error) == ("failed_with_error", "timed out after 1 s")
+        wait_until(lambda: not any(map(is_alive, pids(file))))
 
 
 class TestDrain:
@@ -361,13 +376,13 @@ class TestDrain:
     def test_a_running_step_ends_in_peace(self, tmp_path: Path) -> None:
         file = tmp_path / "go"
         execution = begin(step("work", 0, "wait_for_file", kwargs={"path": str(file)}), step("next", 1))
-        with worker("--threads", "1") as running:
+        with worker("--threads", "1", JIM_GRACE_SECONDS="3600") as running:
             wait_until(lambda: is_waiting("work"))
             running.process.send_signal(signal.SIGTERM)
             begin(step("too late"))
             wait_until(lambda: "no more tasks are taken" in running.said)
             file.touch()
-            assert running.process.wait(20) == 0
+            assert running.process.wait(PATIENCE_SECONDS) == 0
         assert step_statuses(execution) == {"work": ["complete"], "next": ["pending"]}
         assert WorkerTask.objects.get(name="too late").status == "queued"
         assert Worker.objects.get().status == Worker.Status.GONE
@@ -375,7 +390,7 @@ class TestDrain:
     @pytest.mark.parametrize("isolation", ["thread", "process"])
     def test_after_the_grace_period_it_is_queued_again_and_counts_to_no_budget(self, isolation: str) -> None:
         execution = begin(step("work", 0, "wait_for_ever", isolation=isolation))
-        with worker(JIM_GRACE_SECONDS="0.2") as running:
+        with worker(JIM_GRACE_SECONDS="0.2", JIM_KILL_SECONDS="3600") as running:
             wait_until(lambda: is_waiting("work"))
             assert running.terminate() == 0
         stopped, following = attempts(execution)
@@ -383,34 +398,36 @@ class TestDrain:
         assert (following.status, following.retry_of) == ("pending", stopped)
         task = WorkerTask.objects.get()
         assert (task.status, task.attempt, task.failures, task.crashes) == ("queued", 2, 0, 0)
-        assert task.available_at <= clock.now()
+        assert not task.is_delayed
 
     def test_programs_are_ended_with_their_children(
         self, program: Callable[..., dict[str, Any]], tmp_path: Path, env: dict[str, str]
     ) -> None:
         execution = begin(program("sleep 1000 & echo $$ $! > pids; wait"))
-        with worker(JIM_GRACE_SECONDS="0", **env) as running:
+        with worker(JIM_GRACE_SECONDS="0", JIM_KILL_SECONDS="3600", **env) as running:
             family = pids(tmp_path / "pids")
             assert running.terminate() == 0
-            assert not any(map(is_alive, family))
+            wait_until(lambda: not any(map(is_alive, family)))
         assert attempts(execution, "program")[0].error == "worker stopped"
 
     def test_a_second_signal_does_not_wait_for_the_steps(self) -> None:
         begin(step("work", 0, "wait_for_ever"))
-        with worker(JIM_GRACE_SECONDS="600") as running:
+        with worker(JIM_GRACE_SECONDS="3600") as running:
             wait_until(lambda: is_waiting("work"))
             running.process.send_signal(signal.SIGTERM)
             running.process.send_signal(signal.SIGINT)
-            assert running.process.wait(20) == 0
+            assert running.process.wait(PATIENCE_SECONDS) == 0
         assert WorkerTask.objects.get().status == "queued"
 
     def test_a_cancelled_step_is_not_queued_again(self, tmp_path: Path) -> None:
         execution = begin(step("deaf", 0, "ignore_everything", kwargs={"path": str(tmp_path / "never")}))
-        with worker(JIM_GRACE_SECONDS="0", JIM_KILL_SECONDS="0") as running:
+        with worker(JIM_GRACE_SECONDS="3600", JIM_KILL_SECONDS="0") as running:
             wait_until(lambda: is_waiting("deaf"))
             running.process.send_signal(signal.SIGTERM)
+            wait_until(lambda: "no more tasks are taken" in running.said)
             cancel(execution)
-            assert running.process.wait(20) == 0
+            running.process.send_signal(signal.SIGINT)
+            assert running.process.wait(PATIENCE_SECONDS) == 0
         assert fresh(execution).status == Execution.Status.CANCELLED
         assert step_statuses(execution) == {"deaf": ["cancelled"]}
 
@@ -424,16 +441,16 @@ class TestDeath:
             family = pids(tmp_path / "pids")
             running.process.kill()
             running.process.wait()
-            wait_until(lambda: not any(map(is_alive, family)), seconds=5)
+            wait_until(lambda: not any(map(is_alive, family)))
 
-    def test_a_buried_worker_ends_its_steps_registers_anew_and_goes_on(self, settings: Any) -> None:
-        settings.JIM_LEASE_SECONDS = 1
+    def test_a_buried_worker_ends_its_steps_registers_anew_and_goes_on(self) -> None:
         execution = begin(step("work", 0, "wait_for_ever"))
-        with running_worker():
+        with running_worker() as loop:
             wait_until(lambda: is_waiting("work"))
             buried = Worker.objects.get()
             Worker.objects.filter(pk=buried.pk).bury(now=clock.now())
             WorkerTask.objects.recover(now=clock.now())
+            loop._beat_once()
             wait_until(lambda: Worker.objects.alive().exclude(pk=buried.pk).exists())
             wait_until(lambda: is_waiting("work"))
             cancel(execution)
@@ -449,7 +466,7 @@ class TestTheDatabaseIsAway:
         with DatabaseAway(tmp_path) as away, Command("runworker", "--until-idle", **away.env) as running:
             wait_until(lambda: "waiting for the database" in running.said)
             away.come_back()
-            assert running.process.wait(20) == 0
+            assert running.process.wait(PATIENCE_SECONDS) == 0
         assert fresh(execution).status == Execution.Status.COMPLETED
 
     def test_what_ended_meanwhile_is_recorded_later(self, tmp_path: Path) -> None:

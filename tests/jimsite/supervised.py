@@ -16,14 +16,16 @@ import time
 from pathlib import Path
 
 
-def supervise(folder: Path, stages: list[list[tuple[str, str]]], stop_seconds: float) -> None:
+def supervise(folder: Path, stages: list[list[tuple[str, str]]]) -> None:
     from jimsite.supervisor import Child, Supervisor
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    # Only who would never end by itself is killed, however slow the others are.
+    patience = {"stubborn": 0.5}
     built = [
         [
-            Child(name, command(folder, name, behaviour), stop_seconds=stop_seconds)
-            for name, behaviour in stage
+            Child(name, command(folder, name, kind), stop_seconds=patience.get(kind, 3_600))
+            for name, kind in stage
         ]
         for stage in stages
     ]
@@ -61,7 +63,7 @@ def note(folder: Path, text: str) -> None:
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["supervise", folder, stages, stop_seconds]:
-            supervise(Path(folder), json.loads(stages), float(stop_seconds))
+        case ["supervise", folder, stages]:
+            supervise(Path(folder), json.loads(stages))
         case ["live", folder, name, behaviour]:
             live(Path(folder), name, behaviour)

@@ -15,7 +15,7 @@ from execution.models import Execution
 from tests.base import fresh, make_schedule, step
 from tests.conftest import subprocess_env
 from tests.processes import Command, worker
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = [pytest.mark.serial, pytest.mark.django_db(transaction=True)]
 
@@ -51,9 +51,9 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._screen, text.encode())
 
-    def end(self, *, seconds: float = 20) -> int:
+    def end(self) -> int:
         """Its exit code, once it ends by itself."""
-        wait_until(lambda: self.shows("") and self.process.poll() is not None, seconds=seconds)
+        wait_until(lambda: self.shows("") and self.process.poll() is not None)
         self._read()
         os.close(self._screen)
         return self.process.wait()
@@ -89,5 +89,5 @@ def test_term_cancels_if_that_was_wanted_and_output_can_be_followed_meanwhile() 
         execution = Execution.objects.get()
         with Command("activity", str(execution.activity_id), "--follow") as follow:
             assert run.terminate() == 4
-            assert follow.process.wait(20) == 4
+            assert follow.process.wait(PATIENCE_SECONDS) == 4
     assert fresh(execution).status == "cancelled"

@@ -17,6 +17,7 @@ import pytest
 
 from jimsite.completion import commands, own_commands, script
 from tests.commands import said
+from tests.waiting import PATIENCE_SECONDS
 
 # As if JIM had answered; asking it takes a process of its own.
 NAMES = "_jim_names() { printf '%s\\n' 'Nightly HR Sync' 'Night watch' \"Ada's report\" 'Backup'; }"
@@ -97,11 +98,11 @@ class Zsh:
 
     def close(self) -> None:
         os.write(self.terminal, b"exit\n")
-        self.process.wait(timeout=30)
+        self.process.wait(PATIENCE_SECONDS)
         os.close(self.terminal)
 
     def _read(self, until: str) -> str:
-        text, deadline = "", time.monotonic() + 30
+        text, deadline = "", time.monotonic() + PATIENCE_SECONDS
         while until not in text:
             assert time.monotonic() < deadline, text
             if select.select([self.terminal], [], [], 1)[0]:

@@ -14,7 +14,7 @@ from django.conf import settings
 
 from jimsite.supervisor import backoff
 from tests.jimsite import supervised
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 Stages = list[list[tuple[str, str]]]
 
@@ -23,9 +23,9 @@ class Running:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def start(self, stages: Stages, *, stop_seconds: float = 10) -> None:
+    def start(self, stages: Stages) -> None:
         self.names = [name for stage in stages for name, _ in stage]
-        arguments = ["supervise", str(self.folder), json.dumps(stages), str(stop_seconds)]
+        arguments = ["supervise", str(self.folder), json.dumps(stages)]
         with (self.folder / "log").open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, supervised.__file__, *arguments],
@@ -57,7 +57,7 @@ class Running:
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(timeout=20)
+        return self.process.wait(PATIENCE_SECONDS)
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_a_stop_signal_stops_stage_by_stage(running: Running, number: signal.Sig
     wait_until(lambda: "worker asked to stop" in running.notes())
     assert running.lives("web")
     (running.folder / "drained").touch()
-    assert running.process.wait(timeout=20) == 0
+    assert running.process.wait(PATIENCE_SECONDS) == 0
     order = ["worker asked to stop", "worker ended", "web asked to stop", "web ended"]
     assert [note for note in running.notes() if note in order] == order
 
@@ -107,7 +107,7 @@ def test_a_second_signal_stops_at_once(running: Running) -> None:
 
 
 def test_a_child_that_ignores_the_signal_is_killed_in_the_end(running: Running) -> None:
-    running.start([[("worker", "stubborn")], [("web", "steady")]], stop_seconds=0.5)
+    running.start([[("worker", "stubborn")], [("web", "steady")]])
     assert running.stop() == 0
     assert "worker did not stop in time and is killed" in running.log()
     assert not running.lives("worker")

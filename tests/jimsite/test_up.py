@@ -18,7 +18,7 @@ from django.conf import settings
 
 from tests.conftest import server, subprocess_env
 from tests.settings import TEST_DB
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.serial
 CANARY = "Kanarienvogel-4711-im-Bergwerk"
@@ -45,15 +45,13 @@ class Jim:
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
-        wait_until(
-            lambda: "Ctrl-C stops it" in self.log.read_text() or self.process.poll() is not None, seconds=60
-        )
+        wait_until(lambda: "Ctrl-C stops it" in self.log.read_text() or self.process.poll() is not None)
         assert self.process.poll() is None, self.log.read_text()
         return self.log.read_text()
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGINT)
-        return self.process.wait(timeout=60)
+        return self.process.wait(PATIENCE_SECONDS)
 
     def manage(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "manage.py", *arguments]

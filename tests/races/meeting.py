@@ -3,35 +3,41 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
 from django.db import connection, models, transaction
 
-from tests.waiting import wait_until
-
-BUSY_SECONDS = 0.03
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 
 class Caller(threading.Thread):
-    """Keeps what its call returned or raised."""
+    """Keeps what its call returned or raised, and which statement it has sent that has not ended yet."""
 
     def __init__(self, call: Callable[[], Any], barrier: threading.Barrier | None = None) -> None:
         super().__init__(daemon=True)
         self.call, self.barrier = call, barrier
         self.result: Any = None
+        self.sent = ""
 
     def run(self) -> None:
         try:
             connection.ensure_connection()
             if self.barrier is not None:
-                self.barrier.wait(10)
-            self.result = self.call()
+                self.barrier.wait(PATIENCE_SECONDS)
+            with connection.execute_wrapper(self._execute):
+                self.result = self.call()
         except Exception as error:
             self.result = error
         finally:
             connection.close()
+
+    def _execute(self, execute: Any, sql: str, *arguments: Any) -> Any:
+        self.sent = sql
+        try:
+            return execute(sql, *arguments)
+        finally:
+            self.sent = ""
 
 
 def at_once(*calls: Callable[[], Any]) -> list[Any]:
@@ -66,8 +72,12 @@ def _wait_until_blocked(callers: list[Caller]) -> None:
     if connection.vendor == "postgresql":
         wait_until(lambda: _waiting() >= sum(caller.is_alive() for caller in callers))
     else:
-        # Nobody can be seen waiting for SQLite's lock.
-        time.sleep(BUSY_SECONDS)
+        # SQLite does not tell who waits for its lock; while we have it, everybody does who wants to write.
+        wait_until(lambda: all(_wants_to_write(caller) or not caller.is_alive() for caller in callers))
+
+
+def _wants_to_write(caller: Caller) -> bool:
+    return caller.sent.startswith(("BEGIN", "INSERT", "UPDATE", "DELETE"))
 
 
 def _waiting() -> int:
@@ -78,7 +88,7 @@ def _waiting() -> int:
 
 
 def _ended(caller: Caller) -> Caller:
-    caller.join(30)
+    caller.join(PATIENCE_SECONDS)
     assert not caller.is_alive(), "a call did not come back"
     return caller
 

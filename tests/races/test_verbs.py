@@ -31,6 +31,7 @@ from tests.base import (
     step,
     step_statuses,
 )
+from tests.fleet import is_at_rest
 from tests.invariants import violations
 from tests.races.meeting import Meeting, at_once, queue_up
 
@@ -452,13 +453,15 @@ def test_cancel_and_the_next_start(meet: Meeting, monkeypatch: pytest.MonkeyPatc
         invoker.invoke(now)
         (running,) = Execution.objects.in_progress()
         generate(now := now + seconds(10))
-        meet(
+        results = meet(
             partial(running.cancel, initiator=SOMEBODY, now=now),
             partial(invoker.invoke, now),
             behind=Schedule.objects.filter(pk=schedule.pk),
         )
+        assert results == (True, None)
         assert Execution.objects.in_progress().count() <= 1
         settle_everything(now)
+        assert is_at_rest()
     assert violations() == []
 
 

@@ -19,7 +19,7 @@ from schedules.models import Refused
 from tests.base import NOW, SOMEBODY, claim, make_worker, seconds
 from tests.loops import running_scheduler, running_worker
 from tests.races.meeting import Caller, at_once, queue_up
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 from tests.workflows.base import defined, deploy_all, deployed, events, publish, runs, work
 from tests.workflows.invariants import effects, note_effect, unfinished, violations
 from workflows import Consumer, Mutation, PermissionRequired, Prepared, Workflow
@@ -101,9 +101,9 @@ def test_publishers_and_a_worker(ledger: Path) -> None:
         reader = Caller(partial(read_without_gaps, stopping))
         reader.start()
         results = at_once(*(partial(publish_many, number, count) for number in range(PUBLISHERS)))
-        wait_until(is_idle, seconds=60)
+        wait_until(is_idle)
         stopping.set()
-        reader.join(30)
+        reader.join(PATIENCE_SECONDS)
     assert results == [None] * PUBLISHERS
     assert (reader.result or 0) > 0
     assert unfinished(list(Row.objects.all())) == []
@@ -307,7 +307,7 @@ def test_cancelled_while_running(ledger: Path, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(First, "prepare", prepare)
     with deployed(One, now=clock.now()), running_worker():
         publish("a", "x", now=clock.now())
-        assert entered.wait(20)
+        assert entered.wait(PATIENCE_SECONDS)
         run = Run.objects.active().get()
         assert Job.find(run.key).cancel(initiator=SOMEBODY, now=clock.now())  # type: ignore[union-attr]
         wait_until(lambda: Run.objects.stuck().filter(status="paused:approval").exists())

@@ -25,6 +25,7 @@ from schedules.revisions import Revisions
 from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, seconds, step
 from tests.conftest import subprocess_env
 from tests.races.meeting import queue_up
+from tests.waiting import PATIENCE_SECONDS
 from tests.workflows.base import make_topics
 
 pytestmark = pytest.mark.django_db
@@ -1080,7 +1081,7 @@ class TestCommand:
                 env={**env, "PYTHONIOENCODING": "latin-1:replace"},
                 input=given,
                 capture_output=True,
-                timeout=60,
+                timeout=PATIENCE_SECONDS,
             )
 
         text = manage("exportschedules").stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import date, datetime
 from functools import partial
@@ -430,13 +429,10 @@ class TestMany:
             edit(calendar, TUESDAY)
         assert len(many) == len(few)
 
-    @pytest.mark.serial
-    def test_a_thousand_schedules_take_a_few_seconds(self) -> None:
+    def test_a_thousand_schedules_are_all_moved(self) -> None:
         calendar = define("days off", TUESDAY)
         make_many(1_000)
-        began = time.monotonic()
         edit(calendar, MONDAY, now=hours(1))
-        assert time.monotonic() - began < 5
         moved = Schedule.objects.filter(calendars={"days off": [MONDAY]}, token=2, processed_until=hours(1))
         assert (
             moved.count()

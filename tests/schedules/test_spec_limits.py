@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-import time
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
@@ -933,7 +933,7 @@ COUNTRIES = ["GB", "US", "DE", "FR", "IT", "ES", "PT", "NL", "BE", "CH", "AT", "
 
 
 class TestNoSpecHangsATick:
-    """A tick has seconds, and there are many schedules. The bound is generous: the machine may be busy."""
+    """A tick has seconds, and there are many schedules. What is counted is the same on every machine."""
 
     @pytest.mark.parametrize(
         "data",
@@ -966,7 +966,7 @@ class TestNoSpecHangsATick:
     )
     def test_nothing_is_left_but_it_takes_a_while_to_see(self, data: object) -> None:
         spec = Spec.parse(data)
-        assert _seconds(lambda: _refused(spec)) < 10
+        assert _calls(lambda: _refused(spec)) < 10_000_000
 
     @pytest.mark.parametrize(
         "data",
@@ -989,13 +989,13 @@ class TestNoSpecHangsATick:
     @pytest.mark.parametrize("time_zone", ["UTC", "Europe/London"])
     def test_there_is_nothing_until_the_end_of_time(self, data: dict[str, object], time_zone: str) -> None:
         spec = Spec.parse(data | {"time_zone": time_zone})
-        assert _seconds(lambda: spec.next(NOW)) < 10
+        assert _calls(lambda: spec.next(NOW)) < 1_000_000
         assert spec.next(NOW) is None
-        assert _seconds(lambda: spec.explain(NOW)) < 10
+        assert _calls(lambda: spec.explain(NOW)) < 1_000_000
 
     def test_a_gap_of_a_thousand_years_is_one_step(self) -> None:
         spec = Spec.parse({"cron": ["0 0 29 2 * 2996"], "time_zone": "Europe/London"})
-        assert _seconds(lambda: spec.next(NOW)) < 5
+        assert _calls(lambda: spec.next(NOW)) < 10_000
         assert spec.next(NOW) == datetime(2996, 2, 29, tzinfo=UTC)
 
     def test_hundreds_of_rules(self) -> None:
@@ -1011,7 +1011,7 @@ class TestNoSpecHangsATick:
                 "time_zone": "Europe/London",
             }
         )
-        assert _seconds(lambda: spec.times(NOW, NOW + timedelta(days=30), limit=1000)) < 10
+        assert _calls(lambda: spec.times(NOW, NOW + timedelta(days=30), limit=1000)) < 500_000
 
     @pytest.mark.parametrize("rule", [{"every": ["1s"]}, {"cron": ["0 9 * * *"]}], ids=["dense", "daily"])
     @pytest.mark.parametrize(
@@ -1026,8 +1026,13 @@ class TestNoSpecHangsATick:
     def test_a_thousand_exclusions(self, rule: dict[str, object], items: list[object]) -> None:
         calendars = {f"Calendar {n}": items[n * 10 : n * 10 + 10] for n in range(100)}
         spec = Spec.parse(rule | {"exclude": [{"calendar": name} for name in calendars]}, calendars)
-        spec.next(NOW)
-        assert _seconds(lambda: spec.times(NOW, NOW + timedelta(days=2_000), limit=1000)) < 0.5
+        few = Spec.parse(rule | {"exclude": items[:10]})
+
+        def calls(spec: Spec) -> int:
+            spec.next(NOW)
+            return _calls(lambda: spec.times(NOW, NOW + timedelta(days=2_000), limit=1000))
+
+        assert calls(spec) < 2 * calls(few), "a hundred times as many cost more than they should"
 
     def test_many_holiday_items_are_no_reason_to_give_up(self) -> None:
         excluded = a_thousand(lambda n: {"holidays": "GB", "comment": str(n)})
@@ -1041,7 +1046,17 @@ def _refused(spec: Spec) -> None:
     assert caught.value.field == "exclude"
 
 
-def _seconds(work: Callable[[], object]) -> float:
-    begun = time.process_time()
-    work()
-    return time.process_time() - begun
+def _calls(work: Callable[[], object]) -> int:
+    """Of functions, and their returns."""
+    count = 0
+
+    def note(*_: object) -> None:
+        nonlocal count
+        count += 1
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count

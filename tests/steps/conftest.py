@@ -6,7 +6,16 @@ from pathlib import Path
 import pytest
 from django.test import override_settings
 
+from execution import nursery as nursery_module
 from execution.nursery import Nursery
+from tests.waiting import PATIENCE_SECONDS
+
+
+@pytest.fixture(autouse=True)
+def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long a nursery may take for its start and its end, and when a child of it is no longer needed."""
+    for name in ("START_SECONDS", "END_SECONDS", "IDLE_SECONDS"):
+        monkeypatch.setattr(nursery_module, name, PATIENCE_SECONDS)
 
 
 @pytest.fixture(scope="module")

@@ -144,12 +144,12 @@ def pid() -> int:
     return os.getpid()
 
 
-def wait(ctx: Context, seconds: float = 60) -> None:
+def wait(ctx: Context, seconds: float = 3600) -> None:
     ctx.write("waiting")
     ctx.wait(seconds)
 
 
-def sleep(ctx: Context, seconds: float = 60) -> None:
+def sleep(ctx: Context, seconds: float = 3600) -> None:
     try:
         ctx.write("sleeping")
         time.sleep(seconds)
@@ -178,7 +178,7 @@ def ignore_everything(ctx: Context) -> None:
     while True:
         try:
             ctx.write(words)
-            time.sleep(60)
+            time.sleep(3600)
         except Interrupted:
             words = "ignored"
 
@@ -192,13 +192,13 @@ def talk_until_stopped(ctx: Context) -> None:
 def have_offspring(ctx: Context) -> None:
     """A child and a grandchild, both deaf to TERM."""
     deaf = "trap '' TERM; "
-    grandchild = f'sh -c "{deaf} echo pid grandchild \\$\\$; sleep 60; sleep 60"'
+    grandchild = f'sh -c "{deaf} echo pid grandchild \\$\\$; sleep 3600; sleep 3600"'
     ctx.write(f"pid self {os.getpid()}")
-    subprocess.run(["/bin/sh", "-c", f"{deaf} echo pid child $$; {grandchild}; sleep 60"], check=False)
+    subprocess.run(["/bin/sh", "-c", f"{deaf} echo pid child $$; {grandchild}; sleep 3600"], check=False)
 
 
 def leave_process_behind() -> int:
-    return subprocess.Popen(["/bin/sleep", "60"]).pid
+    return subprocess.Popen(["/bin/sleep", "3600"]).pid
 
 
 def leave_behind(what: str) -> int:
@@ -214,7 +214,7 @@ def leave_behind(what: str) -> int:
         case "a changed variable":
             os.environ["PATH"] = "/hunter2"
         case "an alarm":
-            signal.alarm(1)
+            signal.alarm(3600)
     return os.getpid()
 
 
@@ -245,7 +245,7 @@ def die(how: str) -> None:
     if how == "segfault":
         ctypes.string_at(0)
     os.closerange(3, 100)
-    time.sleep(60)
+    time.sleep(3600)
 
 
 def spoil() -> int:

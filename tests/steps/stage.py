@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from execution.nursery import Nursery
 from execution.steps.base import Context, Outcome, Reason, Work, perform
+from tests.waiting import PATIENCE_SECONDS
 
 FUNCTIONS = "tests.steps.functions"
 
@@ -57,7 +58,7 @@ class Running(threading.Thread):
 
     @property
     def outcome(self) -> Outcome:
-        self.join(30)
+        self.join(PATIENCE_SECONDS)
         assert not self.is_alive(), "the step does not end"
         return self._outcome
 

@@ -3,39 +3,51 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
+from execution import alarms as alarms_module
 from execution.alarms import Alarms
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 
-def test_alarms_ring_in_the_order_of_their_times() -> None:
-    alarms, rung, last = Alarms(), [], threading.Event()
-    started = time.monotonic()
-    for seconds in (0.09, 0.03, 0.06):
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Time stands still, and passes when it is told to."""
+    times = [time.monotonic()]
+    monkeypatch.setattr(alarms_module, "time", SimpleNamespace(monotonic=lambda: times[-1]))
+    return lambda seconds: times.append(times[-1] + seconds)
+
+
+def test_alarms_ring_in_the_order_of_their_times(passes: Callable[[float], None]) -> None:
+    """Also those whose times came while nobody looked."""
+    alarms, rung = Alarms(), list[float]()
+    for seconds in (0.09, 0.01, 0.03, 0.06):
         alarms.after(seconds, lambda seconds=seconds: rung.append(seconds))  # type: ignore[misc]
-    alarms.after(0.12, last.set)
-    assert last.wait(20)
-    assert rung == [0.03, 0.06, 0.09]
-    assert time.monotonic() - started >= 0.12
+    passes(0.02)
+    wait_until(lambda: rung)
+    assert rung == [0.01]
+    passes(0.1)
+    wait_until(lambda: len(rung) == 4)
+    assert rung == [0.01, 0.03, 0.06, 0.09]
 
 
-def test_also_those_whose_times_came_while_nobody_looked() -> None:
-    alarms, rung, last = Alarms(), [], threading.Event()
-    alarms.after(0, lambda: time.sleep(0.1))
-    for seconds in (0.03, 0.01, 0.02):
-        alarms.after(seconds, lambda seconds=seconds: rung.append(seconds))  # type: ignore[misc]
-    alarms.after(0.12, last.set)
-    assert last.wait(20)
-    assert rung == [0.01, 0.02, 0.03]
+def test_an_alarm_does_not_ring_before_its_time() -> None:
+    started, rung = time.monotonic(), threading.Event()
+    Alarms().after(0.1, rung.set)
+    assert rung.wait(PATIENCE_SECONDS)
+    assert time.monotonic() - started >= 0.1
 
 
-def test_a_cancelled_alarm_stays_silent_and_holds_nothing() -> None:
+def test_a_cancelled_alarm_stays_silent_and_holds_nothing(passes: Callable[[float], None]) -> None:
     alarms, rung, last = Alarms(), [], threading.Event()
     for _ in range(1_000):
-        alarms.cancel(alarms.after(0.3, lambda: rung.append("cancelled")))
-    alarms.after(0.4, last.set)
-    assert last.wait(20)
+        alarms.cancel(alarms.after(0.01, lambda: rung.append("cancelled")))
+    alarms.after(0.02, last.set)
+    passes(0.02)
+    assert last.wait(PATIENCE_SECONDS)
     assert rung == []
     assert alarms._set == {}
 
@@ -45,6 +57,6 @@ def test_a_failing_callback_does_not_silence_the_others(caplog: pytest.LogCaptur
     with caplog.at_level(logging.ERROR, logger="execution.alarms"):
         alarms.after(0, [].pop)
         alarms.after(0.01, last.set)
-        assert last.wait(20)
+        assert last.wait(PATIENCE_SECONDS)
     alarms.after(float("1e12"), last.clear)
     assert "callback failed" in caplog.text

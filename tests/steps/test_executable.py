@@ -19,7 +19,7 @@ from execution.binding import Binding
 from execution.nursery import Nursery
 from execution.steps.base import Outcome, Work, perform
 from tests.steps.stage import Recorder, Running, group_of, is_alive, work
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.serial
 
@@ -53,7 +53,7 @@ def short_kill() -> Iterator[None]:
 @pytest.fixture
 def patience(short_kill: None) -> Iterator[None]:
     """For who ends by himself, and has something to say before: a busy machine takes its time for it."""
-    with override_settings(JIM_KILL_SECONDS=20):
+    with override_settings(JIM_KILL_SECONDS=PATIENCE_SECONDS):
         yield
 
 
@@ -97,7 +97,7 @@ def test_output_of_both_streams_in_order(nursery: Nursery, script: Script) -> No
 
 
 def test_output_is_heard_while_the_program_runs(nursery: Nursery, script: Script) -> None:
-    running = Running(nursery, program(script("echo now; sleep 60")))
+    running = Running(nursery, program(script("echo now; sleep 3600")))
     wait_until(lambda: running.sink.said == [("stdout", "now")])
     running.interrupt("cancel")
     assert running.outcome.status == "cancelled"
@@ -105,7 +105,7 @@ def test_output_is_heard_while_the_program_runs(nursery: Nursery, script: Script
 
 def test_lines_of_python_programs_are_heard_when_they_are_printed(nursery: Nursery, script: Script) -> None:
     running = Running(
-        nursery, program(script("import time; print('now'); time.sleep(60)", interpreter=sys.executable))
+        nursery, program(script("import time; print('now'); time.sleep(3600)", interpreter=sys.executable))
     )
     wait_until(lambda: running.sink.said == [("stdout", "now")])
     running.interrupt("cancel")
@@ -132,7 +132,7 @@ def test_a_slow_sink_slows_the_program_down(nursery: Nursery, script: Script, tm
             self.may_go_on = threading.Event()
 
         def output(self, stream: str, lines: list[str]) -> None:
-            self.may_go_on.wait(30)
+            self.may_go_on.wait(PATIENCE_SECONDS)
             super().output(stream, lines)
 
     sink, full = Slow(), tmp_path / "full"
@@ -274,20 +274,28 @@ def test_a_program_can_clean_up_when_it_is_interrupted(nursery: Nursery, script:
 
 
 def test_a_timeout_ends_a_deaf_program(nursery: Nursery, script: Script) -> None:
-    outcome, sink = run(nursery, script("trap '' TERM; echo pid self $$; sleep 60; sleep 60"), timeout=1)
-    assert (outcome.status, outcome.error) == ("failed_with_error", "timed out after 1 s")
+    body = "trap '' TERM; echo pid self $$; sleep 3600; sleep 3600"
+    running = Running(nursery, program(script(body), timeout=3600))
+    wait_until(running.sink.pids)
+    running.interrupt("timeout")
+    outcome = running.outcome
+    assert (outcome.status, outcome.error) == ("failed_with_error", "timed out after 3600 s")
     assert (outcome.interrupted, outcome.can_retry) == ("timeout", True)
-    assert not is_alive(sink.pids()["self"])
+    assert not is_alive(running.sink.pids()["self"])
 
 
-def test_an_interrupt_after_the_end_changes_nothing(nursery: Nursery, script: Script) -> None:
+def test_an_interrupt_after_the_end_changes_nothing(
+    nursery: Nursery, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The program has ended, and a writer it left behind keeps the step busy: its true outcome counts."""
+    monkeypatch.setattr(nursery_module, "DRAIN_SECONDS", PATIENCE_SECONDS)
     running = Running(
         nursery, program(script("echo pid self $$; (while :; do echo x; sleep 0.01; done) & exit 0"))
     )
     wait_until(running.sink.pids)
     leader = running.sink.pids()["self"]
     wait_until(lambda: not is_alive(leader))
+    assert running.is_alive()
     running.interrupt("cancel")
     assert (running.outcome.status, running.outcome.interrupted) == ("complete", None)
 
@@ -296,7 +304,7 @@ def test_an_interrupt_after_the_end_changes_nothing(nursery: Nursery, script: Sc
 def test_what_a_program_leaves_in_the_background_ends_with_it(
     nursery: Nursery, script: Script, redirect: str
 ) -> None:
-    outcome, sink = run(nursery, script(f"sleep 60 {redirect} & echo pid left $!; echo done"))
+    outcome, sink = run(nursery, script(f"sleep 3600 {redirect} & echo pid left $!; echo done"))
     assert outcome.status == "complete"
     assert sink.lines("stdout")[-1] == "done"
     wait_until(lambda: not is_alive(sink.pids()["left"]))
@@ -305,7 +313,7 @@ def test_what_a_program_leaves_in_the_background_ends_with_it(
 def test_last_words_from_the_background_are_heard(
     nursery: Nursery, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nursery_module, "DRAIN_SECONDS", 20)
+    monkeypatch.setattr(nursery_module, "DRAIN_SECONDS", PATIENCE_SECONDS)
     _, sink = run(nursery, script("(sleep 0.1; echo later) & echo first"))
     assert sink.lines("stdout") == ["first", "later"]
 
@@ -314,7 +322,7 @@ def test_a_process_that_left_the_group_cannot_hold_the_step(
     nursery: Nursery, script: Script, tmp_path: Path
 ) -> None:
     away = tmp_path / "away"
-    leaves = f"setsid sh -c 'echo pid gone $$; touch {away}; exec sleep 60' &"
+    leaves = f"setsid sh -c 'echo pid gone $$; touch {away}; exec sleep 3600' &"
     outcome, sink = run(nursery, script(f"{leaves} while [ ! -e {away} ]; do sleep 0.01; done"))
     assert outcome.status == "complete"
     os.killpg(sink.pids()["gone"], 9)

@@ -17,6 +17,7 @@ from django.test import override_settings
 
 from execution.binding import Binding
 from execution.nursery import Nursery
+from execution.outgoing import Call
 from execution.steps.base import Outcome, Work, get, perform
 from schedules.registry import ConfigError
 from tests.steps.stage import Recorder, Running, work
@@ -78,7 +79,7 @@ class TestSuccess:
             '{"count": 3}\n',
         )
         told = result(outcome)
-        assert 0 <= told.pop("seconds") < 10
+        assert told.pop("seconds") >= 0
         assert told.pop("headers").keys() == {"content-type", "date"}
         assert told == {
             "status": 200,
@@ -334,7 +335,7 @@ class TestBeingStopped:
     def test_an_interrupt_in_the_middle_of_the_answer(
         self, nursery: Nursery, server: WebServer, path: str, reason: str, status: str, words: str
     ) -> None:
-        running = Running(nursery, call(f"{server.url}/{path}"))
+        running = Running(nursery, call(f"{server.url}/{path}", timeout=3600))
         wait_until(lambda: server.seen)
         running.interrupt(reason)
         outcome = running.outcome
@@ -343,11 +344,13 @@ class TestBeingStopped:
 
     @pytest.mark.parametrize(("scheme", "state"), [("http", "connecting"), ("https", "connected")])
     def test_a_cancel_before_there_is_a_connection(
-        self, nursery: Nursery, local: None, scheme: str, state: str
+        self, nursery: Nursery, local: None, scheme: str, state: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setitem(Call.__init__.__kwdefaults__, "connect_seconds", 3600)  # type: ignore[arg-type]
         with deaf() if scheme == "http" else mute() as port:
+            before = connections(port).count(state)
             running = Running(nursery, call(f"{scheme}://127.0.0.1:{port}/"))
-            wait_until(lambda: state in connections(port))
+            wait_until(lambda: connections(port).count(state) > before)
             running.interrupt("cancel")
             assert running.outcome.status == "cancelled"
 

@@ -28,9 +28,9 @@ Script = Callable[..., str]
 FAMILY = """
 trap '' TERM
 echo pid program $$
-sh -c "trap '' TERM; echo pid offspring \\$\\$; sleep 60; sleep 60" &
-setsid sh -c 'echo pid escaped $$; sleep 60; sleep 60' > /dev/stdout &
-sleep 60; sleep 60
+sh -c "trap '' TERM; echo pid offspring \\$\\$; sleep 3600; sleep 3600" &
+setsid sh -c 'echo pid escaped $$; sleep 3600; sleep 3600' > /dev/stdout &
+sleep 3600; sleep 3600
 """
 
 
@@ -99,10 +99,9 @@ def test_a_killed_nursery_ends_its_programs_and_the_next_one_gets_another(
 
 
 def test_a_killed_nursery_ends_its_functions_and_the_next_one_gets_another(own_nursery: Nursery) -> None:
-    idle = Running(own_nursery, function("pid"))
     running = Running(own_nursery, function("have_offspring"))
     wait_until(lambda: len(running.sink.pids()) == 3)
-    pids, idle_pid = running.sink.pids(), idle.outcome.result
+    pids, idle_pid = running.sink.pids(), perform(function("pid"), Recorder(), nursery=own_nursery).result
     os.kill(pid_of(own_nursery.functions), signal.SIGKILL)
     assert running.outcome.error == "the child process died (signal 9)"
     wait_until(lambda: not group_of(pids["self"]))
@@ -145,7 +144,7 @@ def test_so_does_one_that_has_died_before_it_is_asked(
 def test_everybody_has_a_session_of_their_own_so_that_ctrl_c_is_the_workers(
     own_nursery: Nursery, script: Script
 ) -> None:
-    programs = Running(own_nursery, work("executable", {"argv": [script("echo pid program $$; sleep 60")]}))
+    programs = Running(own_nursery, work("executable", {"argv": [script("echo pid program $$; sleep 3600")]}))
     functions = Running(own_nursery, function("ignore_everything"))
     wait_until(lambda: programs.sink.pids() and functions.sink.pids())
     pids = [pid_of(own_nursery.programs), pid_of(own_nursery.functions)]
@@ -181,7 +180,10 @@ def test_steps_leave_no_files_open_and_no_zombies(own_nursery: Nursery, script: 
     for number in range(30):
         perform(work("executable", {"argv": [path]}), Recorder(), nursery=own_nursery)
         perform(function("fail", "x"), Recorder(), nursery=own_nursery)
-        perform(function("wait", timeout=0.001), Recorder(), nursery=own_nursery)
+        running = Running(own_nursery, function("wait"))
+        wait_until(lambda running=running: running.sink.said)  # type: ignore[misc]
+        running.interrupt("cancel")
+        assert running.outcome.status == "cancelled"
         if number == 5:
             open_files = count_files(os.getpid())
     wait_until(lambda: count_files(os.getpid()) <= open_files)

@@ -13,12 +13,12 @@ import pytest
 from django.test import override_settings
 
 from execution.nursery import Nursery
-from execution.steps import programs
+from execution.steps import powershell, programs
 from execution.steps.base import Outcome, Work, get, perform
 from schedules.registry import ConfigError
 from tests.steps import pwsh_stand_in
 from tests.steps.stage import Recorder, Running, group_of, is_alive, work
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.serial
 
@@ -43,7 +43,7 @@ def pwsh(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture(autouse=True)
-def ps1(tmp_path: Path) -> Iterator[Script]:
+def ps1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
     """Makes a script in a folder that scripts may come from."""
 
     def make(body: str, name: str = "script.ps1") -> str:
@@ -51,6 +51,7 @@ def ps1(tmp_path: Path) -> Iterator[Script]:
         path.write_text(body)
         return str(path)
 
+    monkeypatch.setattr(powershell, "PROBE_SECONDS", PATIENCE_SECONDS)
     (tmp_path / "scripts").mkdir()
     with override_settings(
         JIM_EXECUTABLE_FOLDERS=[tmp_path / "scripts"], JIM_DATA_DIR=tmp_path / "data", JIM_KILL_SECONDS=0.2
@@ -143,7 +144,7 @@ def test_its_surroundings(
 
 
 def test_output_is_heard_while_it_runs(nursery: Nursery, ps1: Script, pwsh: str) -> None:
-    running = Running(nursery, step(ps1('Write-Output "now"\nStart-Sleep 60')))
+    running = Running(nursery, step(ps1('Write-Output "now"\nStart-Sleep 3600')))
     wait_until(lambda: running.sink.said == [("stdout", "now")])
     running.interrupt("cancel")
     assert running.outcome.status == "cancelled"
@@ -172,10 +173,13 @@ def test_an_interrupt_ends_all_that_it_started(
 
 
 def test_a_timeout_ends_it(nursery: Nursery, ps1: Script, pwsh: str) -> None:
-    outcome, sink = run(nursery, ps1(FAMILY), timeout=2)
-    assert (outcome.status, outcome.error) == ("failed_with_error", "timed out after 2 s")
+    running = Running(nursery, step(ps1(FAMILY), timeout=3600))
+    wait_until(lambda: len(running.sink.pids()) == 2)
+    running.interrupt("timeout")
+    outcome = running.outcome
+    assert (outcome.status, outcome.error) == ("failed_with_error", "timed out after 3600 s")
     assert (outcome.interrupted, outcome.can_retry) == ("timeout", True)
-    wait_until(lambda: not any(is_alive(pid) for pid in sink.pids().values()))
+    wait_until(lambda: not any(is_alive(pid) for pid in running.sink.pids().values()))
 
 
 def test_it_ends_with_its_worker(ps1: Script, pwsh: str) -> None:
@@ -184,8 +188,8 @@ def test_it_ends_with_its_worker(ps1: Script, pwsh: str) -> None:
         running = Running(nursery, step(ps1(FAMILY)))
         wait_until(lambda: len(running.sink.pids()) == 2)
     pids = running.sink.pids()
+    wait_until(lambda: not any(is_alive(pid) for pid in pids.values()))
     wait_until(lambda: not group_of(pids["self"]))
-    assert not any(is_alive(pid) for pid in pids.values())
     assert running.outcome.status == "failed_with_error"
 
 
@@ -242,7 +246,7 @@ class TestWithoutPwsh:
 
     def test_a_cancel_ends_the_question_too(self, nursery: Nursery, ps1: Script, tmp_path: Path) -> None:
         asked = tmp_path / "asked"
-        path = program(tmp_path, f'[ "$1" = -Version ] || exit 134\ntouch {asked}\nexec sleep 60')
+        path = program(tmp_path, f'[ "$1" = -Version ] || exit 134\ntouch {asked}\nexec sleep 3600')
         with override_settings(JIM_PWSH=path):
             running = Running(nursery, step(ps1("")))
             wait_until(asked.exists)

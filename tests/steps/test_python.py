@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from django.test import override_settings
@@ -16,7 +17,7 @@ from execution.steps.base import Outcome, perform
 from tests.conftest import subprocess_env
 from tests.fleet import state
 from tests.steps.stage import Recorder, Running, function, group_of, is_alive, work
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.serial
 
@@ -30,7 +31,7 @@ def short_kill() -> Iterator[None]:
 @pytest.fixture
 def patience(short_kill: None) -> Iterator[None]:
     """For who ends by himself, and has something to say before: a busy machine takes its time for it."""
-    with override_settings(JIM_KILL_SECONDS=20):
+    with override_settings(JIM_KILL_SECONDS=PATIENCE_SECONDS):
         yield
 
 
@@ -298,8 +299,11 @@ def test_an_interrupt_raises_in_the_function_so_that_it_can_clean_up(
 
 def test_a_timeout_replaces_the_child(nursery: Nursery) -> None:
     before = run(nursery, "pid").result
-    outcome = perform(function("wait", timeout=0.1), Recorder(), nursery=nursery)
-    assert (outcome.status, outcome.error) == ("failed_with_error", "timed out after 0.1 s")
+    running = Running(nursery, function("wait", timeout=3600))
+    wait_until(lambda: running.sink.said)
+    running.interrupt("timeout")
+    outcome = running.outcome
+    assert (outcome.status, outcome.error) == ("failed_with_error", "timed out after 3600 s")
     assert (outcome.interrupted, outcome.can_retry) == ("timeout", True)
     assert run(nursery, "pid").result != before
 
@@ -311,11 +315,18 @@ def test_a_function_that_asks_and_stops_is_interrupted(nursery: Nursery) -> None
     assert running.outcome.status == "cancelled"
 
 
-def test_a_function_that_ignores_its_interrupt_is_killed(nursery: Nursery) -> None:
+def test_a_function_that_ignores_its_interrupt_is_killed(
+    nursery: Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alarms: list[tuple[float, Callable[[], None]]] = []
+    monkeypatch.setattr(nursery_module, "alarms", SimpleNamespace(after=lambda *alarm: alarms.append(alarm)))
     running = Running(nursery, function("ignore_everything"))
     wait_until(running.sink.pids)
-    with override_settings(JIM_KILL_SECONDS=2):
-        running.interrupt("cancel")
+    running.interrupt("cancel")
+    wait_until(lambda: running.sink.lines("log")[1:] == ["ignored"])
+    ((seconds, kill),) = alarms
+    assert seconds == 0.2
+    kill()
     assert running.outcome.status == "cancelled"
     assert running.sink.lines("log")[1:] == ["ignored"]
     assert not is_alive(running.sink.pids()["child"])
@@ -347,7 +358,7 @@ def test_a_signal_from_somebody_else_is_not_a_reason_to_stop(nursery: Nursery) -
 
 def test_many_functions_run_at_once(nursery: Nursery) -> None:
     running = [Running(nursery, function("wait")) for _ in range(20)]
-    wait_until(lambda: all(each.sink.said for each in running), seconds=60)
+    wait_until(lambda: all(each.sink.said for each in running))
     for each in running:
         each.interrupt("cancel")
     assert [each.outcome.status for each in running] == ["cancelled"] * 20

@@ -7,11 +7,11 @@ import re
 import socket
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Self
+from unittest.mock import patch
 from urllib.parse import quote
 
 import psycopg
@@ -30,7 +30,7 @@ from tests.conftest import server
 from tests.postgres import PostgresServer
 from tests.settings import TEST_DB, TEST_DIR
 from tests.steps.stage import Recorder, Running, work
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 Ask = Callable[[str, str], Any]
 PASSWORD = "hunter2-canary"
@@ -41,7 +41,7 @@ STAFF = """
     INSERT INTO staff VALUES (1, 'Ada', '2020-01-01', NULL), (2, 'Bob', NULL, 1)
 """
 ENDLESS = {
-    "pg": "SELECT pg_sleep(60)",
+    "pg": "SELECT pg_sleep(3600)",
     "lite": "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n",
 }
 
@@ -81,8 +81,11 @@ def outside(database: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 @pytest.fixture(autouse=True)
-def connections(database: str, outside: psycopg.Connection[Any], tmp_path: Path) -> Iterator[None]:
+def connections(
+    database: str, outside: psycopg.Connection[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
     """Connections to both, each with a table `staff` of two; scripts come from the folder `sql`."""
+    monkeypatch.setattr(sql_sqlite, "LOCK_SECONDS", PATIENCE_SECONDS)
     outside.rollback()
     outside.execute("DROP SCHEMA IF EXISTS jim CASCADE; DROP SCHEMA public CASCADE; CREATE SCHEMA public")
     outside.execute("GRANT USAGE ON SCHEMA public TO PUBLIC")
@@ -277,34 +280,20 @@ def test_parameters_keep_their_types(nursery: Nursery, engine: str) -> None:
         ("cancel", "cancelled", "cancelled"),
         ("drain", "failed_with_error", "worker stopped"),
         ("lost", "failed_with_error", "worker lost its lease"),
+        ("timeout", "failed_with_error", "timed out after 3600 s"),
     ],
 )
 def test_an_interrupt_in_mid_query_undoes_the_script(
     nursery: Nursery, ask: Ask, engine: str, reason: str, status: str, words: str
 ) -> None:
-    running = start(nursery, engine, f"INSERT INTO staff VALUES (3, 'Cy', NULL, 1); {ENDLESS[engine]}")
+    script = f"INSERT INTO staff VALUES (3, 'Cy', NULL, 1); {ENDLESS[engine]}"
+    running = start(nursery, engine, script, timeout=3600)
     wait_until(lambda: running.sink.said)
     wait_until_busy(ask, engine)
-    asked = time.monotonic()
     running.interrupt(reason)
     outcome = running.outcome
-    assert time.monotonic() - asked < 5
     assert (outcome.status, outcome.message + outcome.error) == (status, words)
     assert (outcome.interrupted, outcome.traceback) == (reason, "")
-    assert ask(engine, "SELECT count(*) FROM staff") == 2
-    assert_nothing_left(ask, engine)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_timeout_in_mid_query_undoes_the_script(nursery: Nursery, ask: Ask, engine: str) -> None:
-    started = time.monotonic()
-    outcome, _ = run(nursery, engine, f"DELETE FROM staff; {ENDLESS[engine]}", timeout=0.3)
-    assert time.monotonic() - started < 5
-    assert (outcome.error, outcome.interrupted, outcome.can_retry) == (
-        "timed out after 0.3 s",
-        "timeout",
-        True,
-    )
     assert ask(engine, "SELECT count(*) FROM staff") == 2
     assert_nothing_left(ask, engine)
 
@@ -313,11 +302,11 @@ def test_a_timeout_in_mid_query_undoes_the_script(nursery: Nursery, ask: Ask, en
 def test_a_statement_has_a_time_limit_of_its_own(nursery: Nursery, ask: Ask, engine: str) -> None:
     script = f"DELETE FROM staff; {ENDLESS[engine]}"
     outcome, _ = run(nursery, engine, script, statement_timeout_seconds=1)
-    assert (
-        outcome.error
-        == {
-            "pg": "statement 2, line 1: canceling statement due to statement timeout",
-            "lite": "statement 2, line 1: canceled after 1 s, the statement_timeout_seconds",
+    # Which statement it hits depends on the machine.
+    assert outcome.error.endswith(
+        {
+            "pg": ": canceling statement due to statement timeout",
+            "lite": ": canceled after 1 s, the statement_timeout_seconds",
         }[engine]
     )
     assert (outcome.can_retry, outcome.interrupted) == (True, None)
@@ -610,20 +599,20 @@ def test_the_server_knows_whose_query_it_is_and_how_long_it_may_take(nursery: Nu
         SELECT current_setting('application_name') AS name, current_setting('statement_timeout') AS timeout,
             current_setting('client_connection_check_interval') AS gone
     """
-    outcome, _ = run(nursery, "pg", script, timeout=30)
-    assert first(outcome) == {"name": "jim: a step", "timeout": "35s", "gone": "2s"}
-    outcome, _ = run(nursery, "pg", script, timeout=30, statement_timeout_seconds=1.5)
-    assert first(outcome)["timeout"] == "1500ms"
+    outcome, _ = run(nursery, "pg", script, timeout=1000)
+    assert first(outcome) == {"name": "jim: a step", "timeout": "1005s", "gone": "2s"}
+    outcome, _ = run(nursery, "pg", script, timeout=1000, statement_timeout_seconds=900.5)
+    assert first(outcome)["timeout"] == "900500ms"
     outcome, _ = run(nursery, "pg", script)
     assert first(outcome)["timeout"] == "0"
 
 
 def test_a_stricter_limit_of_the_role_stays(nursery: Nursery, ask: Ask) -> None:
-    ask("pg", f"ALTER ROLE {CLERK} SET statement_timeout = '7s'")
+    ask("pg", f"ALTER ROLE {CLERK} SET statement_timeout = '1007s'")
     script = "SELECT current_setting('statement_timeout') AS limit"
-    assert first(run(nursery, "clerk", script, timeout=30)[0]) == {"limit": "7s"}
-    assert first(run(nursery, "clerk", script, timeout=1)[0]) == {"limit": "6s"}
-    assert first(run(nursery, "clerk", script, statement_timeout_seconds=9)[0]) == {"limit": "9s"}
+    assert first(run(nursery, "clerk", script, timeout=2000)[0]) == {"limit": "1007s"}
+    assert first(run(nursery, "clerk", script, timeout=1001)[0]) == {"limit": "1006s"}
+    assert first(run(nursery, "clerk", script, statement_timeout_seconds=1009)[0]) == {"limit": "1009s"}
 
 
 @pytest.mark.parametrize(
@@ -662,7 +651,7 @@ def test_what_fails_at_commit_fails(nursery: Nursery, ask: Ask) -> None:
 
 
 def test_a_commit_can_be_interrupted(nursery: Nursery, ask: Ask) -> None:
-    ask("pg", AT_COMMIT.format(body="PERFORM pg_sleep(60)"))
+    ask("pg", AT_COMMIT.format(body="PERFORM pg_sleep(3600)"))
     running = start(nursery, "pg", "INSERT INTO staff VALUES (3, 'Cy')")
     wait_until_busy(ask, "pg")
     running.interrupt("cancel")
@@ -684,7 +673,7 @@ def test_a_query_that_refuses_to_be_cancelled_is_left_and_ends(
     script = """
         DELETE FROM staff;
         DO $$ BEGIN LOOP
-            BEGIN PERFORM pg_sleep(60); EXCEPTION WHEN query_canceled THEN NULL; END;
+            BEGIN PERFORM pg_sleep(3600); EXCEPTION WHEN query_canceled THEN NULL; END;
         END LOOP; END $$
     """
     running = start(nursery, "pg", script)
@@ -784,14 +773,12 @@ def test_a_server_that_is_away_is_retried_and_no_password_shown(
 def test_connecting_can_be_interrupted(nursery: Nursery) -> None:
     """The server takes the connection and never says a word."""
     with closing(socket.create_server(("127.0.0.1", 0))) as silent:
-        url = f"postgresql://jim:{PASSWORD}@127.0.0.1:{silent.getsockname()[1]}/hr?connect_timeout=10"
+        url = f"postgresql://jim:{PASSWORD}@127.0.0.1:{silent.getsockname()[1]}/hr?connect_timeout=3600"
         with override_settings(JIM_SQL_CONNECTIONS={"hr": SqlConnection.from_url(url)}):
             running = start(nursery, "hr", "SELECT 1")
             accepted, _ = silent.accept()
-            asked = time.monotonic()
             running.interrupt("cancel")
             assert running.outcome.status == "cancelled"
-            assert time.monotonic() - asked < 5
             accepted.close()
     wait_until(lambda: not any(thread.name == "sql connect" for thread in threading.enumerate()))
 
@@ -803,7 +790,7 @@ def test_a_server_that_falls_silent_is_given_up(
     with Relay(str(postgres.folder / ".s.PGSQL.5432")) as relay:
         url = re.sub(r"@/(\w+)\?.*", rf"@127.0.0.1:{relay.port}/\1?sslmode=disable", database)
         with override_settings(JIM_SQL_CONNECTIONS={"far": SqlConnection.from_url(url)}):
-            running = start(nursery, "far", "SELECT 1; SELECT pg_sleep(60)")
+            running = start(nursery, "far", "SELECT 1; SELECT pg_sleep(3600)")
             wait_until(lambda: running.sink.said)
             relay.fall_silent()
             running.interrupt("timeout")
@@ -957,9 +944,9 @@ def wait_until_locked_out(running: Running, ask: Ask, engine: str) -> None:
     if engine == "pg":
         ours = "SELECT pid FROM pg_locks WHERE relation = 'staff'::regclass"
         wait_until(lambda: ask("pg", f"SELECT 1 FROM pg_locks WHERE NOT granted AND pid IN ({ours})"))
-    else:  # nobody can see who waits for an SQLite file: it is who has not ended
-        running.join(0.2)
-        assert running.is_alive()
+    else:  # only the step itself knows that it waits for an SQLite file
+        with patch.object(running.context, "wait", wraps=running.context.wait) as waits:
+            wait_until(lambda: waits.called)
 
 
 def assert_nothing_left(ask: Ask, engine: str) -> None:

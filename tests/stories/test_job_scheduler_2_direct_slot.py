@@ -18,7 +18,7 @@ from tests.fleet import Fleet
 from tests.invariants import Mark, read_ledger, violations
 from tests.loops import running_worker
 from tests.processes import Command
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 
 @pytest.mark.django_db
@@ -54,13 +54,10 @@ def test_the_diagram_in_its_order() -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.serial
 class TestWithProcesses:
-    LEASE_SECONDS = 2.0
-
     @pytest.fixture(autouse=True)
     def stage(self, tmp_path: Path, settings: Any) -> None:
         self.ledger, self.go = tmp_path / "ledger", tmp_path / "go"
         settings.JIM_DATA_DIR = tmp_path
-        settings.JIM_LEASE_SECONDS = self.LEASE_SECONDS
         Limit.objects.create(key="pool:default", size=1)
 
     def test_the_order_is_running_then_direct_then_queue(self, tmp_path: Path) -> None:
@@ -72,7 +69,7 @@ class TestWithProcesses:
             with self.client() as client:
                 wait_until(Reservation.objects.live().exists)
                 self.go.touch()
-                assert client.process.wait(20) == 0, client.said
+                assert client.process.wait(PATIENCE_SECONDS) == 0, client.said
                 wait_until(lambda: len(self.marks("end")) == 4)
             fleet.stop()
         request = Activity.objects.get(target_name="direct request")
@@ -95,8 +92,12 @@ class TestWithProcesses:
                 [job2] = self.enqueue("Job2")
                 client.process.kill()
                 client.process.wait()
-            self.go.touch()
-            wait_until(lambda: not WorkerTask.objects.exists(), seconds=self.LEASE_SECONDS + 2)
+            if when == "waiting":
+                self.go.touch()
+                wait_until(lambda: self.marks("end"))
+            assert fresh(job2).status == "queued"
+            Reservation.objects.update(lease_until=clock.now())
+            wait_until(lambda: not WorkerTask.objects.exists())
         assert self.marks("end")[-1].key == job2.key
         lost = Activity.objects.filter(target_name="direct request").values_list("error", flat=True)
         assert list(lost) == ([LOST] if when == "running" else [])
@@ -117,8 +118,7 @@ class TestWithProcesses:
     def client(self, function: str = "note", **kwargs: str) -> Command:
         kwargs = {"ledger": str(self.ledger)} | kwargs
         config = {"function": f"tests.work.{function}", "kwargs": kwargs, "isolation": "thread"}
-        lease = str(self.LEASE_SECONDS)
-        return Command("rundirect", "python", json.dumps(config), JIM_LEASE_SECONDS=lease)
+        return Command("rundirect", "python", json.dumps(config), "--wait", "3600", JIM_LEASE_SECONDS="3600")
 
     def marks(self, event: str) -> list[Mark]:
         return [mark for mark in read_ledger(self.ledger) if mark.event == event]

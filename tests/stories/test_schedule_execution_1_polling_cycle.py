@@ -18,7 +18,7 @@ from tests.away import DatabaseAway
 from tests.base import NOW, claim, end, fates, fresh, make_schedule, make_worker, queue, seconds, start, step
 from tests.loops import running_scheduler
 from tests.processes import Command, scheduler
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 HOURLY = {"cron": ["0 * * * *"]}
@@ -78,19 +78,6 @@ def test_step_4_recovers_stale_worker_tasks(settings: Any) -> None:
     assert Activity.objects.get(target_name="a", attempt=1).error == "worker lost"
 
 
-def test_the_four_steps_are_one_cycle() -> None:
-    due, new = make_schedule(spec=HOURLY), make_schedule(spec=HOURLY)
-    Schedule.objects.filter(pk=new.pk).update(processed_until=None, next_run_at=None)
-    dead = make_worker()
-    start(step("lost"))
-    claim(dead)
-    dead.stop(NOW)
-    tick(NOW + seconds(3600))
-    assert fresh(new).next_run_at == NOW + seconds(7200)
-    assert fates(due) == [("started", "")]
-    assert WorkerTask.objects.get(name="lost").status == "queued"
-
-
 @pytest.mark.serial
 def test_then_it_sleeps_and_begins_again_at_the_latest_after_half_a_lease(settings: Any) -> None:
     settings.JIM_LEASE_SECONDS = 1
@@ -101,7 +88,7 @@ def test_then_it_sleeps_and_begins_again_at_the_latest_after_half_a_lease(settin
         return len(cycles) > 3
 
     with running_scheduler():
-        wait_until(has_begun_again, seconds=10)
+        wait_until(has_begun_again)
 
 
 @pytest.mark.serial
@@ -109,5 +96,5 @@ def test_then_it_sleeps_and_begins_again_at_the_latest_after_half_a_lease(settin
 def test_a_shutdown_request_stops_it(request_: signal.Signals) -> None:
     with scheduler() as running:
         running.process.send_signal(request_)
-        assert running.process.wait(20) == 0
+        assert running.process.wait(PATIENCE_SECONDS) == 0
         assert "scheduler stopped" in running.said

@@ -97,14 +97,6 @@ class TestFailures:
         assert fresh(execution).status == Execution.Status.FAILED
         assert fresh(execution).error == "Step “Full Import” failed: RuntimeError: no such host"
 
-    def test_only_the_step_that_failed_is_asked(self) -> None:
-        """The seed asks every step of the index; a neighbour that succeeded has no say."""
-        execution = start(
-            step("AD", 0, "fail", continue_on_failure=True), step("LDAP", continue_on_failure=False)
-        )
-        run_until_idle()
-        assert fresh(execution).status == Execution.Status.COMPLETED
-
     def test_the_remaining_waiting_tasks_are_deleted_and_their_activities_say_why(self) -> None:
         execution = start(step("a", 0, "fail"), step("b", 1), step("c", 2))
         run_until_idle()

@@ -117,18 +117,6 @@ class TestStaleTaskRecovery:
             tick(NOW + seconds(late))
         assert step_statuses(Execution.objects.get()) == {"a": ["in_progress"]}
 
-    def test_tasks_of_a_worker_that_stopped_beating_are_queued_again(self) -> None:
-        execution = start(step("a"), step("b"))
-        worker = make_worker()
-        claim(worker)
-        for late in (0, 30, 60, 90):
-            tick(NOW + seconds(late))
-        assert queue(execution) == {"a": "queued", "b": "queued"}
-        assert step_statuses(execution) == {
-            "a": ["failed_with_error", "pending"],
-            "b": ["failed_with_error", "pending"],
-        }
-
     def test_another_worker_picks_them_up(self) -> None:
         execution = start(step("a"))
         claim(make_worker())

@@ -18,7 +18,18 @@ from api.models import ApiToken
 from execution.models import Limit, Reservation, Worker
 from schedules.models import SharedCalendar, TaskTemplate
 from tests.admin_pages import sign_in
-from tests.base import NOW, SOMEBODY, claim, enqueue, fresh, make_schedule, make_template, make_worker, step
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    claim,
+    enqueue,
+    fresh,
+    make_schedule,
+    make_template,
+    make_worker,
+    seconds,
+    step,
+)
 from webhooks.models import Delivery, Endpoint
 
 pytestmark = pytest.mark.django_db
@@ -76,7 +87,7 @@ class TestWorkers:
         client = sign_in()
         version = client.get(url("workers")).context["version"]
         assert client.get(url("workers-now"), {"version": version}).status_code == 204
-        Worker.objects.update(beat_at=clock.now())
+        Worker.objects.update(beat_at=clock.now() + seconds(1))
         assert client.get(url("workers-now"), {"version": version}).status_code == 200
 
     def test_one_that_has_ended_is_not_asked_after_again(self) -> None:

@@ -58,7 +58,7 @@ def tried(status: int | None = 200, *, now: datetime = NOW, **fields: Any) -> Tr
     return Tried(at=now, status=status, **fields)
 
 
-def send(*, seconds: float = 15, **options: Any) -> None:
+def send(*, seconds: float = 3600, **options: Any) -> None:
     """What is due, once, by a sender of its own; returns when the answers are recorded."""
     sender = Sender(Life(), seconds=seconds, **options)
     try:

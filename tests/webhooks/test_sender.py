@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from unittest.mock import patch
 
 import pytest
 from django.conf import settings as django_settings
@@ -14,13 +15,15 @@ from django.test import override_settings
 
 from activities import clock
 from execution.companions import Company, Life
+from execution.wire import Network
 from schedules.models import Schedule
 from tests.base import SOMEBODY, fresh, make_schedule, seconds
 from tests.conftest import subprocess_env
 from tests.steps.test_outgoing import Names
 from tests.steps.web_server import WebServer, serving
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 from tests.webhooks.base import make_delivery, make_endpoint, send, told, verify
+from webhooks import sender as sender_module
 from webhooks.models import Delivery, Endpoint
 from webhooks.sender import Sender
 
@@ -34,7 +37,7 @@ def server() -> Iterator[WebServer]:
         yield server
 
 
-def deliver_to(url: str, *, within: float = 15, **options: object) -> Delivery:
+def deliver_to(url: str, *, within: float = 3600, **options: object) -> Delivery:
     """One test to this address, tried once."""
     delivery = make_delivery(make_endpoint(url=url, now=clock.now()), now=clock.now())
     send(seconds=within, **options)
@@ -77,16 +80,17 @@ def test_after_a_rotation_old_and_new_secret_verify(server: WebServer) -> None:
     ],
 )
 def test_what_is_not_taken_is_tried_again(
-    server: WebServer, path: str, status: int | None, error: str
+    server: WebServer, path: str, status: int | None, error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Network, "_looked_up", lambda *_: ["127.0.0.1"])  # which has a time limit of its own
     before = clock.now()
-    delivery = deliver_to(server.url + path, within=0.5 if error == TOO_LATE else 15)
-    wait_until(lambda: server.seen)
-    assert (delivery.status, delivery.tries, len(server.seen)) == ("pending", 1, 1)
+    delivery = deliver_to(server.url + path, within=0.5 if error == TOO_LATE else 3600)
+    assert (delivery.status, delivery.tries) == ("pending", 1)
+    assert len(server.seen) == 1 or error == TOO_LATE
     assert delivery.last_try["status"] == status
     assert error in delivery.last_try["error"]
     assert delivery.next_try_at is not None
-    assert seconds(5) <= delivery.next_try_at - before < seconds(30)
+    assert before + seconds(5) <= delivery.next_try_at < clock.now() + seconds(30)
 
 
 def test_an_answer_without_end_is_not_read_to_the_end(server: WebServer) -> None:
@@ -103,7 +107,7 @@ def test_who_asks_for_time_gets_it(server: WebServer) -> None:
     before = clock.now()
     delivery = deliver_to(f"{server.url}/busy?is=429&after=120")
     assert delivery.next_try_at is not None
-    assert seconds(120) <= delivery.next_try_at - before < seconds(130)
+    assert before + seconds(120) <= delivery.next_try_at < clock.now() + seconds(130)
 
 
 def test_who_is_gone_is_sent_nothing_more(server: WebServer) -> None:
@@ -209,7 +213,7 @@ def test_one_slow_endpoint_holds_nobody_else_back(server: WebServer) -> None:
     for endpoint in (*[slow] * 20, *quick, *quick, *quick):
         make_delivery(endpoint, now=clock.now())
     with sending() as life:
-        wait_until(lambda: Delivery.objects.filter(status="delivered").count() == 6, seconds=10)
+        wait_until(lambda: Delivery.objects.filter(status="delivered").count() == 6)
         wait_until(lambda: server.paths().count("POST /silence") >= 2)
         assert server.paths().count("POST /silence") == 2, "two seats for each, and no more"
         assert not life.stopping.is_set()
@@ -217,13 +221,14 @@ def test_one_slow_endpoint_holds_nobody_else_back(server: WebServer) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_new_delivery_goes_out_at_once_and_a_stopped_sender_leaves_none_in_mid_air(
-    server: WebServer,
+    server: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sender_module, "IDLE_SECONDS", 3600)
     endpoint = make_endpoint(url=f"{server.url}/status?is=200")
     with sending() as life:
         delivery = make_delivery(endpoint, now=clock.now())
         life.woken.set()
-        wait_until(lambda: fresh(delivery).status == "delivered", seconds=3)
+        wait_until(lambda: fresh(delivery).status == "delivered")
         Endpoint.objects.update(url=f"{server.url}/silence")
         cut = make_delivery(endpoint, now=clock.now())
         life.woken.set()
@@ -235,13 +240,15 @@ def test_a_new_delivery_goes_out_at_once_and_a_stopped_sender_leaves_none_in_mid
 def sending() -> Iterator[Life]:
     """A sender in a thread of its own, as a worker has one."""
     company = Company("worker", is_well=lambda: True)
-    company.start()
-    ((life, thread),) = company.lives
-    try:
-        yield life
-    finally:
-        company.stop()
-        assert not thread.is_alive()
+    with patch.dict(Sender.__init__.__kwdefaults__, seconds=3600):
+        company.start()
+        ((life, thread),) = company.lives
+        try:
+            yield life
+        finally:
+            company.stop()
+            thread.join(PATIENCE_SECONDS)
+            assert not thread.is_alive()
 
 
 def test_a_worker_without_endpoints_does_without_the_http_client() -> None:
