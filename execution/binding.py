@@ -86,10 +86,11 @@ def _of_event(ref: Reference, event: Mapping[str, Any] | None) -> Any:
 class LastResults:
     """Those that executions began with, which never change: the first step of each asks for the others.
 
-    As text: it takes a fraction of the memory, and whoever reads it has one of his own to change.
+    As text: it takes a fraction of the memory, and whoever reads it has one of his own to change. Long ones
+    are read anew, so that all of them together stay small.
     """
 
-    MOST = 64
+    MOST, LONGEST = 64, 16_384
 
     def __init__(self) -> None:
         self._known: dict[int, str] = {}
@@ -98,7 +99,8 @@ class LastResults:
         known = {pk: self._known[pk] for pk in execution_ids if pk in self._known}
         if missing := set(execution_ids) - known.keys():
             known |= _last_results(missing)
-            self._known = dict([*self._known.items(), *known.items()][-self.MOST :])
+            short = [(pk, text) for pk, text in known.items() if len(text) <= self.LONGEST]
+            self._known = dict([*self._known.items(), *short][-self.MOST :])
         return known
 
 

@@ -193,6 +193,16 @@ def test_no_more_of_them_are_remembered_than_are_likely_to_be_asked_for(
     assert len(last_results._known) == 2
 
 
+@pytest.mark.parametrize(("length", "remembered"), [(16_000, 1), (17_000, 0)])
+def test_long_ones_are_not_remembered(length: int, remembered: int) -> None:
+    schedule = make_schedule(counting())
+    Schedule.objects.update(last_result="x" * length)
+    trigger(schedule, initiator=SOMEBODY, now=NOW)
+    last_results = LastResults()
+    assert len(last_results.of([Execution.objects.get().pk])) == 1
+    assert len(last_results._known) == remembered
+
+
 def counting(**fields: Any) -> dict[str, Any]:
     config = {"function": f"{__name__}.count", "isolation": fields.pop("isolation", "thread")}
     return step("work", config=config) | fields
