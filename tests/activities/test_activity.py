@@ -61,11 +61,10 @@ class TestBegin:
             NOW + seconds(1),
         )
 
-    @pytest.mark.parametrize("status", ["in_progress", *ENDINGS])
-    def test_anything_else_does_not(self, status: str) -> None:
-        activity = make(status)
+    def test_anything_else_does_not(self) -> None:
+        keys = [make(status).pk for status in ("in_progress", *ENDINGS)]
         before = everything()
-        assert Activity.objects.begin([activity.pk], worker_id=SOMEBODY_ELSE, now=NOW) == 0
+        assert Activity.objects.begin(keys, worker_id=SOMEBODY_ELSE, now=NOW) == 0
         assert everything() == before
 
     def test_one_that_never_started_goes_back(self) -> None:
@@ -74,50 +73,44 @@ class TestBegin:
         activity = fresh(activity)
         assert (activity.status, activity.worker_id, activity.executed_at) == ("pending", None, None)
 
-    @pytest.mark.parametrize("status", ENDINGS)
-    def test_one_that_has_ended_does_not_go_back(self, status: str) -> None:
-        activity = finished(status)
+    def test_one_that_has_ended_does_not_go_back(self) -> None:
+        keys = [finished(status).pk for status in ENDINGS]
         before = everything()
-        assert Activity.objects.unbegin([activity.pk]) == 0
+        assert Activity.objects.unbegin(keys) == 0
         assert everything() == before
 
 
 class TestFinish:
-    @pytest.mark.parametrize("status", ENDINGS)
     @pytest.mark.parametrize("before", ["pending", "in_progress"])
-    def test_an_open_one_takes_any_ending(self, before: str, status: str) -> None:
-        activity = make(before)
-        ending = Ending(activity.pk, status, NOW + seconds(9), NOW, "m", "e", "t", {"r": [1, None]}, 5, 2)
-        assert Activity.objects.finish([ending]) == {activity.pk}
-        activity = fresh(activity)
-        assert activity.is_final
-        assert (activity.status, activity.finished_at, activity.executed_at) == (
-            status,
-            NOW + seconds(9),
-            NOW,
-        )
-        assert (activity.message, activity.error, activity.traceback) == ("m", "e", "t")
-        assert (activity.result, activity.items_total, activity.items_failed) == ({"r": [1, None]}, 5, 2)
-        assert activity.duration == seconds(9)
+    def test_an_open_one_takes_any_ending(self, before: str) -> None:
+        endings = [
+            Ending(make(before).pk, status, NOW + seconds(9), NOW, "m", "e", "t", {"r": [1, None]}, 5, 2)
+            for status in ENDINGS
+        ]
+        assert Activity.objects.finish(endings) == {ending.activity_id for ending in endings}
+        for ending in endings:
+            activity = Activity.objects.get(pk=ending.activity_id)
+            assert activity.is_final
+            assert (activity.status, activity.finished_at) == (ending.status, NOW + seconds(9))
+            assert (activity.executed_at, activity.duration) == (NOW, seconds(9))
+            assert (activity.message, activity.error, activity.traceback) == ("m", "e", "t")
+            assert (activity.result, activity.items_total, activity.items_failed) == ({"r": [1, None]}, 5, 2)
 
-    @pytest.mark.parametrize("first", ENDINGS)
-    def test_one_that_is_finished_never_changes(self, first: str) -> None:
-        activity = finished(first)
+    def test_one_that_is_finished_never_changes(self) -> None:
+        keys = [finished(status).pk for status in ENDINGS]
         before = everything()
         for status in ENDINGS:
-            assert (
-                Activity.objects.finish([Ending(activity.pk, status, NOW + seconds(99), None, "late")])
-                == set()
-            )
+            late = [Ending(key, status, NOW + seconds(99), None, "late") for key in keys]
+            assert Activity.objects.finish(late) == set()
         assert Activity.objects.all().close(status="cancelled", message="late", now=NOW) == 0
-        assert Activity.objects.begin([activity.pk], worker_id=ME, now=NOW) == 0
-        assert Activity.objects.tell_progress([(activity.pk, 1, 2, "late")], worker_id=ME) == set()
+        assert Activity.objects.begin(keys, worker_id=ME, now=NOW) == 0
+        assert Activity.objects.tell_progress([(key, 1, 2, "late") for key in keys], worker_id=ME) == set()
         columns = ("number", "stream", "text", "written_at")
-        row = (activity.pk, 1, "stdout", "late", NOW)
-        assert OutputLine.objects.append(columns, [row], worker_id=ME) == set()
-        item = (activity.pk, "late", "ok", "", NOW)
+        rows = [(key, 1, "stdout", "late", NOW) for key in keys]
+        assert OutputLine.objects.append(columns, rows, worker_id=ME) == set()
+        items = [(key, "late", "ok", "", NOW) for key in keys]
         fields = ("name", "outcome", "message", "created_at")
-        assert ActivityItem.objects.append(fields, [item], worker_id=ME) == set()
+        assert ActivityItem.objects.append(fields, items, worker_id=ME) == set()
         assert everything() == before
 
     def test_each_of_a_batch_gets_its_own_ending(self) -> None:
@@ -132,14 +125,15 @@ class TestFinish:
         assert taken == {first.pk, second.pk}
         assert (fresh(first).result, fresh(second).error, fresh(over).status) == (1, "no", "complete")
 
-    @pytest.mark.parametrize(
-        "result",
-        [None, 0, "", [], {}, False, 1.5, "null", {"a": {"b": [1, "ü", None, True]}}, 2**70, "%s %d"],
-    )
-    def test_any_json_comes_back_as_it_was(self, result: object) -> None:
-        activity = running()
-        Activity.objects.finish([Ending(activity.pk, "complete", NOW, result=result)])
-        assert fresh(activity).result == result
+    def test_any_json_comes_back_as_it_was(self) -> None:
+        plain = [None, 0, "", False, 1.5, "null", 2**70, "%s %d"]
+        results: list[Any] = [*plain, [], {}, {"a": {"b": [1, "ü", None, True]}}]
+        keys = [running().pk for _ in results]
+        Activity.objects.finish(
+            [Ending(key, "complete", NOW, result=result) for key, result in zip(keys, results, strict=True)]
+        )
+        told = dict(Activity.objects.values_list("pk", "result"))
+        assert [(told[key], type(told[key])) for key in keys] == [(each, type(each)) for each in results]
 
     def test_text_is_cleaned_of_what_no_database_takes(self) -> None:
         activity = running()
@@ -196,10 +190,9 @@ class TestAttempts:
         activity = make(operation="edit")
         assert activity.chain() == [activity]
 
-    @pytest.mark.parametrize("status", ENDINGS)
-    def test_which_endings_are_failures(self, status: str) -> None:
+    def test_which_endings_are_failures(self) -> None:
         failures = {"complete_with_error", "failed_with_error", "cancelled"}
-        assert fresh(finished(status)).failed is (status in failures)
+        assert {status for status in ENDINGS if fresh(finished(status)).failed} == failures
 
     def test_one_that_is_open_has_no_duration(self) -> None:
         assert fresh(running()).duration is None
@@ -234,15 +227,10 @@ class TestRecord:
 class TestInitiator:
     """Kept as text, so that it outlives the user, key or schedule."""
 
-    def test_a_user(self) -> None:
-        user = get_user_model().objects.create_user("ada")
+    def test_of_each_kind(self) -> None:
+        user, schedule = get_user_model().objects.create_user("ada"), make_schedule(name="Nightly")
         assert Initiator.user(user) == Initiator("user", str(user.pk), "ada")
-
-    def test_a_schedule(self) -> None:
-        schedule = make_schedule(name="Nightly")
         assert Initiator.schedule(schedule) == Initiator("schedule", str(schedule.pk), "Nightly")
-
-    def test_the_system(self) -> None:
         assert Initiator.system("recovery") == Initiator("system", "", "recovery")
 
 

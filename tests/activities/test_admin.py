@@ -58,27 +58,27 @@ def test_failed_items_come_first_and_many_are_cut(client: Client) -> None:
     activity = attempts(start(), "work")[0]
     rows = [
         ActivityItem(activity=activity, name=f"good one {n}", outcome="ok", created_at=NOW)
-        for n in range(300)
+        for n in range(210)
     ]
     rows.append(ActivityItem(activity=activity, name="the bad one", outcome="failed", created_at=NOW))
     ActivityItem.objects.bulk_create(rows)
-    Activity.objects.filter(pk=activity.pk).update(items_total=301, items_failed=1)
+    Activity.objects.filter(pk=activity.pk).update(items_total=211, items_failed=1)
     text = client.get(page("activities_activity_change", activity.pk)).content.decode()
     assert text.index("the bad one") < text.index("good one 0")
-    assert "200 of 301 shown" in text
+    assert "200 of 211 shown" in text
 
 
 def test_long_output_is_cut_on_the_page_and_whole_as_text(client: Client) -> None:
     activity = attempts(start(), "work")[0]
     lines = [
         OutputLine(activity=activity, number=n, stream="stdout", text=f"line {n} {EVIL}", written_at=NOW)
-        for n in range(1, 501)
+        for n in range(1, 211)
     ]
     OutputLine.objects.bulk_create(lines)
     text = client.get(page("activities_activity_change", activity.pk)).content.decode()
     assert "The last 200 lines." in text
-    assert "line 300 " not in text
-    assert "line 301 " in text
+    assert "line 10 " not in text
+    assert "line 11 " in text
     assert EVIL not in text
     whole = client.get(page("activities_activity_output", activity.pk))
     assert whole["Content-Type"] == "text/plain; charset=utf-8"
@@ -100,24 +100,22 @@ def test_whatever_a_step_says_is_text(client: Client) -> None:
         assert EVIL not in client.get(url).content.decode()
 
 
-@pytest.mark.parametrize(
-    ("query", "shown"),
-    [
-        ("status__exact=failed_with_error", {"broken", "Filtered"}),
-        ("operation=trigger", {"Filtered"}),
-        ("operation=create", {"Filtered", "Unused"}),
-        ("target_type=python", {"fine", "broken", "after"}),
-        ("target_type=schedule&operation=create", {"Filtered", "Unused"}),
-        ("initiator_type=system", set()),
-        ("q=brok", {"broken"}),
-    ],
-)
-def test_filters(client: Client, query: str, shown: set[str]) -> None:
+def test_filters(client: Client) -> None:
     start(step("fine"), step("broken", 0, "fail"), step("after", 1), name="Filtered")
     run_until_idle()
     make_schedule(name="Unused")
-    listed = client.get(f"{page('activities_activity_changelist')}?{query}").context["cl"].result_list
-    assert {activity.target_name for activity in listed} == shown
+    wanted = {
+        "status__exact=failed_with_error": {"broken", "Filtered"},
+        "operation=trigger": {"Filtered"},
+        "operation=create": {"Filtered", "Unused"},
+        "target_type=python": {"fine", "broken", "after"},
+        "target_type=schedule&operation=create": {"Filtered", "Unused"},
+        "initiator_type=system": set(),
+        "q=brok": {"broken"},
+    }
+    url = page("activities_activity_changelist")
+    lists = {query: client.get(f"{url}?{query}").context["cl"].result_list for query in wanted}
+    assert {query: {each.target_name for each in listed} for query, listed in lists.items()} == wanted
 
 
 def test_the_list_counts_nothing_and_needs_as_many_queries_for_many_rows_as_for_few(client: Client) -> None:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import html
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.contrib.admin import site
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -13,12 +15,14 @@ from activities.models import Activity
 from execution.invoker import trigger
 from execution.models import Execution
 from schedules import registry
-from schedules.admin.schedule import RARE
+from schedules.admin.schedule import RARE, _classes
+from schedules.forms import ScheduleForm
 from schedules.models import Occurrence, Schedule, SharedCalendar
+from schedules.spec import timeline
 from tests.admin_pages import (
     PYTHON,
-    ROLES,
     complaints,
+    listed,
     operation,
     page,
     save,
@@ -65,45 +69,6 @@ def test_a_schedule_is_defined_with_its_steps(client: Client) -> None:
     assert (created.initiator_name, created.target_id) == ("superuser", str(schedule.pk))
 
 
-def test_a_schedule_can_start_paused(client: Client) -> None:
-    save(client, typed(paused="on"))
-    assert Schedule.objects.get().status == Schedule.Status.PAUSED
-
-
-def test_the_form_shows_what_it_would_save(client: Client) -> None:
-    """Loading and saving without a change leaves everything as it is, the audit included."""
-    spec = {
-        "cron": ["0 3 * * *"],
-        "every": [{"every": "1h", "offset": "5m"}, "20s"],
-        "at": ["2998-06-01T08:00:30Z", "2998-12-01T08:00:00Z"],
-        "time_zone": "Europe/Berlin",
-        "dst": "literal",
-    }
-    words: dict[str, Any] = {
-        "name": "Café",
-        "description": "two\nlines",
-        "tags": ["café"],
-        "memo": {"7": "two\nlines"},
-    }
-    schedule = make_schedule(step("a", timeout_seconds=5), step("b", 1, on_crash="fail"), spec=spec, **words)
-    shown = client.get(page("schedules_schedule_change", schedule.pk)).context
-    form, formset = shown["adminform"].form, shown["inline_admin_formsets"][0].formset
-    assert form["cron"].value() == "0 3 * * *   # At 03:00 every day, Europe/Berlin"
-    assert form["every"].value() == "1h offset 5m\n20s"
-    assert form["at"].value() == "2998-06-01 10:00:30+02:00\n2998-12-01 09:00+01:00"
-    data = {name: form[name].value() for name in form.fields if form[name].value() is not None}
-    data |= {"steps-TOTAL_FORMS": "2", "steps-INITIAL_FORMS": "0"}
-    for number, row in enumerate(formset.forms):
-        values = {name: row.fields[name].prepare_value(row[name].value()) for name in PYTHON}
-        data |= {f"steps-{number}-{name}": value for name, value in values.items()}
-    data |= {"steps-0-timeout_seconds": "5"}
-    data.pop("paused", None)
-    data |= {"description": "two\r\nlines", "name": "Cafe\u0301 ", "tags": "cafe\u0301"}
-    before = everything()
-    assert save(client, data, schedule).status_code == 302
-    assert everything() == before
-
-
 def test_the_form_says_what_each_type_of_step_takes(client: Client) -> None:
     shown = " ".join(client.get(page("schedules_schedule_add")).content.decode().split())
     for kind in registry.offered():
@@ -116,6 +81,11 @@ def test_the_form_says_what_each_type_of_step_takes(client: Client) -> None:
 
 
 EVERYTHING: dict[str, Any] = {
+    "name": "Cafe\u0301 ",
+    "description": "two\r\nlines",
+    "cron": "0 3 * * *",
+    "every": "1h offset 5m\n20s",
+    "at": "2998-06-01 08:00:30\n2998-12-01 08:00",
     "patterns": "at 09:00, 12:30 on mon-fri\r\nevery 25m from 09:00 until 17:30 on mon,wed",
     "structured": 'hour: 9, day_of_month: 1, comment: "first"',
     "exclude": "calendar Days off\ndates 2998-12-24/2998-12-26",
@@ -139,13 +109,16 @@ EVERYTHING: dict[str, Any] = {
 }
 
 
-def test_all_there_is_to_a_schedule_can_be_typed(client: Client) -> None:
+def test_all_there_is_to_a_schedule_can_be_typed_and_is_shown_as_it_would_be_saved(client: Client) -> None:
     days_off()
     make_topics("mail", "orders")
     response = save(client, typed(**EVERYTHING))
     assert response.status_code == 302, complaints(response)
     schedule = Schedule.objects.get()
     assert schedule.spec == {
+        "cron": ["0 3 * * *"],
+        "every": [{"every": "1h", "offset": "5m"}, "20s"],
+        "at": ["2998-06-01T07:00:30Z", "2998-12-01T08:00:00Z"],
         "patterns": [
             {"times": ["09:00", "12:30"], "weekdays": "mon-fri"},
             {"every": "25m", "from": "09:00", "until": "17:30", "weekdays": "mon,wed"},
@@ -158,8 +131,9 @@ def test_all_there_is_to_a_schedule_can_be_typed(client: Client) -> None:
         "time_zone": "Europe/London",
         "dst": "literal",
     }
-    assert {name: getattr(schedule, name) for name in Schedule.EDITABLE if name not in ("spec", "name")} == {
-        "description": "",
+    assert {name: getattr(schedule, name) for name in Schedule.EDITABLE if name != "spec"} == {
+        "name": "Café",
+        "description": "two\nlines",
         "tags": ["finance", "nightly"],
         "memo": {"owner": "Ada", "link": "https://example.org/a:b"},
         "topics": ["mail", "orders"],
@@ -173,24 +147,16 @@ def test_all_there_is_to_a_schedule_can_be_typed(client: Client) -> None:
         "failures_among": 5,
         "remaining": 7,
     }
-
-
-def test_all_there_is_to_a_schedule_is_shown_as_it_would_be_saved(client: Client) -> None:
-    days_off()
-    make_topics("mail", "orders")
     odd = {" odd: name": 'a "quoted" text', "two\nlines": "here\nand there", "empty": "", "{": "}"}
-    save(client, typed(**EVERYTHING))
-    schedule = Schedule.objects.get()
     schedule.edit(token=1, initiator=SOMEBODY, now=clock.now(), changes={"memo": odd})
     form = client.get(page("schedules_schedule_change", schedule.pk)).context["adminform"].form
     shown = {name: form[name].value() for name in form.fields}
-    assert shown["catch_up_seconds"] == "1h30m"
-    assert shown["tags"] == "finance, nightly"
-    never = make_schedule(catch_up_seconds=0)
-    form = client.get(page("schedules_schedule_change", never.pk)).context["adminform"].form
-    assert form["catch_up_seconds"].value() == "0s"
-    assert shown["start_at"] == "2997-01-01"
+    assert (shown["catch_up_seconds"], shown["start_at"]) == ("1h30m", "2997-01-01")
+    assert (shown["tags"], shown["every"]) == ("finance, nightly", "1h offset 5m\n20s")
+    assert shown["cron"] == "0 3 * * *   # At 03:00 every day, Europe/London"
+    assert shown["at"] == "2998-06-01 08:00:30+01:00\n2998-12-01 08:00+00:00"
     assert "calendar Days off             # 1 January 2998" in shown["exclude"]
+    assert ScheduleForm(instance=Schedule(catch_up_seconds=0))["catch_up_seconds"].value() == "0s"
     data: dict[str, Any] = {name: str(value).replace("\n", "\r\n") for name, value in shown.items() if value}
     before = everything()
     response = save(client, typed(schedule, steps=typed_steps(schedule), **data), schedule)
@@ -204,53 +170,42 @@ def test_all_there_is_to_a_schedule_is_shown_as_it_would_be_saved(client: Client
         ("patterns", "at noon", "is not a time of day"),
         ("structured", "hour: 25", "hour 25 is out of range"),
         ("exclude", "calendar Days of", "there is no calendar 'Days of'; did you mean Days off?"),
-        ("exclude", "when it rains", "is not understood"),
-        ("start_at", "soon", "is not a time"),
         ("end_at", "2020-01-01", "leaves no time"),
         ("jitter", "much", "is not a duration"),
-        ("timeout_seconds", "0", "greater than or equal to 1"),
         ("timeout_seconds", "2y", "Enter a duration such as 90s"),
-        ("deadline_seconds", "999999999d", "less than or equal to"),
         ("failures_to_pause", "3", "3 cannot be among the last 1 executions"),
-        ("failures_among", "", "required"),
-        ("remaining", "-1", "greater than or equal to 0"),
         ("tags", "x" * 51, "is no tag"),
         ("memo", "no colon here", "has no colon"),
-        ("memo", ": nameless", "a name has 1 to 50 characters"),
         ("memo", "a: 1\na: 2", "is there twice"),
         ("memo", "{broken", "Expecting"),
         ("memo", "[1]", "Names and texts are expected"),
         ("memo", "a\0b: c", "no NUL"),
-        ("note", "x" * 1001, "at most 1000"),
     ],
 )
-def test_what_is_wrong_is_told_at_its_field(client: Client, field: str, text: str, words: str) -> None:
+def test_what_is_wrong_is_told_at_its_field(field: str, text: str, words: str) -> None:
     days_off()
-    before, form = everything(), typed(every="1h", paused="on")
-    response = save(client, form | {field: text})
-    assert response.status_code == 200
-    assert words in complaints(response)[field]
-    assert everything() == before
+    form = ScheduleForm(typed(every="1h", paused="on") | {field: text})
+    assert words in html.unescape(str(form.errors[field]))
 
 
-def test_times_closer_together_than_the_house_allows_are_refused(client: Client, settings: Any) -> None:
+def test_times_closer_together_than_the_house_allows_are_refused(settings: Any) -> None:
     settings.JIM_MINIMUM_INTERVAL_SECONDS = 60
-    assert "at least 1m between two times" in complaints(save(client, typed(every="30s")))["every"]
+    assert "at least 1m between two times" in str(ScheduleForm(typed(every="30s")).errors["every"])
 
 
-def test_runs_left_are_only_changed_by_whoever_changes_them(client: Client) -> None:
+def test_runs_left_are_only_changed_by_whoever_changes_them() -> None:
     """They were used up while somebody edited something else."""
     schedule = make_schedule(remaining=5)
-    shown = client.get(page("schedules_schedule_change", schedule.pk)).content.decode()
-    assert 'name="initial-remaining" value="5"' in shown
+    assert 'name="initial-remaining" value="5"' in ScheduleForm(instance=schedule).as_p()
+
+    def changed(typed_number: str, shown: str) -> bool:
+        answers = typed(schedule, remaining=typed_number) | {"initial-remaining": shown}
+        form = ScheduleForm(answers, instance=fresh(schedule))
+        assert form.is_valid(), form.errors
+        return "remaining" in form.definition
+
     Schedule.objects.update(remaining=3)
-    steps = typed_steps(schedule)
-    form = typed(schedule, steps=steps, description="new", remaining="5", **{"initial-remaining": "5"})
-    assert save(client, form, schedule).status_code == 302
-    assert (fresh(schedule).description, fresh(schedule).remaining) == ("new", 3)
-    form = typed(fresh(schedule), steps=steps, remaining="9", **{"initial-remaining": "3"})
-    assert save(client, form, schedule).status_code == 302
-    assert fresh(schedule).remaining == 9
+    assert (changed("5", "5"), changed("9", "3")) == (False, True)
 
 
 def test_a_schedule_can_start_paused_with_a_note_and_run_at_once(client: Client) -> None:
@@ -265,34 +220,24 @@ def test_a_first_run_at_once_takes_the_permission_to_run() -> None:
     assert "run_at_once" not in author.get(page("schedules_schedule_add")).content.decode()
     assert save(author, typed(run_at_once="on")).status_code == 302
     assert not Schedule.objects.get().occurrences.exists()
-    assert 'name="run_at_once"' in sign_in().get(page("schedules_schedule_add")).content.decode()
 
 
-def test_a_broken_schedule_may_be_described_anew(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock, "now", lambda: NOW)
-    schedule = make_schedule(spec={"cron": ["* * * * * * *"], "end_at": "2026-12-31"})
+def test_a_broken_schedule_may_be_described_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline, "CANDIDATES", 500)
     spec = {"cron": ["* * * * * * *"], "exclude": [{"second": "0-58"}, {"second": "59"}]}
-    Schedule.objects.update(spec=spec, spec_error="exclude: leaves nothing", next_run_at=None)
-    form = typed(
-        schedule,
-        cron="* * * * * * *",
-        exclude="second: 0-58\nsecond: 59",
-        description="new words",
-        steps=typed_steps(schedule),
-    )
-    assert save(client, form, schedule).status_code == 302
-    assert fresh(schedule).description == "new words"
-    assert fresh(schedule).spec_error.startswith("exclude: leaves nothing")
+    schedule = Schedule(pk=7, name="Broken", spec=spec, spec_error="exclude: leaves nothing")
+    answers = typed(schedule, cron="* * * * * * *", exclude="second: 0-58\nsecond: 59", description="new")
+    assert ScheduleForm(answers, instance=schedule).is_valid()
+    assert "exclude" in ScheduleForm(answers).errors
 
 
-def test_rare_settings_are_folded_away_unless_they_are_used(client: Client) -> None:
+def test_rare_settings_are_folded_away_unless_they_are_used() -> None:
     def folded(schedule: Schedule) -> list[bool]:
-        shown = client.get(page("schedules_schedule_change", schedule.pk)).context["adminform"]
-        return [each.is_collapsible for each in shown if each.name in RARE]
+        return [bool(_classes(title, schedule)) for title in RARE]
 
-    assert folded(make_schedule()) == [True, True]
-    assert folded(make_schedule(spec={"every": ["1h"], "jitter": "5m"})) == [False, True]
-    assert folded(make_schedule(memo={"owner": "Ada"})) == [True, False]
+    assert folded(Schedule(spec={})) == [True, True]
+    assert folded(Schedule(spec={"every": ["1h"], "jitter": "5m"})) == [False, True]
+    assert folded(Schedule(spec={}, memo={"owner": "Ada"})) == [True, False]
 
 
 def test_the_list_is_filtered_by_tag_and_memo(client: Client) -> None:
@@ -301,7 +246,6 @@ def test_the_list_is_filtered_by_tag_and_memo(client: Client) -> None:
     make_schedule(name="None")
     queries = {
         "tag=finance": ["Both", "One"],
-        "tag=nightly": ["Both"],
         "tag=unknown": [],
         "tag=%00": [],
         "memo=owner%3DAda": ["Both"],
@@ -318,34 +262,21 @@ def test_the_list_is_filtered_by_tag_and_memo(client: Client) -> None:
         "tag=finance&memo=owner%3DAlan": ["One"],
         "overlap=skip&tag=nightly": ["Both"],
     }
-    for query, names in queries.items():
-        rows = shown_rows(client.get(f"{page('schedules_schedule_changelist')}?{query}"))
-        assert list(rows) == names, query
+    assert {query: [row.name for row in listed(Schedule, query)] for query in queries} == queries
     text = client.get(f"{page('schedules_schedule_changelist')}?tag=finance&memo=owner").content.decode()
     assert '<input type="hidden" name="tag" value="finance">' in text
 
 
 def test_an_edit_replaces_steps_and_moves_the_token(client: Client) -> None:
     schedule = make_schedule(step("a"), step("b", 1))
-    first = typed_steps(schedule)[0]
-    form = typed(
-        schedule, description="new", steps=[PYTHON | {"name": "z", "index": "0"}, first | {"index": "3"}]
-    )
-    response = save(client, form, schedule)
+    first, second = typed_steps(schedule)
+    steps = [PYTHON | {"name": "z", "index": "0"}, first | {"index": "3"}, second | {"DELETE": "on"}]
+    response = save(client, typed(schedule, description="new", steps=steps), schedule)
     assert response.status_code == 302, complaints(response)
     schedule = fresh(schedule)
     assert (schedule.description, schedule.token) == ("new", 2)
     assert [(s.name, s.index) for s in schedule.steps.all()] == [("z", 0), ("a", 3)]
     assert Activity.objects.get(operation="edit").initiator_name == "superuser"
-
-
-def test_a_removed_row_is_no_step(client: Client) -> None:
-    schedule = make_schedule(step("a"), step("b", 1))
-    first, second = typed_steps(schedule)
-    assert (
-        save(client, typed(schedule, steps=[first | {"DELETE": "on"}, second]), schedule).status_code == 302
-    )
-    assert [s.name for s in schedule.steps.all()] == ["b"]
 
 
 def test_a_conflict_loses_nothing_of_what_was_typed(client: Client) -> None:
@@ -367,16 +298,15 @@ def test_a_conflict_loses_nothing_of_what_was_typed(client: Client) -> None:
     assert "Somebody else changed this schedule" in text
     for typed_text in ("My name", "1 2 3 4 *", "mine 0", "mine 1", "mine 2"):
         assert typed_text in text
+    response = save(client, form | {"version": "9" * 20}, schedule)
+    assert "Somebody else changed this schedule" in complaints(response)["__all__"]
     assert everything() == before
 
 
-@pytest.mark.parametrize("version", ["", "abc", "99999999999999999999"])
-def test_a_form_that_does_not_say_its_version_changes_nothing(client: Client, version: str) -> None:
+@pytest.mark.parametrize("version", ["", "abc"])
+def test_a_form_that_does_not_say_its_version_is_not_saved(version: str) -> None:
     schedule = make_schedule()
-    before = everything()
-    response = save(client, typed(schedule, name="Other", version=version), schedule)
-    assert complaints(response)["__all__"]
-    assert everything() == before
+    assert not ScheduleForm(typed(schedule, name="Other", version=version), instance=schedule).is_valid()
 
 
 def test_a_name_taken_while_saving_is_a_form_error(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,6 +338,7 @@ def test_a_broken_spec_is_shown_and_can_be_mended(client: Client) -> None:
     schedule = make_schedule(name="Broken one")
     Schedule.objects.update(spec={"cron": ["not a rule"]}, spec_error="cron: 5 fields expected")
     assert "broken" in client.get(page("schedules_schedule_changelist")).content.decode()
+    assert client.get(page("schedules_occurrence_changelist")).status_code == 200
     text = client.get(page("schedules_schedule_change", schedule.pk)).content.decode()
     assert "not a rule" in text
     assert "5 fields expected" in text
@@ -416,14 +347,14 @@ def test_a_broken_spec_is_shown_and_can_be_mended(client: Client) -> None:
 
 
 @pytest.mark.parametrize("spec", [[], "x", {"cron": "x"}, {"every": [[]]}, {"at": [None]}, {"time_zone": 5}])
-def test_a_spec_that_is_none_breaks_no_page(client: Client, spec: Any) -> None:
+def test_a_spec_that_is_none_can_be_mended_on_the_form(spec: Any) -> None:
     """As it may have come into the database by another way; the scheduler has not looked at it yet."""
     schedule = make_schedule()
     Schedule.objects.update(spec=spec)
-    assert "broken" in client.get(page("schedules_schedule_changelist")).content.decode()
-    assert client.get(page("schedules_schedule_change", schedule.pk)).status_code == 200
-    assert client.get(page("schedules_occurrence_changelist")).status_code == 200
-    assert save(client, typed(schedule), schedule).status_code == 302
+    assert ScheduleForm(instance=fresh(schedule)).as_p()
+    form = ScheduleForm(typed(schedule), instance=fresh(schedule))
+    assert form.is_valid(), form.errors
+    assert "broken" in shown_rows()[schedule.name]
 
 
 def test_the_list_says_state_spec_next_run_and_outcome(client: Client) -> None:
@@ -434,15 +365,16 @@ def test_the_list_says_state_spec_next_run_and_outcome(client: Client) -> None:
     gone = make_schedule(name="Gone")
     gone.close(initiator=SOMEBODY, now=now)
     trigger(Schedule.objects.get(name="Manual"), initiator=SOMEBODY, now=now)
-    rows = shown_rows(client.get(page("schedules_schedule_changelist")))
+    assert client.get(page("schedules_schedule_changelist")).status_code == 200
+    rows = shown_rows()
     assert list(rows) == ["Due", "Manual", "Waits"]
     assert "At 03:00 every day, Europe/Berlin" in rows["Due"]
     assert "03:00:00 Europe/Berlin" in rows["Due"]
     assert "by hand" in rows["Manual"]
     assert "in progress" in rows["Manual"]
     assert "paused" in rows["Waits"]
-    assert list(shown_rows(client.get(page("schedules_schedule_changelist") + "?state=closed"))) == ["Gone"]
-    assert list(shown_rows(client.get(page("schedules_schedule_changelist") + "?q=wait"))) == ["Waits"]
+    assert list(shown_rows("state=closed")) == ["Gone"]
+    assert list(shown_rows("q=wait")) == ["Waits"]
 
 
 def test_the_change_page_shows_the_next_ten_times_in_both_zones(client: Client) -> None:
@@ -454,12 +386,6 @@ def test_the_change_page_shows_the_next_ten_times_in_both_zones(client: Client) 
         assert f"2998-{n:02}-01 09:30:00" in text
         assert f"2998-{n:02}-01 00:30:00" in text
     assert "2998-11-01 09:30:00" not in text
-
-
-def test_the_change_page_explains_the_settings_of_each_step_type(client: Client) -> None:
-    text = client.get(page("schedules_schedule_add")).content.decode()
-    assert "<code>function</code> (required)" in text
-    assert "<code>argv</code> (required)" in text
 
 
 def test_run_now_asks_first_and_shows_the_execution(client: Client) -> None:
@@ -486,19 +412,8 @@ def test_run_now_links_to_what_is_in_the_way(client: Client) -> None:
     assert Execution.objects.count() == 1
 
 
-def test_run_now_works_while_paused_and_not_once_closed(client: Client) -> None:
-    paused = make_schedule(paused=True)
-    client.post(operation("schedules_schedule", "run", paused.pk), {"key": "k"})
-    assert Execution.objects.count() == 1
-    closed = make_schedule()
-    closed.close(initiator=SOMEBODY, now=clock.now())
-    response = client.post(operation("schedules_schedule", "run", closed.pk), {"key": "k"})
-    assert "is closed" in told(client, response)
-    assert Execution.objects.count() == 1
-
-
 def test_pause_and_resume(client: Client) -> None:
-    schedule = make_schedule()
+    schedule = make_schedule(spec={"every": ["1h"]}, now=clock.now() - timedelta(hours=3))
     response = client.post(
         operation("schedules_schedule", "pause", schedule.pk),
         {"note": "holiday", "until": "2998-01-01T00:00"},
@@ -507,23 +422,9 @@ def test_pause_and_resume(client: Client) -> None:
     schedule = fresh(schedule)
     assert (schedule.status, schedule.pause_note) == ("paused", "holiday")
     assert schedule.paused_until == datetime(2998, 1, 1, tzinfo=UTC)
-    text = client.get(page("schedules_schedule_change", schedule.pk)).content.decode()
-    assert "holiday" in text
-    response = client.post(operation("schedules_schedule", "resume", schedule.pk), {"missed": "catch_up"})
-    assert "runs again" in told(client, response)
-    assert fresh(schedule).status == "running"
-    assert list(Activity.objects.values_list("operation", flat=True).order_by("pk"))[-2:] == [
-        "pause",
-        "resume",
-    ]
-
-
-def test_resume_can_discard_what_passed_meanwhile(client: Client) -> None:
-    schedule = make_schedule(spec={"every": ["1h"]}, now=clock.now() - timedelta(hours=3), paused=True)
     client.post(operation("schedules_schedule", "resume", schedule.pk), {"missed": "discard"})
-    occurrences = Occurrence.objects.filter(schedule=schedule)
-    assert {(o.status, o.reason) for o in occurrences} == {("skipped", "discarded")}
-    assert 3 <= occurrences.count() <= 4
+    assert fresh(schedule).status == "running"
+    assert {(o.status, o.reason) for o in schedule.occurrences.all()} == {("skipped", "discarded")}
 
 
 def test_cancel_running_cancels_all_of_it(client: Client) -> None:
@@ -581,113 +482,76 @@ def test_one_that_cannot_does_not_stop_the_others(client: Client) -> None:
 def test_the_history_is_the_schedules_activities(client: Client) -> None:
     schedule = make_schedule(name="Mine")
     make_schedule(name="Other")
-    response = client.get(page("schedules_schedule_history", schedule.pk))
-    text = client.get(response["Location"]).content.decode()
-    assert "Mine" in text
-    assert "Other" not in text
+    response = client.get(page("schedules_schedule_history", schedule.pk), follow=True)
+    assert "Mine" in response.content.decode()
+    assert "Other" not in response.content.decode()
 
 
 def test_occurrences_say_what_became_of_each_time(client: Client) -> None:
     execution = start()
     assert execution.schedule
-    Occurrence.objects.create(
-        schedule=execution.schedule,
-        source="auto",
-        key="auto/x",
-        nominal_at=clock.now(),
-        planned_at=clock.now(),
-        status="skipped",
-        reason="overlap",
-        blocked_by=execution.pk,
-        initiator_type="schedule",
-        initiator_name="x",
-        created_at=clock.now(),
-        settled_at=clock.now(),
-    )
+    skipped = Occurrence.manual(execution.schedule, initiator=SOMEBODY, now=clock.now(), key="x")
+    skipped.status, skipped.reason, skipped.due_at = "skipped", "overlap", None
+    skipped.blocked_by, skipped.settled_at = execution.pk, clock.now()
+    skipped.save()
     text = client.get(page("schedules_occurrence_changelist")).content.decode()
     assert text.count(page("execution_execution_change", execution.pk)) == 2
-    skipped = Occurrence.objects.get(status="skipped")
     text = client.get(page("schedules_occurrence_change", skipped.pk)).content.decode()
-    assert "auto/x" in text
-    assert f"It was skipped: execution {execution.pk}, which had started at" in text
+    assert skipped.key in text
+    assert f"execution {execution.pk}, which had started at" in text
     assert page("schedules_schedule_why", execution.schedule_id) in text
 
 
-@pytest.mark.parametrize("url", ["schedules_schedule_changelist", "schedules_occurrence_changelist"])
-def test_lists_need_as_many_queries_for_many_rows_as_for_few(client: Client, url: str) -> None:
-    def queries() -> int:
+def test_lists_need_as_many_queries_for_many_rows_as_for_few(client: Client) -> None:
+    counts: dict[str, list[int]] = {
+        "schedules_schedule_changelist": [],
+        "schedules_occurrence_changelist": [],
+    }
+    for more in (2, 5):
+        for _ in range(more):
+            start(spec={"cron": ["0 3 * * *"]})
         clock.now()
-        with CaptureQueriesContext(
-            connection,
-        ) as captured:
-            assert client.get(page(url)).status_code == 200
-        return len(captured)
-
-    for _ in range(2):
-        start(spec={"cron": ["0 3 * * *"]})
-    few = queries()
-    for _ in range(10):
-        start(spec={"cron": ["0 3 * * *"]})
-    assert queries() == few <= 6
+        for url, found in counts.items():
+            with CaptureQueriesContext(connection) as captured:
+                assert client.get(page(url)).status_code == 200
+            found.append(len(captured))
+    for few, many in counts.values():
+        assert many == few <= 6
 
 
-SCHEDULE_MATRIX: list[tuple[str, str, dict[str, Any] | None, set[str]]] = [
-    # what, the route, what is posted (None: GET), who may
-    ("list", "changelist", None, {"viewer", "operator", "author", "coder", "closer"}),
-    ("page", "change", None, {"viewer", "operator", "author", "coder", "closer"}),
-    ("form", "add", None, {"author", "coder"}),
-    ("define", "add", {"name": "Typed"}, {"coder"}),
-    ("edit text", "change", {"description": "other"}, {"author", "coder"}),
-    ("edit code", "change", {"steps-0-config": '{"function": "os.getcwd"}'}, {"coder"}),
-    ("run", "run", {"key": "k"}, {"operator"}),
-    ("pause", "pause", {}, {"operator"}),
-    ("resume", "resume", {"missed": "catch_up"}, {"operator"}),
-    ("cancel", "cancel", {}, {"operator"}),
-    ("close", "close", {}, {"closer"}),
-    ("ask to run", "run", None, {"operator"}),
-    ("ask to close", "close", None, {"closer"}),
-]
+# The role, and whether it may define, edit words, and edit code; None: code is what it may not write.
+WRITERS = {
+    "viewer": (False, False, False),
+    "operator": (False, False, False),
+    "author": (None, True, None),
+    "coder": (True, True, True),
+}
 
 
-@pytest.mark.parametrize("role", ROLES)
-@pytest.mark.parametrize(
-    ("what", "route", "posted", "allowed"), SCHEDULE_MATRIX, ids=[row[0] for row in SCHEDULE_MATRIX]
-)
-def test_who_may_do_what(
-    what: str, route: str, posted: dict[str, Any] | None, allowed: set[str], role: str
-) -> None:
+@pytest.mark.parametrize("role", WRITERS)
+def test_who_may_define_and_edit(role: str) -> None:
     schedule = make_schedule(step("work"))
-    client = sign_in(role)
-    before = everything()
-    if route in ("run", "pause", "resume", "cancel", "close"):
-        url = operation("schedules_schedule", route, schedule.pk)
-    else:
-        url = page(f"schedules_schedule_{route}", *([schedule.pk] if route == "change" else []))
-    if posted is not None and route in ("add", "change"):
-        target = schedule if route == "change" else None
-        steps = typed_steps(schedule) if target else [PYTHON]
-        posted = typed(target, steps=steps) | posted
-    response = client.get(url) if posted is None else client.post(url, posted)
-    if role in allowed:
-        assert response.status_code in (200, 302)
-        assert posted is None or response.status_code == 302
-    elif what in ("define", "edit code") and role == "author":
-        assert "may not write steps that run code" in complaints(response)["steps"]
-        assert everything() == before
-    else:
-        assert response.status_code == 403
-        assert everything() == before
+    client, steps = sign_in(role), typed_steps(schedule)
+
+    def edit(**fields: str) -> Any:
+        return save(client, typed(fresh(schedule), steps=steps) | fields, schedule)
+
+    def may(response: Any, before: Any) -> bool | None:
+        assert (everything() == before) is (response.status_code != 302)
+        if response.status_code == 200:
+            assert "may not write steps that run code" in complaints(response)["steps"]
+            return None
+        assert response.status_code in (302, 403)
+        return bool(response.status_code == 302)
+
+    assert (
+        may(before=everything(), response=save(client, typed(name="Typed"))),
+        may(before=everything(), response=edit(description="other")),
+        may(before=everything(), response=edit(**{"steps-0-config": '{"function": "os.getcwd"}'})),
+    ) == WRITERS[role]
 
 
-@pytest.mark.parametrize(
-    ("role", "shown"),
-    [
-        ("viewer", []),
-        ("operator", ["run", "pause"]),
-        ("closer", ["close"]),
-        ("superuser", ["run", "pause", "close"]),
-    ],
-)
+@pytest.mark.parametrize(("role", "shown"), [("operator", ["run", "pause"]), ("closer", ["close"])])
 def test_buttons_are_for_those_who_may_press_them(role: str, shown: list[str]) -> None:
     schedule = make_schedule()
     text = sign_in(role).get(page("schedules_schedule_change", schedule.pk)).content.decode()
@@ -709,8 +573,8 @@ def test_a_viewer_sees_the_definition_but_no_form() -> None:
         assert shown in text
     for shown in ("timeout 1h30m", "pauses itself when 1 of the last 1", "finance", "owner: Ada"):
         assert shown in text
-    assert "<textarea" not in text
-    assert 'name="_save"' not in text
+    for absent in ("<textarea", 'name="_save"', operation("schedules_schedule", "run", schedule.pk)):
+        assert absent not in text
 
 
 def test_an_author_may_rearrange_all_but_code() -> None:
@@ -722,46 +586,14 @@ def test_an_author_may_rearrange_all_but_code() -> None:
     assert [s.name for s in schedule.steps.all()] == ["b"]
 
 
-def test_posting_without_the_csrf_token_is_refused() -> None:
-    schedule = make_schedule()
-    client = sign_in(client=Client(enforce_csrf_checks=True))
-    for url in (
-        operation("schedules_schedule", "run", schedule.pk),
-        operation("schedules_schedule", "close", schedule.pk),
-        page("schedules_schedule_change", schedule.pk),
-        page("schedules_schedule_changelist"),
-    ):
-        assert client.post(url, typed(schedule)).status_code == 403
-    assert fresh(schedule).status == "running"
-    assert Execution.objects.count() == 0
-
-
-def test_names_are_text_never_markup(client: Client) -> None:
-    evil = "<img src=x onerror=alert(1)>"
-    execution = start(step(evil), name=evil, description=evil)
-    assert execution.schedule
-    execution.schedule.pause(initiator=SOMEBODY, now=clock.now(), note=evil)
-    for url in (
-        page("schedules_schedule_changelist"),
-        page("schedules_schedule_change", execution.schedule_id),
-        page("schedules_occurrence_changelist"),
-        operation("schedules_schedule", "run", execution.schedule_id),
-        page("index"),
-    ):
-        text = client.get(url).content.decode()
-        assert "<img src=x" not in text
-    response = client.post(operation("schedules_schedule", "run", execution.schedule_id), {"key": "k"})
-    assert "<img src=x" not in told(client, response)
-
-
 def days_off() -> None:
     SharedCalendar.objects.define("Days off", [{"dates": "2998-01-01"}], initiator=SOMEBODY, now=NOW)
 
 
-def shown_rows(response: Any) -> dict[str, str]:
+def shown_rows(query: str = "") -> dict[str, str]:
     """The list as text, by the first column."""
-    admin = response.context["cl"].model_admin
+    admin = site.get_model_admin(Schedule)
     return {
-        row.name: " ".join(str(getattr(admin, column)(row)) for column in admin.list_display[1:])
-        for row in response.context["cl"].result_list
+        row.name: " ".join(str(getattr(admin, str(column))(row)) for column in admin.list_display[1:])
+        for row in listed(Schedule, query)
     }

@@ -14,10 +14,11 @@ from activities import clock
 from activities.models import Activity
 from activities.words import badge
 from execution.invoker import trigger
-from execution.models import Execution
+from schedules.admin import filters
+from schedules.admin.operations import SkipForm
 from schedules.generator import generate
 from schedules.models import Backfill, Occurrence, Schedule, SharedCalendar
-from tests.admin_pages import ROLES, operation, page, sign_in, told
+from tests.admin_pages import listed, operation, page, sign_in, told
 from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, run_until_idle, start, step
 
 pytestmark = pytest.mark.django_db
@@ -70,29 +71,23 @@ class TestOverview:
         assert "left out on request of ada" in viewed
         assert unskip not in viewed
 
-    @pytest.mark.parametrize(
-        ("month", "note"), [("mar", "moved: 02:30 does not exist on"), ("oct", "first of two 02:30s")]
-    )
-    def test_it_notes_what_the_clocks_do_to_a_time(self, client: Client, month: str, note: str) -> None:
-        last_sunday = {"hour": "2", "minute": "30", "month": month, "day_of_week": "L0"}
-        schedule = make_schedule(spec={"calendars": [last_sunday], "time_zone": "Europe/Berlin"})
-        text = text_of(client, page("schedules_schedule_change", schedule.pk))
-        assert text.count(note) == 10
-
     def test_it_shows_open_backfills(self, client: Client) -> None:
         backfill = ask_backfill(make_schedule(spec=HOURLY, now=DAYS_AGO))
         text = text_of(client, page("schedules_schedule_change", backfill.schedule_id))
         assert page("schedules_backfill_change", backfill.pk) in text
         assert f'<progress max="{backfill.total}" value="0"></progress>' in text
-        assert operation("schedules_backfill", "cancel", backfill.pk) in text
+        cancel = operation("schedules_backfill", "cancel", backfill.pk)
+        assert cancel in text
+        client.post(cancel, {"reason": "wrong week"})
+        assert "wrong week" in text_of(client, page("schedules_backfill_change", backfill.pk))
 
     def test_it_is_read_in_a_handful_of_queries(self, client: Client) -> None:
         schedule = make_schedule(spec=HOURLY, overlap="allow_all", remaining=9, tags=["a"])
-        for _ in range(30):
+        for number in range(16):
             trigger(schedule, initiator=SOMEBODY, now=NOW)
-            run_until_idle()
-        for number in range(3):
-            ask_backfill(schedule, hours=number + 1)
+            if number < 3:
+                ask_backfill(schedule, hours=number + 1)
+        run_until_idle()
         with CaptureQueriesContext(connection) as captured:
             text_of(client, page("schedules_schedule_change", schedule.pk))
         assert len(captured) <= 16
@@ -114,29 +109,22 @@ class TestSkip:
         assert fresh(schedule).skips == {}
         assert {"skip", "unskip"} <= set(Activity.objects.values_list("operation", flat=True))
 
-    def test_a_page_that_is_sent_twice_skips_once(self, client: Client) -> None:
-        schedule = make_schedule(spec=HOURLY, now=clock.now())
-        url = operation("schedules_schedule", "skip", schedule.pk)
-        tokens = client.get(url).context["form"]["tokens"].value()
-        client.post(url, {"tokens": tokens})
-        assert "Somebody else changed this schedule meanwhile" in told(
-            client, client.post(url, {"tokens": tokens})
-        )
-        assert len(fresh(schedule).skips) == 1
-
     def test_several_are_skipped_together(self, client: Client) -> None:
         schedules = [make_schedule(spec=HOURLY, now=clock.now()), make_schedule(name="Manual")]
         url = operation("schedules_schedule", "skip", *(each.pk for each in schedules))
-        said = told(client, client.post(url, {"tokens": client.get(url).context["form"]["tokens"].value()}))
+        tokens = ",".join(f"{each.pk}:{each.token}" for each in schedules)
+        said = told(client, client.post(url, {"tokens": tokens}))
         assert "leaves out" in said
         assert "“Manual” has no next time that could be skipped" in said
+        # The page is sent a second time: the next time is not left out as well.
+        assert "Somebody else changed this schedule meanwhile" in told(
+            client, client.post(url, {"tokens": tokens})
+        )
+        assert len(fresh(schedules[0]).skips) == 1
 
     @pytest.mark.parametrize("tokens", ["", "x", "1:2,", "1:" + "9" * 40])
-    def test_odd_tokens_are_no_tokens(self, client: Client, tokens: str) -> None:
-        schedule = make_schedule(spec=HOURLY, now=clock.now())
-        response = client.post(operation("schedules_schedule", "skip", schedule.pk), {"tokens": tokens})
-        assert response.status_code == 200
-        assert fresh(schedule).skips == {}
+    def test_odd_tokens_are_no_tokens(self, tokens: str) -> None:
+        assert not SkipForm({"tokens": tokens}).is_valid()
 
     def test_what_is_not_left_out_cannot_be_taken_back(self, client: Client) -> None:
         schedule = make_schedule(spec=HOURLY)
@@ -156,12 +144,6 @@ class TestPause:
             datetime(2998, 7, 1, 0, tzinfo=UTC),
         ]
 
-    def test_it_does_not_end_in_the_past(self, client: Client) -> None:
-        schedule = make_schedule()
-        url = operation("schedules_schedule", "pause", schedule.pk)
-        response = client.post(url, {"note": "", "until": "2020-01-01T00:00"})
-        assert response.context["form"].errors["until"] == ["The pause must end in the future."]
-
 
 class TestRun:
     def test_it_may_stand_for_another_time_on_the_schedules_clock(self, client: Client) -> None:
@@ -174,30 +156,17 @@ class TestRun:
     def test_it_may_have_a_policy_of_its_own(self, client: Client) -> None:
         execution = start()
         url = operation("schedules_schedule", "run", execution.schedule_id)
-        assert "was not started" in told(client, client.post(url, {"key": "a"}))
         response = client.post(url, {"key": "b", "overlap": "buffer_one"})
         assert "waits for its turn" in told(client, response)
         waiting = Occurrence.objects.get(status="pending")
         assert response["Location"] == waiting.schedule.get_absolute_url()
-        record = page("schedules_occurrence_change", waiting.pk)
-        assert "It is waiting for execution" in text_of(client, record).replace(
-            "By hand (superuser): it is", "It is"
-        )
-        assert "is started" in told(client, client.post(url, {"key": "c", "overlap": "allow_all"}))
-        assert Execution.objects.count() == 2
+        record = text_of(client, page("schedules_occurrence_change", waiting.pk))
+        assert "By hand (superuser): it is waiting for execution" in record
 
-    @pytest.mark.parametrize(
-        ("answers", "words"),
-        [
-            ({"at": "noon"}, "valid date/time"),
-            ({"at": "3999-01-01T00:00"}, "valid date/time"),
-            ({"overlap": "sometimes"}, "not one of the available choices"),
-        ],
-    )
-    def test_bad_answers_start_nothing(self, client: Client, answers: dict[str, str], words: str) -> None:
-        schedule = make_schedule()
-        response = client.post(operation("schedules_schedule", "run", schedule.pk), {"key": "k"} | answers)
-        assert words in response.content.decode()
+    def test_bad_answers_start_nothing(self, client: Client) -> None:
+        url = operation("schedules_schedule", "run", make_schedule().pk)
+        response = client.post(url, {"key": "k", "at": "3999-01-01T00:00", "overlap": "sometimes"})
+        assert set(response.context["form"].errors) == {"at", "overlap"}
         assert Occurrence.objects.count() == 0
 
 
@@ -211,6 +180,7 @@ class TestBackfill:
 
     def test_a_dry_run_comes_first(self, client: Client) -> None:
         schedule = make_schedule(name="Past", spec={"cron": ["0 * * * *"]}, now=DAYS_AGO)
+        trigger(schedule, initiator=SOMEBODY, now=DAYS_AGO, at=DAYS_AGO)
         url = operation("schedules_schedule", "backfill", schedule.pk)
         assert "Show what it would do" in text_of(client, url)
         shown = client.post(url, self.RANGE)
@@ -219,6 +189,12 @@ class TestBackfill:
         assert f"{DAYS_AGO:%a %Y-%m-%d} 12:00:00" in text
         assert "and so on, until" in text
         assert 'value="Backfill"' in text
+        # Other answers are rehearsed anew.
+        text = client.post(
+            url, self.RANGE | {"which": "missing", "rehearsed": shown.context["answers"]}
+        ).content.decode()
+        assert "<b>20</b> of 21 times" in text
+        assert "1 executed already" in text
         assert Backfill.objects.count() == 0
         response = client.post(url, self.RANGE | {"rehearsed": shown.context["answers"]})
         backfill = Backfill.objects.get()
@@ -226,23 +202,6 @@ class TestBackfill:
         assert "is on its way" in told(client, response)
         assert (backfill.total, backfill.overlap, backfill.initiator_name) == (21, "buffer_all", "superuser")
         assert backfill.start_at == DAYS_AGO
-
-    def test_other_answers_are_rehearsed_anew(self, client: Client) -> None:
-        schedule = make_schedule(spec={"cron": ["0 * * * *"]}, now=DAYS_AGO)
-        url = operation("schedules_schedule", "backfill", schedule.pk)
-        first = client.post(url, self.RANGE)
-        later = self.RANGE | {"end_at": self.RANGE["start_at"], "rehearsed": first.context["answers"]}
-        shown = client.post(url, later)
-        assert "<b>1</b> of 1 time " in shown.content.decode()
-        assert Backfill.objects.count() == 0
-
-    def test_it_says_what_is_left_out(self, client: Client) -> None:
-        schedule = make_schedule(spec={"cron": ["0 * * * *"]}, now=DAYS_AGO)
-        trigger(schedule, initiator=SOMEBODY, now=DAYS_AGO, at=DAYS_AGO)
-        url = operation("schedules_schedule", "backfill", schedule.pk)
-        text = client.post(url, self.RANGE | {"which": "missing"}).content.decode()
-        assert "<b>20</b> of 21 times" in text
-        assert "1 executed already" in text
 
     def test_the_range_is_read_on_the_schedules_clock(self, client: Client) -> None:
         schedule = make_schedule(spec=HOURLY, now=DAYS_AGO)
@@ -255,14 +214,10 @@ class TestBackfill:
     @pytest.mark.parametrize(
         ("answers", "words"),
         [
-            ({"start_at": ""}, "required"),
             ({"start_at": "yesterday"}, "valid date/time"),
             ({"end_at": "2998-01-01T00:00"}, "ends in the future"),
             ({"end_at": "1980-01-01T00:00"}, "ends before it starts"),
-            ({"start_at": "1970-01-01T00:00+14:00"}, "Choose a start in 1970 or later"),
             ({"which": "failed"}, "Nothing is left to do among 21 times: 21 never executed"),
-            ({"which": "some"}, "not one of the available choices"),
-            ({"overlap": ""}, "required"),
         ],
     )
     def test_bad_answers_are_told_at_their_fields(
@@ -270,10 +225,8 @@ class TestBackfill:
     ) -> None:
         schedule = make_schedule(spec={"cron": ["0 * * * *"]}, now=DAYS_AGO)
         response = client.post(operation("schedules_schedule", "backfill", schedule.pk), self.RANGE | answers)
-        assert response.status_code == 200
-        assert words in response.content.decode()
         (field,) = answers
-        assert response.context["form"].errors[{"start_at": "start_at"}.get(field, field)]
+        assert words in " ".join(response.context["form"].errors[field])
 
     def test_a_schedule_without_times_has_none_to_start(self, client: Client) -> None:
         schedule = make_schedule(name="Manual")
@@ -306,11 +259,6 @@ class TestBackfill:
         ledger = page("schedules_occurrence_changelist") + f"?backfill__id__exact={backfill.pk}"
         assert text_of(client, ledger).count("backfill cancelled") == backfill.total
 
-    def test_the_reason_of_a_cancel_is_kept(self, client: Client) -> None:
-        backfill = ask_backfill(make_schedule(spec=HOURLY, now=DAYS_AGO))
-        client.post(operation("schedules_backfill", "cancel", backfill.pk), {"reason": "wrong week"})
-        assert "wrong week" in text_of(client, page("schedules_backfill_change", backfill.pk))
-
 
 class TestAll:
     def test_everything_is_paused_and_resumed(self, client: Client) -> None:
@@ -337,52 +285,30 @@ class TestAll:
 
 class TestWhy:
     def test_it_answers_for_any_time(self, client: Client) -> None:
-        SharedCalendar.objects.define(
-            "UK holidays", [{"holidays": "GB", "subdivision": "ENG"}], initiator=SOMEBODY, now=NOW
-        )
-        spec = {
-            "cron": ["0 9 * * *"],
-            "time_zone": "Europe/London",
-            "exclude": [{"calendar": "UK holidays"}],
-            "end_at": "2990-12-31",
-        }
+        feast = [{"dates": "2027-05-03", "comment": "a feast"}]
+        SharedCalendar.objects.define("Days off", feast, initiator=SOMEBODY, now=NOW)
+        spec = {"cron": ["0 9 * * *"], "exclude": [{"calendar": "Days off"}]}
         schedule = make_schedule(name="Daily", spec=spec, now=NOW)
         schedule.skip_next(initiator=SOMEBODY, now=NOW)
         url = page("schedules_schedule_why", schedule.pk)
         assert "At 09:00 every day" in text_of(client, url)
         answers = {
-            "2027-05-03T09:00": "3 May 2027 is May Day (UK holidays)",
+            "2027-05-03T09:00": "3 May 2027 is excluded (Days off: a feast)",
             "2990-12-31T09:00": "It will run.",
-            "2991-01-01T09:00": "it is after the end",
             "2026-11-16T09:00": "It is left out on request of ada",
-            "2026-11-17T09:01": "no rule gives this time; the nearest times are",
-            "2026-11-15T09:00Z": "did not exist yet",
             "1970-01-01T00:00": "It has no such time",
-            "2999-12-31T23:59:59": "It has no such time",
         }
         before = everything()
-        for at, words in answers.items():
-            assert words in text_of(client, f"{url}?at={at}").replace("&#x27;", "'"), at
+        said = {at: text_of(client, f"{url}?at={at}") for at in answers}
+        assert [at for at, words in answers.items() if words not in said[at]] == []
         assert everything() == before
 
-    def test_it_links_to_what_ran(self, client: Client) -> None:
-        execution = start()
-        occurrence = Occurrence.objects.get()
-        at = f"{occurrence.nominal_at:%Y-%m-%dT%H:%M:%S}Z"
-        text = text_of(client, f"{page('schedules_schedule_why', execution.schedule_id)}?at={at}")
-        assert page("execution_execution_change", execution.pk) in text
-        assert page("schedules_occurrence_change", occurrence.pk) in text
-
-    @pytest.mark.parametrize("at", ["", "tomorrow", "9999-01-01T00:00", "2026-02-30T00:00", "%00"])
-    def test_what_is_no_time_is_told(self, client: Client, at: str) -> None:
-        schedule = make_schedule(spec=HOURLY)
-        text = text_of(client, f"{page('schedules_schedule_why', schedule.pk)}?at={at}")
-        assert 'class="errorlist"' in text
-
-    @pytest.mark.parametrize("page_name", ["schedules_schedule_why", "schedules_schedule_revisions"])
-    @pytest.mark.parametrize("pk", [10**6, 10**30])
-    def test_nobodys_page_is_no_page(self, client: Client, page_name: str, pk: int) -> None:
-        assert client.get(page(page_name, pk)).status_code == 404
+    def test_what_is_no_time_is_told_and_nobodys_page_is_no_page(self, client: Client) -> None:
+        url = page("schedules_schedule_why", make_schedule(spec=HOURLY).pk)
+        for at in ("", "9999-01-01T00:00", "%00"):
+            assert 'class="errorlist"' in text_of(client, f"{url}?at={at}"), at
+        for name in ("schedules_schedule_why", "schedules_schedule_revisions"):
+            assert {client.get(page(name, pk)).status_code for pk in (10**6, 10**30)} == {404}
 
 
 class TestRevisions:
@@ -403,17 +329,14 @@ class TestRevisions:
             "<b>one</b>"
         ]
 
-    @pytest.mark.parametrize(
-        "query", ["from=0&to=9", "from=x&to=", "from=99999999999999", "page=7", "page=x"]
-    )
-    def test_odd_numbers_are_read_as_none(self, client: Client, query: str) -> None:
-        schedule = make_schedule()
-        text = text_of(client, f"{page('schedules_schedule_revisions', schedule.pk)}?{query}")
-        assert "There is one revision only" in text
+    def test_odd_numbers_are_read_as_none(self, client: Client) -> None:
+        url = page("schedules_schedule_revisions", make_schedule().pk)
+        for query in ("from=0&to=9", "from=x&to=", "from=99999999999999", "page=7", "page=x"):
+            assert "There is one revision only" in text_of(client, f"{url}?{query}"), query
 
     def test_many_of_them_are_read_in_pages(self, client: Client) -> None:
         schedule = make_schedule()
-        for token in range(1, 41):
+        for token in range(1, 27):
             schedule.edit(
                 token=token, initiator=SOMEBODY, now=clock.now(), changes={"description": str(token)}
             )
@@ -428,20 +351,20 @@ class TestLedger:
     def test_it_is_searched_and_filtered(self, client: Client) -> None:
         mine = start(name="Mine")
         start(name="Other", paused=True)
+        chosen = f"schedule__id__exact={mine.schedule_id}"
+        shown = {
+            "": ["Other", "Mine"],
+            "q=min": ["Mine"],
+            "q=%25": [],
+            chosen: ["Mine"],
+            "schedule__id__exact=x": [],
+            "schedule__id__exact=" + "9" * 40: [],
+            "source__exact=auto": [],
+            "status__exact=started": ["Other", "Mine"],
+        }
+        assert {query: [each.schedule.name for each in listed(Occurrence, query)] for query in shown} == shown
         url = page("schedules_occurrence_changelist")
-
-        def names(query: str) -> list[str]:
-            shown = client.get(f"{url}?{query}").context["cl"].result_list
-            return [occurrence.schedule.name for occurrence in shown]
-
-        assert names("") == ["Other", "Mine"]
-        assert names("q=min") == ["Mine"]
-        assert names("q=%25") == []
-        assert names(f"schedule__id__exact={mine.schedule_id}") == ["Mine"]
-        assert names("schedule__id__exact=x") == []
-        assert names("schedule__id__exact=" + "9" * 40) == []
-        assert names("source__exact=auto") == []
-        assert names("status__exact=started") == ["Other", "Mine"]
+        assert list(client.get(f"{url}?{chosen}").context["cl"].result_list) == listed(Occurrence, chosen)
 
     def test_the_newest_of_a_schedule_are_found_on_an_index(self) -> None:
         newest = Occurrence.objects.filter(schedule=7, pk__lt=1_000).order_by("-pk")[:51]
@@ -453,19 +376,22 @@ class TestLedger:
         assert "TEMP B-TREE" not in plan
         assert "Sort" not in plan
 
-    def test_a_list_of_schedules_that_nobody_could_read_is_not_offered(self, client: Client) -> None:
-        schedules = [make_schedule() for _ in range(51)]
-        url, listed = page("schedules_occurrence_changelist"), "?schedule__id__exact="
+    def test_a_list_of_schedules_that_nobody_could_read_is_not_offered(
+        self, client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        schedules = [make_schedule() for _ in range(3)]
+        url, chosen = page("schedules_occurrence_changelist"), "?schedule__id__exact="
+        assert f'{chosen}{schedules[1].pk}"' in text_of(client, url)
+        monkeypatch.setattr(filters, "MOST_CHOICES", 2)
         assert "By schedule" not in " ".join(text_of(client, url).split())
-        text = text_of(client, f"{url}{listed}{schedules[0].pk}")
+        text = text_of(client, f"{url}{chosen}{schedules[0].pk}")
         assert "By schedule" in " ".join(text.split())
-        assert f'{listed}{schedules[1].pk}"' not in text
+        assert f'{chosen}{schedules[1].pk}"' not in text
 
-    def test_it_says_why_each_of_them_waits_or_did_not_run(self, client: Client) -> None:
+    def test_it_says_why_each_of_them_waits_and_for_when_it_is_planned(self, client: Client) -> None:
         now = clock.now()
-        waits = make_schedule(
-            name="Paused", spec={"every": ["1h"]}, now=now - timedelta(hours=2), paused=True
-        )
+        spec = {"every": ["1h"], "jitter": "30m"}
+        waits = make_schedule(name="Paused", spec=spec, now=now - timedelta(hours=5), paused=True)
         busy = make_schedule(name="Busy", overlap="buffer_all")
         for _ in range(2):
             trigger(busy, initiator=SOMEBODY, now=now)
@@ -473,61 +399,55 @@ class TestLedger:
         text = text_of(client, page("schedules_occurrence_changelist"))
         assert text.count("waits: the schedule is paused") == waits.occurrences.count() > 0
         assert "waits for <a href" in text
-
-    def test_the_jittered_time_is_shown_beside_the_nominal_one(self, client: Client) -> None:
-        spec = {"every": ["1h"], "jitter": "30m"}
-        schedule = make_schedule(spec=spec, now=clock.now() - timedelta(hours=5))
-        generate(clock.now())
-        text = text_of(client, page("schedules_occurrence_changelist"))
-        for occurrence in schedule.occurrences.all():
-            if occurrence.planned_at != occurrence.nominal_at:
-                assert f"{occurrence.planned_at:%Y-%m-%d %H:%M:%S}" in text
+        jittered = [each for each in waits.occurrences.all() if each.planned_at != each.nominal_at]
+        for occurrence in jittered:
+            assert f"{occurrence.planned_at:%Y-%m-%d %H:%M:%S}" in text
 
 
-PAGES: list[tuple[str, str, dict[str, Any] | None, set[str]]] = [
-    # what, the page, what is posted (None: GET), who may
-    ("ask to skip", "do/skip", None, {"operator"}),
-    ("skip", "do/skip", {}, {"operator"}),
-    ("take back", "do/unskip", {"at": "2998-01-01T00:00:00Z"}, {"operator"}),
-    ("backfill", "do/backfill", TestBackfill.RANGE, {"operator"}),
-    ("ask to pause all", "pause_all", None, {"operator"}),
-    ("pause all", "pause_all", {"note": ""}, {"operator"}),
-    ("resume all", "resume_all", {"missed": "discard"}, {"operator"}),
-    ("why", "why", None, {"viewer", "operator", "author", "coder", "closer"}),
-    ("revisions", "revisions", None, {"viewer", "operator", "author", "coder", "closer"}),
-    ("backfills", "backfills", None, {"viewer", "operator", "author", "coder", "closer"}),
-    ("cancel a backfill", "cancel_backfill", {}, {"operator"}),
-]
+# The page, what is posted (None: GET), and who may.
+PAGES: dict[str, tuple[dict[str, Any] | None, str]] = {
+    "run": ({"key": "k"}, "operator"),
+    "ask to run": (None, "operator"),
+    "pause": ({}, "operator"),
+    "resume": ({"missed": "catch_up"}, "operator"),
+    "cancel": ({}, "operator"),
+    "skip": ({}, "operator"),
+    "unskip": ({"at": "2998-01-01T00:00:00Z"}, "operator"),
+    "backfill": (TestBackfill.RANGE, "operator"),
+    "cancel a backfill": ({}, "operator"),
+    "close": ({}, "closer"),
+    "ask to close": (None, "closer"),
+}
 
 
-@pytest.mark.parametrize("role", ROLES)
-@pytest.mark.parametrize(("what", "where", "posted", "allowed"), PAGES, ids=[row[0] for row in PAGES])
-def test_who_may_do_what(
-    what: str, where: str, posted: dict[str, Any] | None, allowed: set[str], role: str
-) -> None:
-    schedule = make_schedule(spec={"at": ["2998-01-01T00:00:00Z"], "cron": ["0 * * * *"]}, now=DAYS_AGO)
-    schedule.skips = {"2998-01-01T00:00:00Z": "ada"}
-    schedule.save()
-    backfill = ask_backfill(schedule)
-    client = sign_in(role)
-    if where.startswith("do/"):
-        url = operation("schedules_schedule", where.removeprefix("do/"), schedule.pk)
-    elif where == "backfills":
-        url = page("schedules_backfill_change", backfill.pk)
-    elif where == "cancel_backfill":
-        url = operation("schedules_backfill", "cancel", backfill.pk)
-    else:
-        url = page(f"schedules_schedule_{where}", *([schedule.pk] if where in ("why", "revisions") else []))
-    before = everything(), list(Backfill.objects.values())
-    if what == "skip":
-        posted = {"tokens": f"{schedule.pk}:{schedule.token}"}
-    response = client.get(url) if posted is None else client.post(url, posted)
-    if role in allowed:
-        assert response.status_code == (302 if posted is not None and what != "backfill" else 200)
-    else:
-        assert response.status_code == 403
-    if role not in allowed or posted is None:
-        assert (everything(), list(Backfill.objects.values())) == before
+@pytest.mark.parametrize("role", ["viewer", "operator", "author", "closer"])
+def test_who_may_do_what(role: str) -> None:
+    client, for_those_who_may_not, wrong = sign_in(role), make_busy(), []
+    for what, (posted, who) in PAGES.items():
+        schedule = make_busy(paused=what == "resume") if role == who else for_those_who_may_not
+        if what == "cancel a backfill":
+            url = operation("schedules_backfill", "cancel", schedule.backfills.get().pk)
+        else:
+            url = operation("schedules_schedule", what.removeprefix("ask to "), schedule.pk)
+        if what == "skip":
+            posted = {"tokens": f"{schedule.pk}:{schedule.token}"}
+        before = everything()
+        response = client.get(url) if posted is None else client.post(url, posted)
+        only_asks = posted is None or what == "backfill"
+        expected = (200 if only_asks else 302) if role == who else 403
+        if response.status_code != expected or (everything() != before) is not (expected == 302):
+            wrong.append((what, response.status_code))
+    assert wrong == []
+
+
+def make_busy(*, paused: bool = False) -> Schedule:
+    """It runs, has a backfill, and leaves out a time."""
+    spec = {"at": ["2998-01-01T00:00:00Z"], "cron": ["0 * * * *"]}
+    schedule = make_schedule(spec=spec, now=DAYS_AGO, paused=paused, overlap="allow_all")
+    Schedule.objects.filter(pk=schedule.pk).update(skips={"2998-01-01T00:00:00Z": "ada"})
+    trigger(schedule, initiator=SOMEBODY, now=clock.now())
+    ask_backfill(schedule)
+    return schedule
 
 
 def test_names_are_text_never_markup(client: Client) -> None:
@@ -536,42 +456,52 @@ def test_names_are_text_never_markup(client: Client) -> None:
         evil, [{"dates": f"{clock.now().year}-12-25", "comment": evil}], initiator=SOMEBODY, now=NOW
     )
     spec = {"cron": ["0 * * * *"], "exclude": [{"calendar": evil}]}
-    schedule = make_schedule(
-        name=evil, spec=spec, tags=[evil], memo={evil: evil}, now=DAYS_AGO, pause_on_failure=True
-    )
+    labels: dict[str, Any] = {"name": evil, "tags": [evil], "memo": {evil: evil}, "description": evil}
+    schedule = make_schedule(step(evil), spec=spec, now=DAYS_AGO, pause_on_failure=True, **labels)
     Schedule.objects.update(skips={"2998-01-01T00:00:00Z": evil}, last_failure=evil, failures_in_a_row=1)
-    fresh(schedule).edit(token=1, initiator=SOMEBODY, now=clock.now(), changes={"description": evil})
+    fresh(schedule).edit(token=1, initiator=SOMEBODY, now=clock.now(), changes={"description": "other"})
+    fresh(schedule).pause(initiator=SOMEBODY, now=clock.now(), note=evil)
+    trigger(fresh(schedule), initiator=SOMEBODY, now=clock.now())
     backfill = ask_backfill(schedule)
+    run = operation("schedules_schedule", "run", schedule.pk)
+    change = page("schedules_schedule_change", schedule.pk)
     urls = [
         page("schedules_schedule_changelist") + "?tag=%3Cimg+src%3Dx&memo=%3Cimg+src%3Dx",
-        *(page(f"schedules_schedule_{name}", schedule.pk) for name in ("change", "why", "revisions")),
+        change,
+        *(page(f"schedules_schedule_{name}", schedule.pk) for name in ("why", "revisions")),
         page("schedules_schedule_why", schedule.pk) + "?at=2026-12-25T09:00",
         *(operation("schedules_schedule", name, schedule.pk) for name in ("skip", "unskip", "backfill")),
+        run,
         page("schedules_backfill_changelist"),
         page("schedules_backfill_change", backfill.pk),
+        page("schedules_occurrence_changelist"),
         page("schedules_sharedcalendar_changelist"),
         page("schedules_sharedcalendar_change", calendar.pk),
         page("schedules_schedule_pause_all"),
+        page("index"),
     ]
-    for viewer in (client, sign_in("viewer")):
-        for url in urls:
-            assert "<img src=x" not in viewer.get(url).content.decode(), url
+    assert [url for url in urls if "<img src=x" in client.get(url).content.decode()] == []
+    viewer = sign_in("viewer")
+    seen = (change, page("schedules_sharedcalendar_change", calendar.pk))
+    assert [url for url in seen if "<img src=x" in viewer.get(url).content.decode()] == []
     shown = client.post(operation("schedules_schedule", "backfill", schedule.pk), TestBackfill.RANGE)
     assert "<img src=x" not in shown.content.decode()
+    assert "<img src=x" not in told(client, client.post(run, {"key": "k"}))
 
 
 def test_the_list_of_backfills_needs_as_many_queries_for_many_as_for_few(client: Client) -> None:
-    def queries() -> int:
+    url, schedule, counts = (
+        page("schedules_backfill_changelist"),
+        make_schedule(spec=HOURLY, now=DAYS_AGO),
+        [],
+    )
+    for more in (1, 9):
+        for hours in range(1, more + 1):
+            ask_backfill(schedule, hours=hours)
         with CaptureQueriesContext(connection) as captured:
-            assert client.get(page("schedules_backfill_changelist")).status_code == 200
-        return len(captured)
-
-    schedule = make_schedule(spec=HOURLY, now=DAYS_AGO)
-    ask_backfill(schedule)
-    few = queries()
-    for hours in range(1, 10):
-        ask_backfill(schedule, hours=hours)
-    assert queries() == few <= 5
+            text_of(client, url)
+        counts.append(len(captured))
+    assert counts[1] == counts[0] <= 5
 
 
 def ask_backfill(schedule: Schedule, *, hours: int = 6) -> Backfill:

@@ -9,7 +9,6 @@ import pytest
 from django.conf import LazySettings
 from django.core.exceptions import ValidationError
 
-from activities.models import Activity
 from execution.invoker import invoke, trigger
 from execution.models import Execution
 from execution.scheduler import time_out
@@ -104,11 +103,8 @@ class TestLate:
         execution = start(deadline_seconds=600)
         moments = [NOW, NOW + seconds(600), NOW + seconds(601)]
         assert [execution.is_late(moment) for moment in moments] == [False, False, True]
-        assert [Execution.objects.late(moment).contains(execution) for moment in moments] == [
-            False,
-            False,
-            True,
-        ]
+        listed = [Execution.objects.late(moment).contains(execution) for moment in moments]
+        assert listed == [False, False, True]
         assert fresh(execution).status == "in_progress"
 
     def test_one_that_has_ended_was_late_or_not_for_good(self) -> None:
@@ -138,14 +134,9 @@ class TestFailuresAreCounted:
         ("outcomes", "in_a_row", "recently", "failed"),
         [
             ("", 0, 0, 0),
-            ("c", 0, 0, 0),
-            ("f", 1, 1, 1),
-            ("fff", 3, 3, 3),
             ("ffc", 0, 2, 2),
             ("fcf", 1, 2, 2),
-            ("fccccc", 0, 0, 1),
             ("fxf", 2, 2, 2),
-            ("xx", 0, 0, 0),
             ("tf", 2, 2, 2),
             ("ffffffc", 0, 4, 6),
         ],
@@ -183,19 +174,11 @@ class TestPauseOnFailure:
     @pytest.mark.parametrize(
         ("failures", "among", "outcomes", "paused"),
         [
-            (1, 1, "cf", "cf"),
-            (1, 1, "ccc", ""),
-            (1, 1, "x", ""),
-            (1, 1, "t", "t"),
-            (3, 3, "fff", "fff"),
-            (3, 3, "ffcff", ""),
+            (1, 1, "cxf", "cxf"),
             (3, 3, "ffcfff", "ffcfff"),
-            (3, 3, "ffxf", "ffxf"),
-            (3, 3, "fft", "fft"),
+            (3, 3, "ffxt", "ffxt"),
             (3, 5, "fcfcf", "fcfcf"),
             (3, 5, "fccfccf", ""),
-            (3, 5, "fcccfff", "fcccfff"),
-            (3, 5, "xxfxfxxf", "xxfxfxxf"),
         ],
     )
     def test_when_so_many_of_the_last_executions_failed(
@@ -203,18 +186,12 @@ class TestPauseOnFailure:
     ) -> None:
         assert paused_after(outcomes, failures_to_pause=failures, failures_among=among) == paused
 
-    def test_only_where_it_is_asked_for(self) -> None:
-        schedule = make_schedule()
-        run(schedule, "fff")
-        assert fresh(schedule).status == "running"
-
     @pytest.mark.parametrize(
         ("failures", "among", "outcomes", "note"),
         [
             (1, 1, "f", "Paused by itself. The last execution failed: "),
-            (2, 2, "ff", "Paused by itself. 2 of the last 2 executions failed: "),
             (3, 5, "fcff", "Paused by itself. 3 of the last 4 executions failed: "),
-            (3, 5, "fccfccfff", "Paused by itself. 3 of the last 5 executions failed: "),
+            (3, 5, "fcccfff", "Paused by itself. 3 of the last 5 executions failed: "),
         ],
     )
     def test_the_note_says_so(self, failures: int, among: int, outcomes: str, note: str) -> None:
@@ -226,20 +203,6 @@ class TestPauseOnFailure:
         assert paused.pause_note.endswith(paused.last_failure)
         assert "it broke" in paused.pause_note
 
-    def test_a_time_out_says_so_in_the_note(self) -> None:
-        schedule = make_schedule(pause_on_failure=True, timeout_seconds=1800)
-        run(schedule, "t")
-        note = "Paused by itself. The last execution failed: Timed out after 30m."
-        assert fresh(schedule).pause_note == note
-
-    def test_it_moves_the_token_and_leaves_a_record(self) -> None:
-        schedule = make_schedule(pause_on_failure=True)
-        run(schedule, "f")
-        assert fresh(schedule).token == schedule.token + 1
-        record = Activity.objects.get(operation="pause")
-        assert (record.initiator_type, record.initiator_name) == ("system", "pause on failure")
-        assert record.message == fresh(schedule).pause_note
-
     def test_an_endless_error_makes_no_endless_note(self) -> None:
         schedule = make_schedule(pause_on_failure=True)
         schedule.count_outcome("failed", result=None, error="x" * 5_000)
@@ -247,19 +210,11 @@ class TestPauseOnFailure:
         assert schedule.pause_over_failures(schedule.failing_note, now=NOW)
         assert len(fresh(schedule).pause_note) == 1_000
 
-    def test_what_comes_next_waits(self) -> None:
-        schedule = make_schedule(spec=HOURLY, pause_on_failure=True)
-        run(schedule, "f")
-        generate(hours(3))
-        invoke(hours(3))
-        assert list(schedule.occurrences.automatic().values_list("status", flat=True)) == ["pending"] * 3
-
-    @pytest.mark.parametrize("outcome", ["c", "x"])
-    def test_once_resumed_it_goes_on_unless_it_fails_again(self, outcome: str) -> None:
+    def test_once_resumed_it_goes_on_unless_it_fails_again(self) -> None:
         schedule = make_schedule(pause_on_failure=True, failures_to_pause=3, failures_among=5)
         run(schedule, "fff")
         fresh(schedule).resume(initiator=SOMEBODY, now=hours(4))
-        run(schedule, outcome, since=5)
+        run(schedule, "x", since=5)
         assert fresh(schedule).status == "running"
         run(schedule, "f", since=6)
         assert fresh(schedule).status == "paused"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedules.spec.any_calendar import AnyCalendar
@@ -32,8 +32,9 @@ def _compiled(item: dict[str, str]) -> Structured | None:
         return None  # some never match, and are refused
 
 
+@settings(max_examples=50)
 @given(
-    chosen=st.lists(items.map(_compiled).filter(bool), max_size=80),
+    chosen=st.lists(items.map(_compiled).filter(bool), max_size=40),
     wall=WALLS,
     days=st.integers(0, 40),
 )

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import pytest
 from django.db import OperationalError
 
-from activities.models import Activity
 from execution.invoker import invoke
 from execution.models import Execution
 from schedules import generator
@@ -16,6 +15,7 @@ from schedules.generator import end_snoozes, fill, generate
 from schedules.models import Occurrence, Schedule
 from schedules.models import schedule as schedule_module
 from schedules.overlap import MISSED
+from schedules.spec import timeline
 from tests.base import NOW, SOMEBODY, everything, fates, fresh, make_schedule, seconds
 from tests.refusing import database_that_refuses
 
@@ -32,12 +32,6 @@ def times(schedule: Schedule) -> list[datetime]:
 
 
 class TestGenerate:
-    def test_every_time_up_to_now_becomes_one_pending_occurrence(self) -> None:
-        schedule = make_schedule(spec={"cron": ["*/5 * * * *"]})
-        generate(minutes(60))
-        assert times(schedule) == [minutes(5 * n) for n in range(1, 13)]
-        assert {status for status, _ in fates(schedule)} == {"pending"}
-
     def test_an_occurrence_is_known_by_its_nominal_time(self) -> None:
         schedule = make_schedule(spec=EVERY_MINUTE, name="Nightly")
         generate(minutes(1.5))
@@ -50,27 +44,7 @@ class TestGenerate:
             "Nightly",
         )
 
-    def test_the_cursor_and_the_next_time_move_with_it(self) -> None:
-        schedule = make_schedule(spec=EVERY_MINUTE)
-        generate(minutes(2.5))
-        assert fresh(schedule).processed_until == minutes(2.5)
-        assert fresh(schedule).next_run_at == minutes(3)
-
-    def test_before_its_time_nothing_happens(self) -> None:
-        schedule = make_schedule(spec=EVERY_MINUTE)
-        generate(NOW + seconds(59.999))
-        assert times(schedule) == []
-        generate(minutes(1))
-        assert times(schedule) == [minutes(1)]
-
-    def test_generating_twice_makes_no_doubles(self) -> None:
-        make_schedule(spec=EVERY_MINUTE)
-        generate(minutes(5))
-        before = everything()
-        generate(minutes(5))
-        assert everything() == before
-
-    def test_not_even_from_a_cursor_that_was_set_back(self) -> None:
+    def test_a_cursor_that_was_set_back_makes_no_doubles(self) -> None:
         schedule = make_schedule(spec=EVERY_MINUTE)
         generate(minutes(5))
         Schedule.objects.update(processed_until=NOW, next_run_at=minutes(1))
@@ -97,16 +71,16 @@ class TestGenerate:
         """A tick leaves most of its times to the next ones, and starts what is on time."""
         monkeypatch.setattr(schedule_module, "TIMES_PER_PASS", 10)
         monkeypatch.setattr(generator, "OCCURRENCES_PER_PASS", 9)
-        far = [make_schedule(spec=EVERY_MINUTE) for _ in range(10)]
+        far = [make_schedule(spec=EVERY_MINUTE) for _ in range(4)]
         near = make_schedule(spec={"at": [minutes(70).isoformat()]})
         generate(minutes(70))
         assert times(near) == [minutes(70)]
-        assert sum(len(times(schedule)) for schedule in far) == 10 * generator.PASSES_PER_TICK
+        assert sum(len(times(schedule)) for schedule in far) == 10 * generator.PASSES_PER_TICK < 280
         for _ in range(100):
             if not Schedule.objects.due(minutes(70)).exists():
                 break
             generate(minutes(70))
-        assert [len(times(schedule)) for schedule in far] == [70] * 10
+        assert [len(times(schedule)) for schedule in far] == [70] * 4
 
     def test_a_pass_takes_at_most_a_thousand_times_of_one_schedule(self) -> None:
         schedule = make_schedule(spec={"every": ["1s"]})
@@ -120,24 +94,6 @@ class TestGenerate:
         assert [status for status, _ in fates(schedule)] == ["started", "skipped", "skipped"]
         assert fresh(schedule).next_run_at == minutes(4)
         assert fresh(schedule).processed_until == minutes(3)
-
-    def test_an_exhausted_spec_stays_running_without_a_next_time(self) -> None:
-        schedule = make_schedule(spec={"at": ["2026-11-16T03:01:00Z"]})
-        generate(minutes(1))
-        assert times(schedule) == [minutes(1)]
-        assert (fresh(schedule).status, fresh(schedule).next_run_at) == ("running", None)
-        assert fresh(schedule).spec_error == ""
-
-    def test_one_that_runs_by_hand_only_is_never_due(self) -> None:
-        schedule = make_schedule(spec={})
-        generate(NOW + timedelta(days=365))
-        assert times(schedule) == []
-
-    def test_a_closed_one_is_never_due(self) -> None:
-        schedule = make_schedule(spec=EVERY_MINUTE)
-        schedule.close(initiator=SOMEBODY, now=NOW)
-        generate(minutes(5))
-        assert times(schedule) == []
 
 
 class TestTheCatchUpWindow:
@@ -167,23 +123,24 @@ class TestASearchThatGivesUp:
     }
     BEFORE = datetime(2026, 12, 31, 23, 59, 50, tzinfo=UTC)
 
-    @pytest.mark.parametrize("hours", [0, 12])
-    def test_what_was_found_before_stands(self, hours: int) -> None:
+    @pytest.fixture(autouse=True)
+    def soon(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(timeline, "CANDIDATES", 1_000)
+
+    @pytest.mark.parametrize("later", [15, 3_600])
+    def test_what_was_found_before_stands(self, later: int) -> None:
         schedule = make_schedule(spec=self.SPEC, now=self.BEFORE)
-        generate(self.BEFORE + seconds(15 + 3_600 * hours))
+        generate(self.BEFORE + seconds(later))
         assert times(schedule) == [self.BEFORE + seconds(n) for n in range(1, 10)]
         schedule = fresh(schedule)
         assert (schedule.next_run_at, "leaves nothing" in schedule.spec_error) == (None, True)
 
     def test_it_can_be_closed_and_edited(self) -> None:
-        for change in ("edit", "close"):
-            schedule = make_schedule(spec=self.SPEC, now=self.BEFORE)
-            now = self.BEFORE + seconds(43_200)
-            if change == "close":
-                schedule.close(initiator=SOMEBODY, now=now)
-            else:
-                schedule.edit(token=1, initiator=SOMEBODY, now=now, changes={"spec": {"every": ["1h"]}})
-            assert len(times(schedule)) == 9
+        now = self.BEFORE + seconds(3_600)
+        closed, edited = (make_schedule(spec=self.SPEC, now=self.BEFORE) for _ in range(2))
+        closed.close(initiator=SOMEBODY, now=now)
+        edited.edit(token=1, initiator=SOMEBODY, now=now, changes={"spec": {"every": ["1h"]}})
+        assert (len(times(closed)), len(times(edited))) == (9, 9)
 
 
 class TestABadScheduleStopsNobody:
@@ -230,29 +187,7 @@ class TestABadScheduleStopsNobody:
         assert times(schedule) == [minutes(1), minutes(2)]
 
 
-class TestPaused:
-    def test_times_pile_up(self) -> None:
-        schedule = make_schedule(spec=EVERY_MINUTE, paused=True)
-        generate(minutes(5))
-        assert fates(schedule) == [("pending", "")] * 5
-        assert fresh(schedule).next_run_at == minutes(6)
-
-    def test_a_full_buffer_drops_its_oldest_automatic_ones(self, settings: Any) -> None:
-        settings.JIM_BUFFER_LIMIT = 3
-        schedule = make_schedule(spec=EVERY_MINUTE, paused=True)
-        manual = Occurrence.manual(schedule, initiator=SOMEBODY, now=NOW, key="mine")
-        manual.save()
-        generate(minutes(5))
-        assert fates(schedule) == [
-            ("pending", ""),
-            ("dropped", "buffer full"),
-            ("dropped", "buffer full"),
-            ("dropped", "buffer full"),
-            ("pending", ""),
-            ("pending", ""),
-        ]
-        assert fresh(schedule).dropped_count == 3
-
+class TestBuffer:
     def test_the_buffer_holds_a_thousand(self) -> None:
         schedule = make_schedule(spec={"every": ["1s"]}, paused=True)
         generate(NOW + seconds(1_200))
@@ -266,47 +201,18 @@ class TestPaused:
         settings.JIM_BUFFER_LIMIT = 3
         schedule = make_schedule(spec=EVERY_MINUTE)
         generate(minutes(5))
-        assert [status for status, _ in fates(schedule)] == [
-            "dropped",
-            "dropped",
-            "pending",
-            "pending",
-            "pending",
-        ]
+        assert [status for status, _ in fates(schedule)] == ["dropped"] * 2 + ["pending"] * 3
 
 
-class TestSnooze:
-    def test_it_ends_by_itself_with_catch_up(self) -> None:
-        schedule = make_schedule(spec=EVERY_MINUTE)
-        schedule.pause(initiator=SOMEBODY, now=NOW, until=minutes(3))
-        end_snoozes(minutes(2.9))
-        assert fresh(schedule).status == "paused"
-        generate(minutes(3))
-        end_snoozes(minutes(3))
-        assert (fresh(schedule).status, fresh(schedule).token) == ("running", 3)
-        invoke(minutes(3))
-        assert [status for status, _ in fates(schedule)] == ["started", "skipped", "skipped"]
-
-    def test_the_system_ended_it(self) -> None:
-        make_schedule().pause(initiator=SOMEBODY, now=NOW, until=minutes(3))
-        end_snoozes(minutes(3))
-        record = Activity.objects.get(operation="resume")
-        assert (record.initiator_type, record.initiator_name) == ("system", "snooze")
-
-    def test_a_pause_without_an_end_stays(self) -> None:
-        schedule = make_schedule()
-        schedule.pause(initiator=SOMEBODY, now=NOW)
-        end_snoozes(NOW + timedelta(days=1_000))
-        assert fresh(schedule).status == "paused"
+def test_a_pause_without_an_end_stays() -> None:
+    schedule = make_schedule()
+    schedule.pause(initiator=SOMEBODY, now=NOW)
+    end_snoozes(NOW + timedelta(days=1_000))
+    assert fresh(schedule).status == "paused"
 
 
 class TestFill:
     """Schedules that came into the database without a next time."""
-
-    def test_a_first_time_is_set(self) -> None:
-        schedule = self.unfilled(make_schedule(spec=EVERY_MINUTE))
-        fill(minutes(1.5))
-        assert (fresh(schedule).processed_until, fresh(schedule).next_run_at) == (minutes(1.5), minutes(2))
 
     def test_one_that_is_due_is_never_moved(self) -> None:
         schedule = make_schedule(spec=EVERY_MINUTE)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cache, cached_property
 from random import Random
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedules.overlap import Decision, Fate, Pending, Running, decide
@@ -185,19 +185,18 @@ class TestCatchUp:
     @pytest.mark.parametrize(
         ("window", "late", "verdict"),
         [
-            pytest.param(None, 10 * 365 * DAY, "start", id="unset is unlimited"),
-            pytest.param(0, 0, "start", id="0, on time"),
-            pytest.param(0, 10, "start", id="0, ten seconds late is on time"),
-            pytest.param(0, 10.001, "miss", id="0, later than that"),
-            pytest.param(5, 10, "start", id="a window below ten seconds"),
-            pytest.param(5, 11, "miss", id="a window below ten seconds, later"),
-            pytest.param(3600, 3600, "start", id="1 h, its last moment"),
-            pytest.param(3600, 3600.001, "miss", id="1 h, just past it"),
+            (None, 10 * 365 * DAY, "start"),
+            (0, 10, "start"),
+            (0, 10.001, "miss"),
+            (5, 10, "start"),
+            (5, 11, "miss"),
+            (3600, 3600, "start"),
+            (3600, 3600.001, "miss"),
         ],
     )
-    @pytest.mark.parametrize("policy", POLICIES)
-    def test_the_window(self, window: int | None, late: float, verdict: str, policy: str) -> None:
-        assert verdicts(pending(1, late, policy=policy), window=window) == {1: verdict}
+    def test_the_window(self, window: int | None, late: float, verdict: str) -> None:
+        for policy in POLICIES:
+            assert verdicts(pending(1, late, policy=policy), window=window) == {1: verdict}, policy
 
     def test_a_missed_one_says_why_and_names_nobody(self) -> None:
         decision = settle([pending(1, 100)], [RUNNING], window=50)
@@ -264,9 +263,6 @@ class TestRunsLeft:
         assert verdicts(pending(1, 100), window=50, remaining=0) == {1: "miss"}
 
 
-fixed = settings(derandomize=True, deadline=None)
-
-
 @dataclass(frozen=True)
 class Case:
     pending: list[Pending]
@@ -300,6 +296,7 @@ class Case:
         return [by_id[f.id] for f in self.decision.fates if f.verdict == verdict and reason in ("", f.reason)]
 
 
+@cache
 def cases(*policies: str) -> st.SearchStrategy[Case]:
     """Up to a dozen pending, some at the same time, some late, some kept before; up to a dozen running."""
     minutes, jitter, booleans = range(0, 90, 10), range(4), (False, True)
@@ -323,177 +320,177 @@ def pending_at(id: int, source: str, policy: str, ago: int, jitter: int, is_kept
     return Pending(id, source, policy, at, min(NOW, at + timedelta(minutes=jitter)), is_kept)
 
 
-class TestWhateverIsPending:
-    @fixed
-    @given(cases())
-    def test_each_has_one_fate_with_a_reason_unless_it_starts(self, case: Case) -> None:
-        fates = case.decision.fates
-        assert sorted(fate.id for fate in fates) == sorted(occurrence.id for occurrence in case.pending)
-        assert {(fate.verdict, fate.reason) for fate in fates} <= {
-            ("start", ""),
-            ("keep", "overlap"),
-            ("skip", "overlap"),
-            ("skip", "superseded"),
-            ("skip", "no runs left"),
-            ("miss", "later than the catch-up window"),
-        }
-
-    @fixed
-    @given(cases(), st.randoms(use_true_random=False))
-    def test_it_does_not_matter_in_which_order_they_are_given(self, case: Case, chance: Random) -> None:
-        mixed = chance.sample(case.pending, len(case.pending))
-        assert settle(mixed, case.running, case.window, case.remaining) == case.decision
-
-    @fixed
-    @given(cases())
-    def test_those_in_the_way_are_named(self, case: Case) -> None:
-        executing, started = {run.id for run in case.running}, {o.id for o in case.told("start")}
-        for fate in case.decision.fates:
-            assert fate.blocked_by in {None, *executing}
-            assert fate.behind in {None, *started}
-            if fate.reason == "overlap":
-                assert (fate.blocked_by is None) != (fate.behind is None)
-            if fate.reason not in ("overlap", "superseded"):
-                assert (fate.blocked_by, fate.behind) == (None, None)
-
-    @fixed
-    @given(cases())
-    def test_exactly_the_automatic_ones_outside_the_window_are_missed(self, case: Case) -> None:
-        assert {o.id for o in case.told("miss")} == {o.id for o in case.pending if case.is_too_late(o)}
-
-    @fixed
-    @given(cases())
-    def test_manual_ones_are_never_superseded_missed_or_out_of_runs(self, case: Case) -> None:
-        manual = {occurrence.id for occurrence in case.pending if occurrence.source == "manual"}
-        assert {fate.reason for fate in case.decision.fates if fate.id in manual} <= {"", "overlap"}
-
-    @fixed
-    @given(cases())
-    def test_only_allow_all_starts_beside_others(self, case: Case) -> None:
-        going_on = {run.id for run in case.running} - set(case.decision.terminate)
-        started = case.told("start")
-        alone = [occurrence for occurrence in started if occurrence.policy != "allow_all"]
-        assert alone == [] or (alone == started[:1] and not going_on)
-
-    @fixed
-    @given(cases())
-    def test_nothing_starts_beside_what_is_asked_to_stop(self, case: Case) -> None:
-        assert not case.decision.cancel or case.told("start") == []
-
-    @fixed
-    @given(cases())
-    def test_what_runs_is_stopped_once_and_only_by_the_two_policies_that_do(self, case: Case) -> None:
-        cancel, terminate = case.decision.cancel, case.decision.terminate
-        policies = {occurrence.policy for occurrence in case.timely}
-        assert len({*cancel, *terminate}) == len(cancel) + len(terminate)
-        if terminate:
-            assert set(terminate) == {run.id for run in case.running}
-            assert "terminate_other" in policies
-        if cancel:
-            assert set(cancel) == {run.id for run in case.running if not run.is_cancelling}
-            assert "cancel_other" in policies
-
-    @fixed
-    @given(cases())
-    def test_no_more_automatic_ones_start_than_runs_are_left(self, case: Case) -> None:
-        assume(case.remaining is not None)
-        started = [occurrence for occurrence in case.told("start") if occurrence.source == "auto"]
-        refused = case.told("skip", "no runs left")
-        assert len(started) == case.remaining if refused else len(started) <= (case.remaining or 0)
-
-    @fixed
-    @given(cases())
-    def test_at_most_ten_backfills_run_side_by_side(self, case: Case) -> None:
-        running = [run.id for run in case.running if run.source == "backfill"]
-        assume(len(running) <= 10)
-        started = [occurrence for occurrence in case.told("start") if occurrence.source == "backfill"]
-        assert len(set(running) - set(case.decision.terminate)) + len(started) <= 10
-
-    @fixed
-    @given(cases())
-    def test_when_nothing_runs_something_starts(self, case: Case) -> None:
-        idle = replace(case, running=[])
-        able = [o for o in idle.timely if o.source != "auto" or idle.remaining != 0]
-        assert bool(idle.told("start")) == bool(able)
-
-    @fixed
-    @given(cases())
-    def test_nothing_waits_for_ever(self, case: Case) -> None:
-        for _ in range(len(case.pending) + 1):
-            kept = [occurrence._replace(is_kept=True) for occurrence in case.told("keep")]
-            used = sum(occurrence.source == "auto" for occurrence in case.told("start"))
-            left = None if case.remaining is None else case.remaining - used
-            case = Case(kept, [], case.window, left)  # all that ran has ended
-        assert case.pending == []
+def each_has_one_fate_with_a_reason_unless_it_starts(case: Case) -> None:
+    fates = case.decision.fates
+    assert sorted(fate.id for fate in fates) == sorted(occurrence.id for occurrence in case.pending)
+    assert {(fate.verdict, fate.reason) for fate in fates} <= {
+        ("start", ""),
+        ("keep", "overlap"),
+        ("skip", "overlap"),
+        ("skip", "superseded"),
+        ("skip", "no runs left"),
+        ("miss", "later than the catch-up window"),
+    }
 
 
-class TestEachPolicyByItself:
-    @fixed
-    @given(cases("skip"))
-    def test_skip(self, case: Case) -> None:
-        case = replace(case, remaining=None)
-        assert case.told("start") == ([] if case.running else case.timely[:1])
-        others = {run.source for run in case.running} or {o.source for o in case.told("start")}
-        live = [occurrence for occurrence in case.timely if occurrence.source == "auto"]
-        assert case.told("keep") == (live[-1:] if others == {"backfill"} else [])
-        assert case.told("skip", "superseded") == (live[:-1] if others == {"backfill"} else [])
+def it_does_not_matter_in_which_order_they_are_given(case: Case) -> None:
+    assert settle(shuffled(case.pending), case.running, case.window, case.remaining) == case.decision
 
-    @fixed
-    @given(cases("buffer_one"))
-    def test_buffer_one(self, case: Case) -> None:
-        case = replace(case, remaining=None)
-        assert case.told("start") == ([] if case.running else case.timely[:1])
-        for source in SOURCES.values():
-            left = [o for o in case.timely if o.source == source and o not in case.told("start")]
-            kept = [o for o in case.told("keep") if o.source == source]
-            assert kept == (left if source == "manual" else left[-1:])
-        assert case.told("skip") == case.told("skip", "superseded")
 
-    @fixed
-    @given(cases("buffer_all"))
-    def test_buffer_all(self, case: Case) -> None:
-        case = replace(case, remaining=None)
-        assert case.told("start") == ([] if case.running else case.timely[:1])
-        assert [*case.told("start"), *case.told("keep")] == case.timely
+def those_in_the_way_are_named(case: Case) -> None:
+    executing, started = {run.id for run in case.running}, {o.id for o in case.told("start")}
+    for fate in case.decision.fates:
+        assert fate.blocked_by in {None, *executing}
+        assert fate.behind in {None, *started}
+        if fate.reason == "overlap":
+            assert (fate.blocked_by is None) != (fate.behind is None)
+        if fate.reason not in ("overlap", "superseded"):
+            assert (fate.blocked_by, fate.behind) == (None, None)
 
-    @fixed
-    @given(cases("buffer_all"))
-    def test_buffer_all_starts_in_order_one_after_the_other(self, case: Case) -> None:
-        case = replace(case, remaining=None)
-        in_order, started = case.timely, []
-        while case.timely:
-            started += case.told("start")
-            case = Case(case.told("keep"), [], None, None)
-        assert started == in_order
 
-    @fixed
-    @given(cases("cancel_other"))
-    def test_cancel_other(self, case: Case) -> None:
-        case = replace(case, remaining=None)
-        asked = [run.id for run in case.running if case.timely and not run.is_cancelling]
-        assert (list(case.decision.cancel), case.decision.terminate) == (asked, ())
-        assert case.told("start") == ([] if case.running else case.winners[:1])
-        assert case.told("keep") == case.winners[0 if case.running else 1 :]
-        assert case.told("skip", "superseded") == [o for o in case.timely if o not in case.winners]
+def exactly_the_automatic_ones_outside_the_window_are_missed(case: Case) -> None:
+    assert {o.id for o in case.told("miss")} == {o.id for o in case.pending if case.is_too_late(o)}
 
-    @fixed
-    @given(cases("terminate_other"))
-    def test_terminate_other(self, case: Case) -> None:
-        case = replace(case, remaining=None)
-        ended = [run.id for run in case.running if case.timely]
-        assert (case.decision.cancel, list(case.decision.terminate)) == ((), ended)
-        assert case.told("start") == case.winners[:1]
-        assert case.told("keep") == case.winners[1:]
-        assert case.told("skip", "superseded") == [o for o in case.timely if o not in case.winners]
 
-    @fixed
-    @given(cases("allow_all"))
-    def test_allow_all(self, case: Case) -> None:
-        case = replace(case, remaining=None)
-        free = max(0, 10 - [run.source for run in case.running].count("backfill"))
-        waiting = [occurrence for occurrence in case.timely if occurrence.source == "backfill"][free:]
-        assert case.told("keep") == waiting
-        assert case.told("start") == [occurrence for occurrence in case.timely if occurrence not in waiting]
+def manual_ones_are_never_superseded_missed_or_out_of_runs(case: Case) -> None:
+    manual = {occurrence.id for occurrence in case.pending if occurrence.source == "manual"}
+    assert {fate.reason for fate in case.decision.fates if fate.id in manual} <= {"", "overlap"}
+
+
+def only_allow_all_starts_beside_others(case: Case) -> None:
+    going_on = {run.id for run in case.running} - set(case.decision.terminate)
+    started = case.told("start")
+    alone = [occurrence for occurrence in started if occurrence.policy != "allow_all"]
+    assert alone == [] or (alone == started[:1] and not going_on)
+
+
+def nothing_starts_beside_what_is_asked_to_stop(case: Case) -> None:
+    assert not case.decision.cancel or case.told("start") == []
+
+
+def what_runs_is_stopped_once_and_only_by_the_two_policies_that_do(case: Case) -> None:
+    cancel, terminate = case.decision.cancel, case.decision.terminate
+    policies = {occurrence.policy for occurrence in case.timely}
+    assert len({*cancel, *terminate}) == len(cancel) + len(terminate)
+    if terminate:
+        assert set(terminate) == {run.id for run in case.running}
+        assert "terminate_other" in policies
+    if cancel:
+        assert set(cancel) == {run.id for run in case.running if not run.is_cancelling}
+        assert "cancel_other" in policies
+
+
+def no_more_automatic_ones_start_than_runs_are_left(case: Case) -> None:
+    if case.remaining is None:
+        return
+    started = [occurrence for occurrence in case.told("start") if occurrence.source == "auto"]
+    refused = case.told("skip", "no runs left")
+    assert len(started) == case.remaining if refused else len(started) <= case.remaining
+
+
+def at_most_ten_backfills_run_side_by_side(case: Case) -> None:
+    running = [run.id for run in case.running if run.source == "backfill"]
+    if len(running) > 10:
+        return
+    started = [occurrence for occurrence in case.told("start") if occurrence.source == "backfill"]
+    assert len(set(running) - set(case.decision.terminate)) + len(started) <= 10
+
+
+def when_nothing_runs_something_starts(case: Case) -> None:
+    idle = replace(case, running=[])
+    able = [o for o in idle.timely if o.source != "auto" or idle.remaining != 0]
+    assert bool(idle.told("start")) == bool(able)
+
+
+def nothing_waits_for_ever(case: Case) -> None:
+    for _ in range(len(case.pending) + 1):
+        kept = [occurrence._replace(is_kept=True) for occurrence in case.told("keep")]
+        used = sum(occurrence.source == "auto" for occurrence in case.told("start"))
+        left = None if case.remaining is None else case.remaining - used
+        case = Case(kept, [], case.window, left)  # all that ran has ended
+    assert case.pending == []
+
+
+PROPERTIES = (
+    each_has_one_fate_with_a_reason_unless_it_starts,
+    it_does_not_matter_in_which_order_they_are_given,
+    those_in_the_way_are_named,
+    exactly_the_automatic_ones_outside_the_window_are_missed,
+    manual_ones_are_never_superseded_missed_or_out_of_runs,
+    only_allow_all_starts_beside_others,
+    nothing_starts_beside_what_is_asked_to_stop,
+    what_runs_is_stopped_once_and_only_by_the_two_policies_that_do,
+    no_more_automatic_ones_start_than_runs_are_left,
+    at_most_ten_backfills_run_side_by_side,
+    when_nothing_runs_something_starts,
+    nothing_waits_for_ever,
+)
+
+
+@settings(max_examples=250)
+@given(cases())
+def test_whatever_is_pending(case: Case) -> None:
+    for holds in PROPERTIES:
+        holds(case)
+
+
+def skip(case: Case) -> None:
+    assert case.told("start") == ([] if case.running else case.timely[:1])
+    others = {run.source for run in case.running} or {o.source for o in case.told("start")}
+    live = [occurrence for occurrence in case.timely if occurrence.source == "auto"]
+    assert case.told("keep") == (live[-1:] if others == {"backfill"} else [])
+    assert case.told("skip", "superseded") == (live[:-1] if others == {"backfill"} else [])
+
+
+def buffer_one(case: Case) -> None:
+    assert case.told("start") == ([] if case.running else case.timely[:1])
+    for source in SOURCES.values():
+        left = [o for o in case.timely if o.source == source and o not in case.told("start")]
+        kept = [o for o in case.told("keep") if o.source == source]
+        assert kept == (left if source == "manual" else left[-1:])
+    assert case.told("skip") == case.told("skip", "superseded")
+
+
+def buffer_all(case: Case) -> None:
+    assert case.told("start") == ([] if case.running else case.timely[:1])
+    assert [*case.told("start"), *case.told("keep")] == case.timely
+    in_order, started = case.timely, []
+    while case.timely:
+        started += case.told("start")
+        case = Case(case.told("keep"), [], None, None)
+    assert started == in_order
+
+
+def cancel_other(case: Case) -> None:
+    asked = [run.id for run in case.running if case.timely and not run.is_cancelling]
+    assert (list(case.decision.cancel), case.decision.terminate) == (asked, ())
+    assert case.told("start") == ([] if case.running else case.winners[:1])
+    assert case.told("keep") == case.winners[0 if case.running else 1 :]
+    assert case.told("skip", "superseded") == [o for o in case.timely if o not in case.winners]
+
+
+def terminate_other(case: Case) -> None:
+    ended = [run.id for run in case.running if case.timely]
+    assert (case.decision.cancel, list(case.decision.terminate)) == ((), ended)
+    assert case.told("start") == case.winners[:1]
+    assert case.told("keep") == case.winners[1:]
+    assert case.told("skip", "superseded") == [o for o in case.timely if o not in case.winners]
+
+
+def allow_all(case: Case) -> None:
+    free = max(0, 10 - [run.source for run in case.running].count("backfill"))
+    waiting = [occurrence for occurrence in case.timely if occurrence.source == "backfill"][free:]
+    assert case.told("keep") == waiting
+    assert case.told("start") == [occurrence for occurrence in case.timely if occurrence not in waiting]
+
+
+@pytest.mark.parametrize(
+    "rule", [skip, buffer_one, buffer_all, cancel_other, terminate_other, allow_all], ids=POLICIES
+)
+@settings(max_examples=60)
+@given(data=st.data())
+def test_each_policy_by_itself(rule: Callable[[Case], None], data: st.DataObject) -> None:
+    rule(replace(data.draw(cases(rule.__name__)), remaining=None))
 
 
 def settle(

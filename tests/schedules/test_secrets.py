@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import stat
 import subprocess
@@ -120,15 +119,13 @@ class TestValues:
     @pytest.mark.parametrize(
         ("value", "words"),
         [
-            ("", "at least 4 characters"),
             ("abc", "at least 4 characters"),
             ("   \n \n", "at least 4 characters"),
             ("a\0bcd", "NUL or half a surrogate pair"),
             ("abc\ud800", "NUL or half a surrogate pair"),
-            ("x" * 65_537, "65,537 bytes long: at most 65,536"),
             ("ż" * 32_769, "65,538 bytes long: at most 65,536"),
         ],
-        ids=["empty", "short", "blank", "NUL", "surrogate", "long", "long in UTF-8"],
+        ids=["short", "blank", "NUL", "surrogate", "long in UTF-8"],
     )
     def test_what_is_refused(self, value: str, words: str) -> None:
         put("old")
@@ -139,25 +136,24 @@ class TestValues:
         assert Secret.objects.names() == {"old"}
         assert (value_of("old"), Activity.objects.count()) == (CANARY, 1)
 
-    @pytest.mark.parametrize("value", ["abcd", "x" * 65_536, "a\tb\nc\r\nd", "  with spaces  "])
-    def test_what_is_kept_as_it_is(self, value: str) -> None:
-        put(value=value)
-        assert value_of() == value
+    def test_what_is_kept_as_it_is(self) -> None:
+        for value in ("abcd", "x" * 65_536, "a\tb\nc\r\nd", "  with spaces  "):
+            put(value=value)
+            assert value_of() == value
 
 
 class TestNames:
-    @pytest.mark.parametrize("name", ["a", "smtp_password", "api-key-2", "0", "x" * 64])
-    def test_good(self, name: str) -> None:
-        assert put(name).name == name
+    def test_good(self) -> None:
+        for name in ("a", "smtp_password", "api-key-2", "0", "x" * 64):
+            assert put(name).name == name
 
-    @pytest.mark.parametrize(
-        "name",
-        ["", "A", "Token", "a b", "a.b", "ä", "a\n", " a", "x" * 65, "{{ a }}", "a/b", "a\0", "a\ud800"],
-    )
-    def test_bad(self, name: str) -> None:
-        with pytest.raises(ValidationError) as refused:
-            put(name)
-        assert list(refused.value.message_dict) == ["name"]
+    def test_bad(self) -> None:
+        bad = ["", "A", "Token", "a b", "a.b", "ä", "a\n", " a", "x" * 65, "{{ a }}", "a/b", "a\0", "a\ud800"]
+        for name in bad:
+            with pytest.raises(ValidationError) as refused:
+                put(name)
+            assert list(refused.value.message_dict) == ["name"], name
+        assert Secret.objects.names() == set()
 
     def test_one_of_each_whatever_its_case(self) -> None:
         put()
@@ -210,7 +206,7 @@ class TestRemoval:
     ) -> None:
         secret = put()
         users = [refer_to("token", make_schedule(name=f"User {number}")) for number in range(7)]
-        for number in range(20):
+        for number in range(6):
             make_schedule(step(), name=f"Other {number}")
         assert secret.used_by() == users
         with (
@@ -220,44 +216,37 @@ class TestRemoval:
             secret.remove(initiator=SOMEBODY, now=NOW)
         assert value_of() == CANARY
 
-    @pytest.mark.parametrize(
-        "config",
-        [
+    def test_any_way_to_refer_to_it_counts(self) -> None:
+        secret, user = put(), make_schedule(step())
+        configs: list[Any] = [
             {"url": "{{secrets.token}}"},
             {"a": [{"b": ["x", "{{  secrets.token  }}"]}]},
             {"a": '{{ secrets."token" }}'},
             {"a": "{{ secrets.other }} and {{ secrets.token }}"},
-        ],
-        ids=json.dumps,
-    )
-    def test_any_way_to_refer_to_it_counts(self, config: Any) -> None:
-        secret, user = put(), refer_to("token", config=config)
-        assert secret.used_by() == [user]
+        ]
+        for config in configs:
+            assert secret.used_by() == []
+            refer_to("token", user, config)
+            assert secret.used_by() == [user], config
+            Step.objects.update(config={})
 
-    @pytest.mark.parametrize(
-        "config",
-        [
-            {"url": "secrets.token"},
-            {"url": "{{ secrets.token_2 }}"},
-            {"url": "{{ secrets.my-token }}"},
-            {"url": '{{ steps."secrets".result.token }}'},
-            {"url": "{{{{ secrets.token }}}}"},
-            {"url": "{{ secrets.token"},
-            {"url": "token", "secrets": "x"},
-        ],
-        ids=json.dumps,
-    )
-    def test_what_only_looks_like_it_does_not(self, config: Any) -> None:
-        secret = put()
-        refer_to("token", config=config)
+    def test_what_only_looks_like_it_does_not_nor_do_closed_schedules(self) -> None:
+        secret, user = put(), make_schedule(step())
+        for text in (
+            "secrets.token",
+            "{{ secrets.token_2 }}",
+            "{{ secrets.my-token }}",
+            '{{ steps."secrets".result.token }}',
+            "{{{{ secrets.token }}}}",
+            "{{ secrets.token",
+        ):
+            refer_to("token", user, {"url": text, "secrets": "x"})
+            assert secret.used_by() == [], text
+        refer_to("token", user)
+        user.close(initiator=SOMEBODY, now=NOW)
         assert secret.used_by() == []
         secret.remove(initiator=SOMEBODY, now=NOW)
         assert Secret.objects.names() == set()
-
-    def test_closed_schedules_do_not_count(self) -> None:
-        secret, user = put(), refer_to("token")
-        user.close(initiator=SOMEBODY, now=NOW)
-        assert secret.used_by() == []
 
 
 class TestKeys:
@@ -321,14 +310,11 @@ class TestKeys:
         ("content", "words"),
         [
             ("", "is empty: restore it from a backup"),
-            ("\n \n", "is empty"),
             ("{good}\n{bad}\n", "Line 2 of {path} is not a Fernet key"),
-            ("{bad}", "Line 1 of {path} is not a Fernet key"),
             ("{good}{good}", "Line 1 of {path} is not a Fernet key"),
-            ("{good} {good}", "Line 1 of {path} is not a Fernet key"),
             ("\xff\xff", "{path} is not UTF-8 text (byte 1): save it as UTF-8; or restore"),
         ],
-        ids=["empty", "blank", "second", "first", "joined", "one line", "binary"],
+        ids=["empty", "second", "joined", "binary"],
     )
     def test_a_broken_file_is_told_without_the_key(self, key_file: Path, content: str, words: str) -> None:
         put()
@@ -346,7 +332,6 @@ class TestKeys:
         [
             ("{bad}", "JIM_SECRETS_KEYS: key 1 of 1 is not a Fernet key, which is 44 characters"),
             ("{good}, {bad},{good}", "key 2 of 3 is not a Fernet key"),
-            ("{good}{good}", "key 1 of 1 is not a Fernet key"),
             ("ключ", "key 1 of 1 is not a Fernet key"),
         ],
     )
@@ -362,7 +347,7 @@ class TestKeys:
         monkeypatch.setenv("JIM_SECRETS_KEYS", f" {good} ,{good},")
         assert environment.secrets_keys("JIM_SECRETS_KEYS") == [good, good]
 
-    @pytest.mark.serial
+    @pytest.mark.live
     def test_without_secrets_a_worker_never_loads_the_library(self) -> None:
         code = (
             "import django, sys; django.setup(); import execution.scheduler, execution.worker; "
@@ -393,17 +378,12 @@ class TestKeys:
         with pytest.raises(VaultError, match=words):
             put()
 
-    def test_blank_lines_and_spaces_do_not_matter(self, key_file: Path) -> None:
-        put()
-        key_file.write_text(f"\n  {keys_in(key_file)[0]}  \r\n\n")
-        assert value_of() == CANARY
-
-    def test_a_changed_file_is_read_again(self, key_file: Path) -> None:
+    def test_a_changed_file_is_read_again_whatever_spaces_it_has(self, key_file: Path) -> None:
         """By a process that has used the old one."""
         put()
         assert value_of() == CANARY
         old, new = keys_in(key_file)[0], Fernet.generate_key().decode()
-        private_files.replace(key_file, f"{new}\n{old}\n")
+        private_files.replace(key_file, f"\n  {new}  \r\n\n{old}\n")
         put("second")
         assert Fernet(new).decrypt(Secret.objects.get(name="second").token) == CANARY.encode()
 
@@ -662,12 +642,16 @@ class TestCommand:
         assert str(broken.value).startswith(f"{key_file} is empty")
         assert broken.value.returncode == 2
 
-    @pytest.mark.serial
+    @pytest.mark.live
     @pytest.mark.parametrize(
         ("environment", "words"),
         [
-            ({"DATABASE_URL": ""}, "run “manage.py migrate” first"),
-            ({"DATABASE_URL": "postgresql://x@/x?host=/no/where"}, "The database cannot be used"),
+            pytest.param({"DATABASE_URL": ""}, "run “manage.py migrate” first", marks=pytest.mark.long),
+            pytest.param(
+                {"DATABASE_URL": "postgresql://x@/x?host=/no/where"},
+                "The database cannot be used",
+                marks=pytest.mark.long,
+            ),
             ({"JIM_SECRETS_KEYS": "typo"}, "JIM_SECRETS_KEYS: key 1 of 1 is not a Fernet key"),
         ],
     )

@@ -3,17 +3,13 @@ from __future__ import annotations
 import copy
 import json
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from itertools import pairwise
-from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 import pytest
 from croniter import croniter
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from schedules.spec import Spec, SpecError
+from schedules.spec import Spec, SpecError, timeline
 from schedules.spec.explanation import Verdict
 from schedules.spec.intervals import Interval
 
@@ -44,15 +40,12 @@ class TestAccepted:
     @pytest.mark.parametrize(
         ("expression", "expected"),
         [
-            pytest.param("*/100 * * * *", "2026-11-16T03:00", id="12 step past the end"),
-            pytest.param("0 0 29 2 *", "2028-02-29T00:00", id="17 leap day"),
-            pytest.param("0 9 * * *\n", "2026-11-16T09:00", id="20 trailing newline"),
-            pytest.param(" 0\t9  *  * * ", "2026-11-16T09:00", id="20 odd spaces"),
-            pytest.param("0 0 20 * fri", "2026-11-20T00:00", id="23 both days: 20 November is a Friday"),
-            pytest.param("0 0 21 * fri", "2026-11-20T00:00", id="23 both days: the Friday comes first"),
-            pytest.param("0 0 19 * fri", "2026-11-19T00:00", id="23 both days: the 19th comes first"),
-            pytest.param("0 0 */7 * fri", "2027-01-01T00:00", id="23 a starred day: both must match"),
-            pytest.param("0 0 30 2 mon", "2027-02-01T00:00", id="15 no such day, but Mondays"),
+            pytest.param("*/100 * * * *", "2026-11-16T03:00", id="step past the end"),
+            pytest.param("0 0 29 2 *", "2028-02-29T00:00", id="leap day"),
+            pytest.param("0 0 21 * fri", "2026-11-20T00:00", id="both days: the Friday comes first"),
+            pytest.param("0 0 19 * fri", "2026-11-19T00:00", id="both days: the 19th comes first"),
+            pytest.param("0 0 */7 * fri", "2027-01-01T00:00", id="a starred day: both must match"),
+            pytest.param("0 0 30 2 mon", "2027-02-01T00:00", id="no such day, but Mondays"),
             pytest.param("@hourly", "2026-11-16T03:00", id="@hourly"),
             pytest.param("@daily", "2026-11-17T00:00", id="@daily"),
             pytest.param("@MIDNIGHT", "2026-11-17T00:00", id="@midnight"),
@@ -62,99 +55,65 @@ class TestAccepted:
             pytest.param("@annually", "2027-01-01T00:00", id="@annually"),
             pytest.param("5-5 * * * *", "2026-11-16T03:05", id="a range of one"),
             pytest.param("59/5 * * * *", "2026-11-16T02:59", id="a step from the last value"),
-            pytest.param("50/5 * * * *", "2026-11-16T02:50", id="a step from a value"),
             pytest.param("0 0 * FEB-apr/2 *", "2027-02-01T00:00", id="month names"),
             pytest.param("0 0 * * Sat-Sun", "2026-11-21T00:00", id="a range to Sunday"),
             pytest.param("0 0 * * sun-sun", "2026-11-22T00:00", id="Sunday only"),
             pytest.param("0 0 * * 7", "2026-11-22T00:00", id="Sunday as 7"),
-            pytest.param("0 0 31 * *", "2026-12-31T00:00", id="month end"),
             pytest.param("17 2 16 11 *", "2027-11-16T02:17", id="just missed by seconds"),
             pytest.param("18 2 16 11 *", "2026-11-16T02:18", id="within the minute"),
-            pytest.param("0 0 5 12 *", "2026-12-05T00:00", id="an earlier day of a later month"),
-            pytest.param("59 23 31 12 *", "2026-12-31T23:59", id="last minute of the year"),
             pytest.param("0 0 * January,february *", "2027-01-01T00:00", id="months in full"),
             pytest.param("0 0 * * Tues-thurs", "2026-11-17T00:00", id="weekdays in more letters"),
             pytest.param("0 9 * * * 2028", "2028-01-01T09:00", id="a year"),
             pytest.param("0 9 * * * 2020-2030/5", "2030-01-01T09:00", id="every fifth year"),
-            pytest.param("0 9 * * * *", "2026-11-16T09:00", id="every year"),
-            pytest.param("0 0 29 2 * 2097-2999", "2104-02-29T00:00", id="17 leap years after 2096"),
-            pytest.param("30 * * * * * *", "2026-11-16T02:18:30", id="seconds"),
-            pytest.param("*/10 17 2 * * * 2026", "2026-11-16T02:17:40", id="seconds in this minute"),
             pytest.param("*/10 17 2 16 11 * 2026-2028/2", "2026-11-16T02:17:40", id="all seven fields"),
             pytest.param("33 17 2 * * * *", "2026-11-17T02:17:33", id="this very second is over"),
             pytest.param("0 0 L * *", "2026-11-30T00:00", id="last day of the month"),
-            pytest.param("0 0 L 2 *", "2027-02-28T00:00", id="last day of February"),
-            pytest.param("0 0 L 2 * 2028", "2028-02-29T00:00", id="last day of a leap February"),
             pytest.param("0 0 20,l * *", "2026-11-20T00:00", id="a date or the last day"),
             pytest.param("0 0 * * fri#2", "2026-12-11T00:00", id="second Friday"),
-            pytest.param("0 0 * * 5#3", "2026-11-20T00:00", id="third Friday"),
-            pytest.param("0 0 * * mon#5", "2026-11-30T00:00", id="fifth Monday"),
             pytest.param("0 0 * * sun#1,7#3", "2026-12-06T00:00", id="first and third Sunday"),
             pytest.param("0 0 * * mon-wed#1", "2026-12-01T00:00", id="first Monday, Tuesday, Wednesday"),
             pytest.param("0 0 * * L5", "2026-11-27T00:00", id="last Friday"),
-            pytest.param("0 0 * * 5L", "2026-11-27T00:00", id="last Friday, the other way round"),
             pytest.param("0 0 * * Lsun", "2026-11-29T00:00", id="last Sunday by name"),
             pytest.param("0 0 * * tue,fri#4", "2026-11-17T00:00", id="Tuesdays and a fourth Friday"),
-            pytest.param("0 0 25 * L5", "2026-11-25T00:00", id="23 a date or the last Friday"),
+            pytest.param("0 0 25 * L5", "2026-11-25T00:00", id="a date or the last Friday"),
         ],
     )
     def test_cron(self, expression: str, expected: str) -> None:
         assert cron(expression).next(NOW) == instant(expected)
 
-    @pytest.mark.parametrize(
-        ("expression", "notes"),
-        [
-            ("*/100 * * * *", ("minute */100 steps past 59: only its first value matches",)),
-            (
-                "0 0 13 * fri",
-                (
-                    "0 0 13 * fri gives both day of month and day of week: "
-                    "a day that matches either is enough",
-                ),
-            ),
-            ("0 0 */2 * fri", ()),
-            ("*/59 9-17 * * mon-fri", ()),
-            ("@daily", ()),
-            ("0 0 * * fri#2,mon-fri/3#1", ()),
-            (
-                "0 0 31 * *",
-                ("0 0 31 * * leaves out the months without such a day; L is the last day of each month",),
-            ),
-            (
-                "0 0 29 2 *",
-                ("0 0 29 2 * leaves out the months without such a day; L is the last day of each month",),
-            ),
-            ("0 0 31 1,12 *", ()),
-            ("0 0 30,L * *", ()),
-            ("0 0 15,31 * *", ()),
-        ],
-    )
-    def test_notes_on_what_may_surprise(self, expression: str, notes: tuple[str, ...]) -> None:
-        assert cron(expression).notes == notes
+    NO_SUCH_DAY = "leaves out the months without such a day; L is the last day of each month"
 
     @pytest.mark.parametrize(
-        ("data", "notes"),
+        ("data", "note"),
         [
-            ({"calendars": [{"hour": "*/30"}]}, ("hour */30 steps past 23: only its first value matches",)),
+            ({"cron": ["*/100 * * * *"]}, "minute */100 steps past 59: only its first value matches"),
             (
-                {"calendars": [{"day_of_month": "30"}]},
-                ("day_of_month leaves out the months without such a day; L is the last day of each month",),
+                {"cron": ["0 0 13 * fri"]},
+                "0 0 13 * fri gives both day of month and day of week: a day that matches either is enough",
             ),
-            ({"calendars": [{"day_of_month": "13", "day_of_week": "fri"}]}, ()),
+            ({"cron": ["0 0 */2 * fri"]}, ""),
+            ({"cron": ["*/59 9-17 * * mon-fri"]}, ""),
+            ({"cron": ["@daily"]}, ""),
+            ({"cron": ["0 0 * * fri#2,mon-fri/3#1"]}, ""),
+            ({"cron": ["0 0 31 * *"]}, f"0 0 31 * * {NO_SUCH_DAY}"),
+            ({"cron": ["0 0 29 2 *"]}, f"0 0 29 2 * {NO_SUCH_DAY}"),
+            ({"cron": ["0 0 31 1,12 *"]}, ""),
+            ({"cron": ["0 0 30,L * *"]}, ""),
+            ({"cron": ["0 0 15,31 * *"]}, ""),
+            ({"calendars": [{"hour": "*/30"}]}, "hour */30 steps past 23: only its first value matches"),
+            ({"calendars": [{"day_of_month": "30"}]}, f"day_of_month {NO_SUCH_DAY}"),
+            ({"calendars": [{"day_of_month": "13", "day_of_week": "fri"}]}, ""),
             (
                 {"patterns": [{"every": "2h", "from": "09:00", "until": "10:59"}]},
-                ("every 2h from 09:00 to 10:59 gives 09:00 alone",),
+                "every 2h from 09:00 to 10:59 gives 09:00 alone",
             ),
-            ({"patterns": [{"every": "2h", "from": "09:00", "until": "11:00"}]}, ()),
+            ({"patterns": [{"every": "2h", "from": "09:00", "until": "11:00"}]}, ""),
         ],
     )
-    def test_notes_on_other_rules(self, data: object, notes: tuple[str, ...]) -> None:
-        assert Spec.parse(data).notes == notes
+    def test_a_note_on_what_may_surprise(self, data: object, note: str) -> None:
+        assert Spec.parse(data).notes == ((note,) if note else ())
 
-    @pytest.mark.parametrize(
-        "expression",
-        ["0 0 L * *", "0 0 1,L * *", "0 0 * * L5", "0 0 * * L0,L3", "0 0 * * fri#2", "0 0 * * sun#1,wed#5"],
-    )
+    @pytest.mark.parametrize("expression", ["0 0 1,L * *", "0 0 * * L0,L3", "0 0 * * sun#1,wed#5"])
     def test_last_and_nth_days_are_those_of_croniter(self, expression: str) -> None:
         start = instant("2023-01-01")
         theirs = croniter(expression, start)
@@ -200,19 +159,9 @@ class TestAccepted:
     @pytest.mark.parametrize(
         ("text", "time_zone", "expected"),
         [
-            pytest.param("2026-12-01T09:00", "UTC", "2026-12-01T09:00", id="29 naive: the zone's clock"),
-            pytest.param("2026-07-01T09:00", "Europe/London", "2026-07-01T08:00", id="29 naive, in summer"),
-            pytest.param(
-                "2026-07-01 09:00", "Asia/Kathmandu", "2026-07-01T03:15", id="29 naive, with a space"
-            ),
-            pytest.param("2026-12-01T09:00Z", "Asia/Tokyo", "2026-12-01T09:00", id="33 UTC"),
-            pytest.param("2026-12-01T09:00:30.75+02:00", "UTC", "2026-12-01T07:00:30", id="33 normalised"),
-            pytest.param("2026-12-01T09:00\n", "UTC", "2026-12-01T09:00", id="20 trailing newline"),
-            pytest.param("2026-03-08T02:30", "America/New_York", "2026-03-08T07:00", id="35 in a gap"),
-            pytest.param("2026-11-01T01:30", "America/New_York", "2026-11-01T05:30", id="35 in a fold"),
-            pytest.param(
-                "2026-11-01T01:30-05:00", "America/New_York", "2026-11-01T06:30", id="35 second pass"
-            ),
+            ("2026-07-01T09:00", "Europe/London", "2026-07-01T08:00"),
+            ("2026-07-01 09:00\n", "Asia/Kathmandu", "2026-07-01T03:15"),
+            ("2026-12-01T09:00:30.75+02:00", "Asia/Tokyo", "2026-12-01T07:00:30"),
         ],
     )
     def test_one_off_times(self, text: str, time_zone: str, expected: str) -> None:
@@ -220,10 +169,6 @@ class TestAccepted:
         assert spec.at == (instant(expected),)
         assert spec.next(instant("2026-01-01")) == instant(expected)
         assert spec.next(instant(expected)) is None
-
-    def test_a_one_off_in_a_fold_is_once_in_both_modes(self) -> None:
-        spec = Spec.parse({"at": ["2026-11-01T01:30"], "time_zone": "America/New_York", "dst": "literal"})
-        assert spec.at == (instant("2026-11-01T05:30"),)
 
     @pytest.mark.parametrize(
         ("data", "canonical"),
@@ -331,10 +276,6 @@ class TestTimes:
             assert upcoming.tzinfo is UTC
             assert upcoming == spec.next(NOW)
 
-    def test_leap_days_cross_2100(self) -> None:
-        times = cron("0 0 29 2 *").times(instant("2090-01-01"), instant("2110-01-01"))
-        assert [time.year for time in times] == [2092, 2096, 2104, 2108]
-
     @pytest.mark.parametrize(
         ("spec", "after"),
         [
@@ -373,26 +314,15 @@ class TestCalendars:
             pytest.param(
                 {"day_of_month": "1-7", "day_of_week": "mon"}, "2026-12-07T00:00", id="first Monday"
             ),
-            pytest.param({"day_of_month": 13, "day_of_week": 5}, "2027-08-13T00:00", id="Friday the 13th"),
             pytest.param({"day_of_month": "L"}, "2026-11-30T00:00", id="last day"),
             pytest.param({"day_of_week": "tue#2"}, "2026-12-08T00:00", id="second Tuesday"),
             pytest.param({"month": "jan-mar", "hour": "8"}, "2027-01-01T08:00", id="months by name"),
             pytest.param({"year": 2030}, "2030-01-01T00:00", id="a year"),
             pytest.param({"year": "2026-2030/4", "month": 12}, "2026-12-01T00:00", id="years with a step"),
-            pytest.param({"day_of_month": 29, "month": 2}, "2028-02-29T00:00", id="leap day"),
         ],
     )
     def test_the_next_time(self, calendar: object, expected: str) -> None:
         assert Spec.parse({"calendars": [calendar]}).next(NOW) == instant(expected)
-
-    def test_both_days_have_to_match_where_a_cron_string_takes_either(self) -> None:
-        calendar = Spec.parse({"calendars": [{"day_of_month": "13", "day_of_week": "fri"}]})
-        assert days_of(calendar, "2026-01-01", "2027-01-01") == ["2026-02-13", "2026-03-13", "2026-11-13"]
-        assert len(days_of(cron("0 0 13 * fri"), "2026-01-01", "2027-01-01")) > 50
-
-    def test_leap_days_cross_2100(self) -> None:
-        spec = Spec.parse({"calendars": [{"day_of_month": "29", "month": "feb", "year": "2090-2110"}]})
-        assert [at.year for at in spec.times(NOW, instant("2999-01-01"))] == [2092, 2096, 2104, 2108]
 
 
 class TestPatterns:
@@ -466,13 +396,6 @@ class TestBounds:
         assert spec.next(instant("2026-11-17T08:00")) == instant("2026-11-17T09:00")
         assert spec.next(instant("2026-11-17T09:00")) is None
 
-    def test_ask_about_the_instant_and_not_the_clock(self) -> None:
-        """01:30 does not exist on that night and takes place at 02:00, which is after the end."""
-        data = {"cron": ["30 1 * * *"], "time_zone": "Europe/London", "start_at": "2026-03-29"}
-        moved = instant("2026-03-29T01:00")
-        assert Spec.parse(data | {"end_at": "2026-03-29T01:00:00Z"}).next(NOW.replace(year=2025)) == moved
-        assert Spec.parse(data | {"end_at": "2026-03-29T00:59:59Z"}).next(NOW.replace(year=2025)) is None
-
 
 LONDON = "Europe/London"
 
@@ -508,50 +431,33 @@ class TestExclusions:
             ),
         ],
     )
-    @pytest.mark.parametrize(
-        "rules",
-        [
-            pytest.param({"cron": ["0 9 * * *"]}, id="cron"),
-            pytest.param({"every": [{"every": "1d", "offset": "9h"}]}, id="interval"),
-            pytest.param({"calendars": [{"hour": 9}]}, id="calendar"),
-            pytest.param({"patterns": [{"times": ["09:00"]}]}, id="pattern"),
-            pytest.param({"at": [f"2026-11-{day}T09:00" for day in range(16, 23)]}, id="once"),
-        ],
-    )
-    def test_every_rule_meets_every_exclusion(
-        self, rules: dict[str, object], item: object, left: str
-    ) -> None:
-        spec = Spec.parse({**rules, "exclude": [item], "time_zone": LONDON})
-        days = days_of(spec, "2026-11-16T00:00", "2026-11-22T12:00")
-        assert days == [f"2026-11-{day}" for day in left.split()]
+    def test_meet_every_kind_of_rule(self, item: object, left: str) -> None:
+        at_nine: list[dict[str, object]] = [
+            {"cron": ["0 9 * * *"]},
+            {"every": [{"every": "1d", "offset": "9h"}]},
+            {"calendars": [{"hour": 9}]},
+            {"patterns": [{"times": ["09:00"]}]},
+            {"at": [f"2026-11-{day}T09:00" for day in range(16, 23)]},
+        ]
+        for rules in at_nine:
+            spec = Spec.parse({**rules, "exclude": [item], "time_zone": LONDON})
+            days = days_of(spec, "2026-11-16T00:00", "2026-11-22T12:00")
+            assert days == [f"2026-11-{day}" for day in left.split()], rules
+
+    @pytest.mark.parametrize("field", ["minute", "hour", "day"])
+    def test_what_follows_is_left(self, field: str) -> None:
+        item = {"day_of_month" if field == "day" else field: "*/2"}
+        spec = Spec.parse({"every": ["20s"], "exclude": [item]})
+        times = [instant("2026-11-16") + n * 20 * SECOND for n in range(2 * 4320)]
+        excluded = int(field == "day")  # days count from 1
+        left = [at for at in times if getattr(at, field) % 2 != excluded]
+        assert spec.times(times[0] - SECOND, times[-1]) == left
 
     def test_all_of_them_count(self) -> None:
         exclude = [{"day_of_week": "sat,sun"}, {"dates": "2026-11-17"}, {"dates": "2026-11-19/2026-11-20"}]
         spec = Spec.parse({"cron": ["0 9 * * *"], "exclude": exclude})
-        assert days_of(spec, "2026-11-16", "2026-11-25") == [
-            "2026-11-16",
-            "2026-11-18",
-            "2026-11-23",
-            "2026-11-24",
-        ]
-
-    @pytest.mark.parametrize(
-        ("holidays", "dates"),
-        [
-            ({"holidays": "GB", "subdivision": "ENG"}, ["2026-12-25", "2026-12-28", "2027-01-01"]),
-            (
-                {"holidays": "GB", "subdivision": "SCT"},
-                ["2026-11-30", "2026-12-25", "2026-12-28", "2027-01-01"],
-            ),
-            ({"holidays": "US"}, ["2026-11-26", "2026-12-25", "2027-01-01"]),
-            ({"holidays": "DE", "subdivision": "BY"}, ["2026-12-25", "2027-01-01"]),
-        ],
-    )
-    def test_public_holidays(self, holidays: object, dates: list[str]) -> None:
-        weekdays = Spec.parse({"cron": ["0 9 * * mon-fri"]})
-        working = Spec.parse({"cron": ["0 9 * * mon-fri"], "exclude": [holidays]})
-        span = "2026-11-16", "2027-01-02"
-        assert sorted(set(days_of(weekdays, *span)) - set(days_of(working, *span))) == dates
+        days = days_of(spec, "2026-11-16", "2026-11-25")
+        assert days == [f"2026-11-{day}" for day in (16, 18, 23, 24)]
 
     def test_a_day_is_one_of_the_clock_and_not_of_utc(self) -> None:
         spec = Spec.parse(
@@ -562,29 +468,19 @@ class TestExclusions:
         assert next(at for at in times if at.day == 17) == instant("2026-11-17T11:00")
 
     @pytest.mark.parametrize(
-        ("exclude", "expected"),
+        ("item", "is_left"),
         [
-            pytest.param([{"hour": 1}], [], id="the time on the wall"),
-            pytest.param([{"hour": 2}], ["2026-03-29T01:00"], id="not where it moves to"),
-            pytest.param([{"minute": 30}], [], id="the minute on the wall"),
-            pytest.param([{"dates": "2026-03-29"}], [], id="the day"),
-            pytest.param(
-                [{"from": "2026-03-29T01:10", "until": "2026-03-29T01:40"}], [], id="a span on the wall"
-            ),
-            pytest.param(
-                [{"from": "2026-03-29T02:00", "until": "2026-03-29T02:00"}],
-                ["2026-03-29T01:00"],
-                id="a span where it moves to",
-            ),
-            pytest.param(
-                [{"from": "2026-03-29T01:00Z", "until": "2026-03-29T01:00Z"}], [], id="the instant itself"
-            ),
+            ({"minute": 30}, False),
+            ({"dates": "2026-03-29"}, False),
+            ({"from": "2026-03-29T01:10", "until": "2026-03-29T01:40"}, False),
+            ({"from": "2026-03-29T02:00", "until": "2026-03-29T02:00"}, True),
+            ({"from": "2026-03-29T01:00Z", "until": "2026-03-29T01:00Z"}, False),
         ],
     )
-    def test_a_time_in_a_gap_is_asked_before_it_moves(self, exclude: object, expected: list[str]) -> None:
-        spec = Spec.parse({"cron": ["30 1 * * *"], "exclude": exclude, "time_zone": LONDON})
+    def test_a_time_in_a_gap_is_asked_before_it_moves(self, item: object, is_left: bool) -> None:
+        spec = Spec.parse({"cron": ["30 1 * * *"], "exclude": [item], "time_zone": LONDON})
         times = spec.times(instant("2026-03-28T12:00"), instant("2026-03-29T12:00"))
-        assert times == [instant(text) for text in expected]
+        assert times == ([instant("2026-03-29T01:00")] if is_left else [])
 
     @pytest.mark.parametrize(("hour", "is_left"), [(1, True), (2, False)])
     def test_a_one_off_in_a_gap_is_the_instant_it_moved_to(self, hour: int, is_left: bool) -> None:
@@ -594,12 +490,6 @@ class TestExclusions:
         for each in (spec, Spec.parse(spec.as_json())):
             assert each.next(instant("2026-01-01")) == (instant("2026-03-29T01:00") if is_left else None)
 
-    def test_in_a_fold_both_passes_show_the_same_time(self) -> None:
-        exclude = [{"from": "2026-10-25T01:00", "until": "2026-10-25T01:59:59"}]
-        spec = Spec.parse({"every": ["30m"], "exclude": exclude, "time_zone": LONDON})
-        times = spec.times(instant("2026-10-24T23:00"), instant("2026-10-25T02:30"))
-        assert [f"{at:%H:%M}" for at in times] == ["23:30", "02:00", "02:30"]
-
 
 class TestSharedCalendars:
     DATA: dict[str, object] = {"cron": ["0 9 * * *"], "exclude": [{"calendar": "Days off"}]}
@@ -608,12 +498,6 @@ class TestSharedCalendars:
         exclude = [{"calendar": "b"}, {"dates": "2026-12-24"}, {"calendar": "a"}]
         assert Spec.parse({"exclude": exclude}, {"a": [], "b": []}).calendar_names == ("b", "a")
         assert Spec.parse({"cron": ["0 9 * * *"]}).calendar_names == ()
-
-    def test_their_items_are_excluded(self) -> None:
-        days_off = [{"dates": "2026-11-16/2026-11-18"}, {"day_of_week": "fri"}, {"holidays": "GB"}]
-        spec = Spec.parse(self.DATA, {"Days off": days_off, "Another": "broken, but not asked"})
-        assert days_of(spec, "2026-11-16", "2026-11-22") == ["2026-11-19", "2026-11-21"]
-        assert spec.as_json() == self.DATA
 
     def test_an_empty_one_excludes_nothing(self) -> None:
         assert Spec.parse(self.DATA, {"Days off": []}).next(NOW) == instant("2026-11-16T09:00")
@@ -636,187 +520,59 @@ class TestSharedCalendars:
 
 
 class TestDaylightSaving:
-    """In the names: what the clock does, and the rule. Times are UTC."""
-
-    @pytest.mark.parametrize(
-        ("expression", "time_zone", "dst", "after", "until", "expected"),
-        [
-            pytest.param(
-                *("30 2 * * *", "America/New_York", "cron", "2026-03-07T12:00", "2026-03-09T12:00"),
-                ["2026-03-08T07:00", "2026-03-09T06:30"],
-                id="New York gap, fixed: at its end",
-            ),
-            pytest.param(
-                *("30 2 * * *", "America/New_York", "literal", "2026-03-07T12:00", "2026-03-09T12:00"),
-                ["2026-03-09T06:30"],
-                id="New York gap, literal: skipped",
-            ),
-            pytest.param(
-                *("0,20,40 2,3 * * *", "America/New_York", "cron", "2026-03-07T12:00", "2026-03-08T12:00"),
-                ["2026-03-08T07:00", "2026-03-08T07:20", "2026-03-08T07:40"],
-                id="New York gap, fixed: once, also when it meets a regular time",
-            ),
-            pytest.param(
-                *("*/20 2 * * *", "America/New_York", "cron", "2026-03-07T12:00", "2026-03-09T06:20"),
-                ["2026-03-09T06:00", "2026-03-09T06:20"],
-                id="New York gap, wildcard minute: nothing",
-            ),
-            pytest.param(
-                *("30 * * * *", "America/New_York", "cron", "2026-03-08T05:00", "2026-03-08T09:00"),
-                ["2026-03-08T05:30", "2026-03-08T06:30", "2026-03-08T07:30", "2026-03-08T08:30"],
-                id="New York gap, wildcard hour: every hour that is",
-            ),
-            pytest.param(
-                *("30 1 * * *", "America/New_York", "cron", "2026-10-31T12:00", "2026-11-02T12:00"),
-                ["2026-11-01T05:30", "2026-11-02T06:30"],
-                id="New York fold, fixed: first pass",
-            ),
-            pytest.param(
-                *("30 1 * * *", "America/New_York", "literal", "2026-10-31T12:00", "2026-11-02T12:00"),
-                ["2026-11-01T05:30", "2026-11-01T06:30", "2026-11-02T06:30"],
-                id="New York fold, literal: twice",
-            ),
-            pytest.param(
-                *("*/30 1 * * *", "America/New_York", "cron", "2026-11-01T00:00", "2026-11-01T12:00"),
-                ["2026-11-01T05:00", "2026-11-01T05:30", "2026-11-01T06:00", "2026-11-01T06:30"],
-                id="New York fold, wildcard: both passes",
-            ),
-            pytest.param(
-                *("15 2 * * *", "Australia/Lord_Howe", "cron", "2026-10-03T00:00", "2026-10-04T20:00"),
-                ["2026-10-03T15:30", "2026-10-04T15:15"],
-                id="Lord Howe gap of 30 min, fixed: at its end",
-            ),
-            pytest.param(
-                *("45 1 * * *", "Australia/Lord_Howe", "cron", "2026-04-04T00:00", "2026-04-05T20:00"),
-                ["2026-04-04T14:45", "2026-04-05T15:15"],
-                id="Lord Howe fold of 30 min, fixed: first pass",
-            ),
-            pytest.param(
-                *("45 * * * *", "Australia/Lord_Howe", "cron", "2026-04-04T14:00", "2026-04-04T17:00"),
-                ["2026-04-04T14:45", "2026-04-04T15:15", "2026-04-04T16:15"],
-                id="Lord Howe fold of 30 min, wildcard: both passes",
-            ),
-            pytest.param(
-                *("0 0 * * *", "Africa/Cairo", "cron", "2026-04-22T23:00", "2026-04-25T12:00"),
-                ["2026-04-23T22:00", "2026-04-24T21:00"],
-                id="Cairo gap at midnight, fixed: at its end",
-            ),
-            pytest.param(
-                *("0 0 24 4 *", "Africa/Cairo", "literal", "2026-01-01T00:00", "2027-12-31T00:00"),
-                ["2027-04-23T22:00"],
-                id="Cairo gap at midnight, literal: next year",
-            ),
-            pytest.param(
-                *("30 1,2 * * *", "Antarctica/Troll", "cron", "2026-03-28T12:00", "2026-03-29T12:00"),
-                ["2026-03-29T01:00"],
-                id="Troll gap of 2 h, fixed: once at its end",
-            ),
-            pytest.param(
-                *("30 1 * * *", "Antarctica/Troll", "literal", "2026-10-24T12:00", "2026-10-25T12:00"),
-                ["2026-10-24T23:30", "2026-10-25T01:30"],
-                id="Troll fold of 2 h, literal: twice",
-            ),
-            pytest.param(
-                *("0 12 * * *", "Pacific/Apia", "cron", "2011-12-29T12:00", "2011-12-31T23:00"),
-                ["2011-12-29T22:00", "2011-12-30T22:00", "2011-12-31T22:00"],
-                id="Apia without 30 December, fixed: nothing on it",
-            ),
-            pytest.param(
-                *("0 12 30 12 *", "Pacific/Apia", "cron", "2011-01-01T00:00", "2012-12-31T00:00"),
-                ["2012-12-29T22:00"],
-                id="Apia without 30 December, fixed: next year",
-            ),
-        ],
-    )
-    def test_rules(
-        self, expression: str, time_zone: str, dst: str, after: str, until: str, expected: list[str]
-    ) -> None:
-        times = cron(expression, time_zone, dst).times(instant(after), instant(until))
-        assert times == [instant(text) for text in expected]
+    """Times are UTC."""
 
     @pytest.mark.parametrize(
         ("rule", "dst", "spring", "autumn"),
         [
-            pytest.param(
-                {"calendars": [{"hour": "1", "minute": "30"}]}, "cron", ["01:00"], ["00:30"], id="fixed"
-            ),
-            pytest.param(
-                {"calendars": [{"hour": "1", "minute": "30"}]},
-                "literal",
-                [],
-                ["00:30", "01:30"],
-                id="literal",
-            ),
-            pytest.param(
-                {"calendars": [{"hour": "1", "minute": "*/30"}]},
-                "cron",
-                [],
-                ["00:00", "00:30", "01:00", "01:30"],
-                id="wildcard minute",
-            ),
+            ({"calendars": [{"hour": "1", "minute": "30"}]}, "cron", "01:00", "00:30"),
+            ({"calendars": [{"hour": "1", "minute": "30"}]}, "literal", "", "00:30 01:30"),
+            ({"calendars": [{"hour": "1", "minute": "*/30"}]}, "cron", "", "00:00 00:30 01:00 01:30"),
             pytest.param(
                 {"calendars": [{"hour": "1", "minute": {"start": 0, "end": 59, "step": 30}}]},
                 "cron",
-                ["01:00"],
-                ["00:00", "00:30"],
+                "01:00",
+                "00:00 00:30",
                 id="the same minutes without a star: fixed",
             ),
             pytest.param(
                 {"calendars": [{"hour": "1", "minute": "30", "second": "*/30"}]},
                 "cron",
-                ["01:00"],
-                ["00:30", "00:30:30"],
+                "01:00",
+                "00:30 00:30:30",
                 id="a star in seconds only: fixed",
             ),
-            pytest.param({"patterns": [{"times": ["01:30"]}]}, "cron", ["01:00"], ["00:30"], id="times"),
-            pytest.param(
-                {"patterns": [{"times": ["01:30"]}]}, "literal", [], ["00:30", "01:30"], id="literally"
-            ),
-            pytest.param(
+            ({"patterns": [{"times": ["01:30"]}]}, "cron", "01:00", "00:30"),
+            ({"patterns": [{"times": ["01:30"]}]}, "literal", "", "00:30 01:30"),
+            (
                 {"patterns": [{"every": "45m", "from": "00:30", "until": "02:45"}]},
                 "cron",
-                ["00:30", "01:00", "01:45"],
-                ["23:30", "00:15", "02:00", "02:45"],
-                id="a window",
+                "00:30 01:00 01:45",
+                "23:30 00:15 02:00 02:45",
             ),
         ],
     )
     def test_calendars_and_patterns_in_london(
-        self, rule: dict[str, object], dst: str, spring: list[str], autumn: list[str]
+        self, rule: dict[str, object], dst: str, spring: str, autumn: str
     ) -> None:
         spec = Spec.parse({**rule, "time_zone": LONDON, "dst": dst})
         for change, expected in (("2026-03-29", spring), ("2026-10-25", autumn)):
             times = spec.times(instant(change) - DAY / 24, instant(change) + DAY / 8)
-            assert [f"{at:%H:%M:%S}".removesuffix(":00") for at in times] == expected
+            assert [f"{at:%H:%M:%S}".removesuffix(":00") for at in times] == expected.split()
 
     @pytest.mark.parametrize(
         ("expression", "dst", "after", "expected"),
         [
-            pytest.param(
-                "40 1 * * *", "cron", "2026-11-01T05:30", "2026-11-01T05:40", id="first pass, fixed"
-            ),
-            pytest.param(
-                "40 1 * * *", "cron", "2026-11-01T06:10", "2026-11-02T06:40", id="second pass, fixed"
-            ),
-            pytest.param("0 2 * * *", "cron", "2026-11-01T06:10", "2026-11-01T07:00", id="its end, fixed"),
-            pytest.param(
-                "20 1 * * *", "literal", "2026-11-01T05:30", "2026-11-01T06:20", id="first pass, literal"
-            ),
-            pytest.param(
-                "20 1 * * *", "literal", "2026-11-01T06:19:59", "2026-11-01T06:20", id="a second before"
-            ),
-            pytest.param(
-                "20 1 * * *", "literal", "2026-11-01T06:20", "2026-11-02T06:20", id="second pass, literal"
-            ),
+            ("40 1 * * *", "cron", "2026-11-01T05:30", "2026-11-01T05:40"),
+            ("40 1 * * *", "cron", "2026-11-01T06:10", "2026-11-02T06:40"),
+            ("0 2 * * *", "cron", "2026-11-01T06:10", "2026-11-01T07:00"),
+            ("20 1 * * *", "literal", "2026-11-01T05:30", "2026-11-01T06:20"),
+            ("20 1 * * *", "literal", "2026-11-01T06:19:59", "2026-11-01T06:20"),
+            ("20 1 * * *", "literal", "2026-11-01T06:20", "2026-11-02T06:20"),
         ],
     )
     def test_asked_inside_a_fold(self, expression: str, dst: str, after: str, expected: str) -> None:
         assert cron(expression, "America/New_York", dst).next(instant(after)) == instant(expected)
-
-    def test_intervals_are_elapsed_time(self) -> None:
-        spec = Spec.parse({"every": ["1h"], "time_zone": "America/New_York"})
-        times = spec.times(instant("2026-10-31"), instant("2026-11-03"))
-        assert times == [instant("2026-10-31") + timedelta(hours=hour) for hour in range(1, 73)]
 
 
 class TestDescribe:
@@ -1046,187 +802,173 @@ class TestExplain:
     WEEKDAYS: dict[str, object] = {"cron": ["0 9 * * mon-fri"], "time_zone": LONDON}
 
     @pytest.mark.parametrize(
-        ("more", "at", "verdict"),
+        ("more", "at", "kind", "words"),
         [
-            pytest.param({}, "2027-05-04T08:00", ("nominal", "it is one of its times"), id="a time"),
-            pytest.param({}, "2027-05-04T08:00:00.5", ("nominal", "it is one of its times"), id="its second"),
-            pytest.param(
+            ({}, "2027-05-04T08:00", "nominal", "it is one of its times"),
+            ({}, "2027-05-04T08:00:00.5", "nominal", "it is one of its times"),
+            (
                 {},
                 "2027-05-04T03:00",
-                (
-                    "unmatched",
-                    "no rule gives this time; the nearest times are 3 May 2027 09:00 and 4 May 2027 09:00",
-                ),
-                id="between two",
+                "unmatched",
+                "no rule gives this time; the nearest times are 3 May 2027 09:00 and 4 May 2027 09:00",
             ),
-            pytest.param(
+            (
                 {"end_at": "2027-05-04"},
                 "2027-05-04T20:00",
-                ("unmatched", "no rule gives this time; the nearest time is 4 May 2027 09:00"),
-                id="after the last one",
+                "unmatched",
+                "no rule gives this time; the nearest time is 4 May 2027 09:00",
             ),
-            pytest.param(
+            (
                 {"start_at": "2027-05-04"},
                 "2027-05-03T08:00",
-                ("before_start", "it is before the start, 4 May 2027 00:00"),
-                id="before the start",
+                "before_start",
+                "it is before the start, 4 May 2027 00:00",
             ),
-            pytest.param(
+            (
                 {"end_at": "2026-12-31T23:59"},
                 "2027-01-04T09:00",
-                ("after_end", "it is after the end, 31 December 2026 23:59"),
-                id="after the end",
+                "after_end",
+                "it is after the end, 31 December 2026 23:59",
             ),
-            pytest.param(
-                {"end_at": "2026-12-31T09:00"},
-                "2026-12-31T09:00:00.9",
-                ("nominal", "it is one of its times"),
-                id="at the end",
-            ),
-            pytest.param(
+            ({"end_at": "2026-12-31T09:00"}, "2026-12-31T09:00:00.9", "nominal", "it is one of its times"),
+            (
                 {"exclude": [{"calendar": "UK holidays"}]},
                 "2027-05-03T08:00",
-                ("excluded", "3 May 2027 is May Day (UK holidays)"),
-                id="a holiday of a shared calendar",
+                "excluded",
+                "3 May 2027 is May Day (UK holidays)",
             ),
-            pytest.param(
+            (
                 {"exclude": [{"holidays": "GB", "subdivision": "ENG"}]},
                 "2027-05-03T08:00",
-                ("excluded", "3 May 2027 is May Day (United Kingdom, England)"),
-                id="a holiday",
+                "excluded",
+                "3 May 2027 is May Day (United Kingdom, England)",
             ),
-            pytest.param(
+            (
                 {"exclude": [{"holidays": "DE", "subdivision": "BY"}]},
                 "2027-05-06T08:00",
-                ("excluded", "6 May 2027 is Ascension Day (Germany, Bayern)"),
-                id="in English",
+                "excluded",
+                "6 May 2027 is Ascension Day (Germany, Bayern)",
             ),
-            pytest.param(
+            (
                 {"exclude": [{"calendar": "Freeze"}]},
                 "2026-12-22T09:00",
-                (
-                    "excluded",
-                    "22 December 2026 is excluded (Freeze: year end: 18 December 2026 to 3 January 2027)",
-                ),
-                id="dates of a shared calendar",
+                "excluded",
+                "22 December 2026 is excluded (Freeze: year end: 18 December 2026 to 3 January 2027)",
             ),
-            pytest.param(
+            (
                 {"exclude": [{"dates": "2026-12-22"}]},
                 "2026-12-22T09:00",
-                ("excluded", "22 December 2026 is excluded"),
-                id="a date",
+                "excluded",
+                "22 December 2026 is excluded",
             ),
-            pytest.param(
+            (
                 {"exclude": [{"hour": "9-10", "comment": "backups"}]},
                 "2026-12-22T09:00",
-                ("excluded", "22 December 2026 09:00 is excluded (backups: from 09:00 to 11:00)"),
-                id="a calendar",
+                "excluded",
+                "22 December 2026 09:00 is excluded (backups: from 09:00 to 11:00)",
             ),
-            pytest.param(
+            (
                 {"exclude": [{"from": "2026-12-22T08:00", "until": "2026-12-22T10:00"}]},
                 "2026-12-22T09:00",
-                (
-                    "excluded",
-                    "22 December 2026 09:00 is excluded (22 December 2026 08:00 to 22 December 2026 10:00)",
-                ),
-                id="a span",
+                "excluded",
+                "22 December 2026 09:00 is excluded (22 December 2026 08:00 to 22 December 2026 10:00)",
             ),
-            pytest.param(
+            (
                 {"exclude": [{"dates": "2026-12-19/2026-12-20"}]},
                 "2026-12-19T09:00",
+                "unmatched",
                 (
-                    "unmatched",
                     "no rule gives this time; "
-                    "the nearest times are 18 December 2026 09:00 and 21 December 2026 09:00",
+                    "the nearest times are 18 December 2026 09:00 and 21 December 2026 09:00"
                 ),
-                id="excluded, but no time anyway",
             ),
-            pytest.param(
+            (
                 {"cron": []},
                 "2027-05-04T08:00",
-                ("manual", "it has no times of its own: it runs only when somebody starts it"),
-                id="manual",
+                "manual",
+                "it has no times of its own: it runs only when somebody starts it",
             ),
-            pytest.param(
-                {}, "1950-01-01T09:00", ("unmatched", "times lie between 1970 and 2999"), id="long ago"
-            ),
-            pytest.param(
-                {}, "3500-01-01T09:00", ("unmatched", "times lie between 1970 and 2999"), id="far away"
-            ),
+            ({}, "1950-01-01T09:00", "unmatched", "times lie between 1970 and 2999"),
+            ({}, "3500-01-01T09:00", "unmatched", "times lie between 1970 and 2999"),
         ],
     )
-    def test_any_instant(self, more: dict[str, object], at: str, verdict: tuple[str, str]) -> None:
+    def test_any_instant(self, more: dict[str, object], at: str, kind: str, words: str) -> None:
         spec = Spec.parse(self.WEEKDAYS | more, self.SHARED)
-        assert spec.explain(instant(at)) == Verdict(*verdict)
+        assert spec.explain(instant(at)) == Verdict(kind, words)
 
     @pytest.mark.parametrize(
-        ("rule", "dst", "at", "verdict"),
+        ("rule", "dst", "at", "kind", "words"),
         [
-            pytest.param(
+            (
                 "30 1 * * *",
                 "literal",
                 "2026-03-29T01:30",
+                "gap",
                 (
-                    "gap",
                     "the clocks of Europe/London go from 01:00 to 02:00 on 29 March 2026: "
-                    "01:30 does not exist on that day",
+                    "01:30 does not exist on that day"
                 ),
-                id="left out",
             ),
-            pytest.param(
+            (
                 "30 1 * * *",
                 "cron",
                 "2026-03-29T01:30",
+                "gap",
                 (
-                    "gap",
                     "the clocks of Europe/London go from 01:00 to 02:00 on 29 March 2026: "
-                    "01:30 does not exist on that day, and takes place at 02:00",
+                    "01:30 does not exist on that day, and takes place at 02:00"
                 ),
-                id="moved",
             ),
-            pytest.param(
+            (
                 "30 1 * * *",
                 "cron",
                 "2026-03-29T01:00",
-                ("nominal", "it is one of its times (moved: 01:30 does not exist on 29 March 2026)"),
-                id="where it moved to",
+                "nominal",
+                "it is one of its times (moved: 01:30 does not exist on 29 March 2026)",
             ),
-            pytest.param(
+            (
                 "30 1 * * *",
                 "cron",
                 "2026-10-25T01:30",
-                ("unmatched", "01:30 comes twice on 25 October 2026, and the first of the two counts"),
-                id="second pass",
+                "unmatched",
+                "01:30 comes twice on 25 October 2026, and the first of the two counts",
             ),
-            pytest.param(
+            (
                 "30 1 * * *",
                 "cron",
                 "2026-10-25T00:30",
-                ("nominal", "it is one of its times (first of two 01:30s)"),
-                id="first pass",
+                "nominal",
+                "it is one of its times (first of two 01:30s)",
             ),
-            pytest.param(
+            (
                 "30 1 * * *",
                 "literal",
                 "2026-10-25T01:30",
-                ("nominal", "it is one of its times (second of two 01:30s)"),
-                id="second pass, literally",
+                "nominal",
+                "it is one of its times (second of two 01:30s)",
             ),
-            pytest.param(
+            (
                 "0 12 * * *",
                 "cron",
                 "2026-03-29T01:30",
+                "unmatched",
                 (
-                    "unmatched",
                     "no rule gives this time; "
-                    "the nearest times are 28 March 2026 12:00 and 29 March 2026 12:00",
+                    "the nearest times are 28 March 2026 12:00 and 29 March 2026 12:00"
                 ),
-                id="another time",
+            ),
+            (
+                "0 12 * * *",
+                "cron",
+                "2026-10-25T01:30",
+                "unmatched",
+                "no rule gives this time; "
+                "the nearest times are 24 October 2026 12:00 and 25 October 2026 12:00",
             ),
         ],
     )
-    def test_where_clocks_change(self, rule: str, dst: str, at: str, verdict: tuple[str, str]) -> None:
-        assert cron(rule, LONDON, dst).explain(instant(at)) == Verdict(*verdict)
+    def test_where_clocks_change(self, rule: str, dst: str, at: str, kind: str, words: str) -> None:
+        assert cron(rule, LONDON, dst).explain(instant(at)) == Verdict(kind, words)
 
     def test_a_day_that_was_left_out(self) -> None:
         verdict = cron("0 12 * * *", "Pacific/Apia").explain(instant("2011-12-30T22:00"))
@@ -1244,18 +986,20 @@ class TestExplain:
             "excluded", "29 March 2026 01:30 is excluded (during minute 30 past every hour)"
         )
 
-    def test_nothing_but_exclusions_around(self) -> None:
+    def test_nothing_but_exclusions_around(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(timeline, "CANDIDATES", 200)
         spec = Spec.parse({"cron": ["0 9 * * mon"], "exclude": [{"day_of_week": "mon"}]})
         assert spec.explain(NOW) == Verdict("unmatched", "no rule gives this time")
 
-    @settings(max_examples=200, derandomize=True, deadline=None)
-    @given(seconds=st.integers(0, 3 * 86_400), change=st.sampled_from(["2026-03-28", "2026-10-24"]))
-    def test_says_nominal_of_the_nominal_times_and_of_no_other(self, seconds: int, change: str) -> None:
+    @pytest.mark.parametrize(("change", "count"), [("2026-03-29T01:00", 2), ("2026-10-25T01:00", 3)])
+    def test_says_nominal_of_the_nominal_times_and_of_no_other(self, change: str, count: int) -> None:
         spec = Spec.parse(
             {"cron": ["30 1 * * *", "*/20 2 * * *"], "exclude": [{"minute": "40"}], "time_zone": LONDON}
         )
-        at = instant(change) + timedelta(seconds=seconds // 600 * 600)
-        assert (spec.explain(at).kind == "nominal") == (at in spec.times(at - SECOND, at))
+        around = [instant(change) + timedelta(minutes=10 * n) for n in range(-18, 19)]
+        nominal = [at for at in around if spec.explain(at).kind == "nominal"]
+        assert nominal == spec.times(around[0] - SECOND, around[-1])
+        assert len(nominal) == count
 
 
 class TestUpcoming:
@@ -1283,291 +1027,71 @@ class TestUpcoming:
     @pytest.mark.parametrize(
         ("rules", "dst", "after", "notes"),
         [
-            pytest.param(
+            (
                 {"cron": ["30 1 * * *"]},
                 "cron",
                 "2026-03-28T12:00",
                 ["moved: 01:30 does not exist on 29 March 2026", "", ""],
-                id="gap",
             ),
-            pytest.param(
-                {"cron": ["*/30 1 * * *"]}, "cron", "2026-03-28T12:00", ["", "", ""], id="gap, nothing moves"
-            ),
-            pytest.param(
+            ({"cron": ["*/30 1 * * *"]}, "cron", "2026-03-28T12:00", ["", "", ""]),
+            (
                 {"cron": ["0-30/15 1 * * *"]},
                 "cron",
                 "2026-03-28T12:00",
                 ["moved: 01:00, 01:15 and 01:30 do not exist on 29 March 2026", "", ""],
-                id="several in the gap",
             ),
-            pytest.param(
+            (
                 {"patterns": [{"every": "5m", "from": "01:00", "until": "01:20"}]},
                 "cron",
                 "2026-03-28T12:00",
                 ["moved: 01:00, 01:05, 01:10 and others do not exist on 29 March 2026", "", ""],
-                id="many in the gap",
             ),
-            pytest.param(
+            (
                 {"cron": ["30 1,2 * * *", "0 2 * * *"]},
                 "cron",
                 "2026-03-28T12:00",
                 ["also for what is missing: 01:30 does not exist on 29 March 2026", "", ""],
-                id="moved to where there is a time",
             ),
-            pytest.param(
-                {"cron": ["30 1 * * *"]},
-                "cron",
-                "2026-10-24T12:00",
-                ["first of two 01:30s", "", ""],
-                id="fold",
-            ),
-            pytest.param(
+            ({"cron": ["30 1 * * *"]}, "cron", "2026-10-24T12:00", ["first of two 01:30s", "", ""]),
+            (
                 {"cron": ["30 1 * * *"]},
                 "literal",
                 "2026-10-24T12:00",
                 ["first of two 01:30s", "second of two 01:30s", ""],
-                id="fold, literally",
             ),
-            pytest.param(
+            (
                 {"every": ["1h"]},
                 "cron",
                 "2026-10-24T23:00",
                 ["first of two 01:00s", "second of two 01:00s", ""],
-                id="fold, an interval",
             ),
-            pytest.param(
-                {"cron": ["0 2 * * *"]}, "cron", "2026-10-24T12:00", ["", "", ""], id="the end of a fold"
-            ),
+            ({"cron": ["0 2 * * *"]}, "cron", "2026-10-24T12:00", ["", "", ""]),
         ],
     )
     def test_notes(self, rules: dict[str, object], dst: str, after: str, notes: list[str]) -> None:
         spec = Spec.parse({**rules, "time_zone": LONDON, "dst": dst})
         assert [row.note for row in spec.upcoming(instant(after), 3, "x")] == notes
 
-
-class Field(NamedTuple):
-    text: str
-    values: frozenset[int]
-
-
-class Rule(NamedTuple):
-    """A cron string together with the values that it was written from: the oracle parses nothing."""
-
-    minute: Field
-    hour: Field
-    day: Field
-    month: Field
-    weekday: Field
-
-    @property
-    def text(self) -> str:
-        return " ".join(field.text for field in self)
-
-    @property
-    def is_wildcard(self) -> bool:
-        return self.minute.text[0] == "*" or self.hour.text[0] == "*"
-
-    def can_match(self) -> bool:
-        longest = {2: 29, 4: 30, 6: 30, 9: 30, 11: 30}
-        starred = self.day.text[0] == "*" or self.weekday.text[0] == "*"
-        days = any(day <= longest.get(month, 31) for day in self.day.values for month in self.month.values)
-        return days or not starred
-
-    def matches(self, wall: datetime) -> bool:
-        if wall.minute not in self.minute.values or wall.hour not in self.hour.values:
-            return False
-        if wall.month not in self.month.values:
-            return False
-        day, weekday = wall.day in self.day.values, wall.isoweekday() % 7 in self.weekday.values
-        starred = self.day.text[0] == "*" or self.weekday.text[0] == "*"
-        return (day and weekday) if starred else (day or weekday)
+    def test_notes_far_from_greenwich(self) -> None:
+        rows = cron("30 0,1 * * *", "America/New_York").upcoming(instant("2026-11-01T00:00"), 3, "x")
+        assert [row.note for row in rows] == ["", "first of two 01:30s", ""]
 
 
-MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
-MONTH_NAMES = dict(enumerate(MONTHS, 1))
-WEEKDAY_NAMES = dict(enumerate(["sun", "mon", "tue", "wed", "thu", "fri", "sat"]))
-
-
-@st.composite
-def items(draw: st.DrawFn, low: int, high: int, names: dict[int, str]) -> Field:
-    def written(value: int) -> str:
-        return names[value] if value in names and draw(st.booleans()) else str(value)
-
-    start, end = sorted((draw(st.integers(low, high)), draw(st.integers(low, high))))
-    step = draw(st.integers(1, high - low + 3))
-    top = 6 if high == 7 else high
-    kind = draw(st.sampled_from(["single", "range", "stepped range", "open step", "star step"]))
-    text, values = {
-        "single": (written(start), range(start, start + 1)),
-        "range": (f"{written(start)}-{written(end)}", range(start, end + 1)),
-        "stepped range": (f"{written(start)}-{written(end)}/{step}", range(start, end + 1, step)),
-        "open step": (f"{written(start)}/{step}", range(start, high + 1, step)),
-        "star step": (f"*/{step}", range(low, top + 1, step)),
-    }[kind]
-    return Field(text, frozenset(value % 7 if high == 7 else value for value in values))
-
-
-def fields(low: int, high: int, names: dict[int, str] | None = None) -> st.SearchStrategy[Field]:
-    star = Field("*", frozenset(range(low, high + 1)))
-    listed = st.lists(items(low, high, names or {}), min_size=1, max_size=3).map(
-        lambda parts: Field(
-            ",".join(part.text for part in parts), frozenset().union(*(part.values for part in parts))
-        )
-    )
-    return st.one_of(st.just(star), listed)
-
-
-rules = st.builds(
-    Rule,
-    minute=fields(0, 59),
-    hour=st.one_of(fields(0, 23), st.integers(0, 3).map(lambda hour: Field(str(hour), frozenset([hour])))),
-    day=st.one_of(st.just(Field("*", frozenset(range(1, 32)))), fields(1, 31)),
-    month=st.one_of(st.just(Field("*", frozenset(range(1, 13)))), fields(1, 12, MONTH_NAMES)),
-    weekday=st.one_of(st.just(Field("*", frozenset(range(7)))), fields(0, 7, WEEKDAY_NAMES)),
+@pytest.mark.parametrize("dst", ["cron", "literal"])
+@pytest.mark.parametrize(
+    ("zone", "expression"),
+    [("Australia/Lord_Howe", "45 */2 * * sun"), ("Pacific/Apia", "15 0,3,12 1-15,30 * fri")],
 )
-
-
-class Tick(NamedTuple):
-    """One minute of real time, and what a clock on the wall does in it."""
-
-    instant: datetime
-    wall: datetime
-    shown_before: bool
-    skipped: tuple[datetime, ...]
-
-
-MINUTE = timedelta(minutes=1)
-
-
-@cache
-def ticks(zone: str, start: datetime, end: datetime) -> list[Tick]:
-    timeline: list[Tick] = []
-    shown: set[datetime] = set()
-    now, clock = start, ZoneInfo(zone)
-    while now <= end:
-        wall = now.astimezone(clock).replace(tzinfo=None, fold=0)
-        skipped = []
-        if timeline:
-            expected = timeline[-1].wall + MINUTE
-            skipped = [expected + index * MINUTE for index in range((wall - expected) // MINUTE)]
-        timeline.append(Tick(now, wall, wall in shown, tuple(skipped)))
-        shown.add(wall)
-        now += MINUTE
-    return timeline
-
-
-def expected_times(rule: Rule, dst: str, timeline: list[Tick]) -> list[datetime]:
-    if dst == "literal" or rule.is_wildcard:
-        return [tick.instant for tick in timeline if rule.matches(tick.wall)]
-    return [
-        tick.instant
-        for tick in timeline
-        if (rule.matches(tick.wall) and not tick.shown_before)
-        or (len(tick.skipped) <= 180 and any(rule.matches(wall) for wall in tick.skipped))
-    ]
-
-
-CHANGES = [
-    ("America/New_York", "2026-03-08T07:00"),
-    ("America/New_York", "2026-11-01T06:00"),
-    ("Europe/London", "2026-03-29T01:00"),
-    ("Europe/London", "2026-10-25T01:00"),
-    ("Australia/Lord_Howe", "2026-04-04T15:00"),
-    ("Australia/Lord_Howe", "2026-10-03T15:30"),
-    ("Africa/Cairo", "2026-04-23T22:00"),
-    ("Africa/Cairo", "2026-10-29T21:00"),
-    ("America/Havana", "2026-03-08T05:00"),
-    ("America/Havana", "2026-11-01T05:00"),
-    ("Asia/Beirut", "2026-03-28T22:00"),
-    ("Asia/Beirut", "2026-10-24T21:00"),
-    ("Antarctica/Troll", "2026-03-29T01:00"),
-    ("Antarctica/Troll", "2026-10-25T01:00"),
-    ("Pacific/Apia", "2011-09-24T14:00"),
-    ("Pacific/Apia", "2011-12-30T10:00"),
-    ("Pacific/Apia", "2012-03-31T14:00"),
-]
-WARM_UP = timedelta(days=1)
-AROUND = timedelta(hours=36)
-
-
-def around(zone: str, change: str) -> tuple[datetime, datetime, list[Tick]]:
-    start, end = instant(change) - AROUND, instant(change) + AROUND
-    timeline = ticks(zone, start - WARM_UP, end)
-    return start, end, timeline
-
-
-class TestAgainstTheOracle:
-    """The oracle watches a clock minute by minute and shares no code with what it judges."""
-
-    @pytest.mark.parametrize(("zone", "change"), CHANGES)
-    def test_it_looks_where_the_clocks_change(self, zone: str, change: str) -> None:
-        start, end, timeline = around(zone, change)
-        offsets = {tick.instant: tick.wall - tick.instant.replace(tzinfo=None) for tick in timeline}
-        assert offsets[instant(change)] != offsets[instant(change) - MINUTE]
-        assert any(tick.skipped or tick.shown_before for tick in timeline if start < tick.instant <= end)
-
-    @pytest.mark.parametrize("dst", ["cron", "literal"])
-    @settings(max_examples=250, derandomize=True, deadline=None)
-    @given(rule=rules, change=st.sampled_from(CHANGES), seconds=st.integers(-7200, 7200))
-    def test_cron(self, dst: str, rule: Rule, change: tuple[str, str], seconds: int) -> None:
-        zone, when = change
-        if not rule.can_match():
-            with pytest.raises(SpecError, match="never matches"):
-                cron(rule.text, zone, dst)
-            return
-        spec = cron(rule.text, zone, dst)
-        start, end, timeline = around(zone, when)
-        expected = [time for time in expected_times(rule, dst, timeline) if start < time <= end]
-        assert spec.times(start, end) == expected
-        asked = instant(when) + timedelta(seconds=seconds)
-        upcoming = spec.next(asked)
-        later = [time for time in expected if time > asked]
-        assert (upcoming == later[0]) if later else (upcoming is None or upcoming > end)
-
-    @settings(max_examples=100, derandomize=True, deadline=None)
-    @given(
-        intervals=st.lists(st.tuples(st.integers(1, 4000), st.integers(0, 3999)), min_size=1, max_size=3),
-        moments=st.lists(st.integers(0, 3600), max_size=3),
-    )
-    def test_intervals_and_moments(self, intervals: list[tuple[int, int]], moments: list[int]) -> None:
-        pairs = [(seconds, offset % seconds) for seconds, offset in intervals]
-        spec = Spec.parse(
-            {
-                "every": [{"every": seconds, "offset": offset} for seconds, offset in pairs],
-                "at": [f"{NOW + timedelta(seconds=moment):%Y-%m-%dT%H:%M:%SZ}" for moment in moments],
-            }
-        )
-        epoch = int(NOW.timestamp())
-        expected = [
-            NOW + timedelta(seconds=second)
-            for second in range(1, 3601)
-            if second in moments or any((epoch + second) % every == offset for every, offset in pairs)
-        ]
-        assert spec.times(NOW, NOW + timedelta(hours=1)) == expected
-
-    @pytest.mark.parametrize("dst", ["cron", "literal"])
-    @pytest.mark.parametrize(
-        ("zone", "expression"),
-        [
-            ("America/New_York", "*/20 0-3 * * *"),
-            ("Europe/London", "0,30 1,2 * * *"),
-            ("Australia/Lord_Howe", "45 */2 * * sun"),
-            ("Pacific/Apia", "15 0,3,12 1-15,30 * fri"),
-        ],
-    )
-    def test_a_full_year(self, zone: str, expression: str, dst: str) -> None:
-        start, end = instant("2011-06-01"), instant("2012-06-01")
-        spec = cron(expression, zone, dst)
-        times = spec.times(start, end)
-        chained, upcoming = [], spec.next(start)
-        while upcoming is not None and upcoming <= end:
-            chained.append(upcoming)
-            upcoming = spec.next(upcoming)
-        assert times == chained
-        assert all(spec.next(time - timedelta(seconds=1)) == time for time in times)
-        assert all(spec.next(earlier + (later - earlier) / 2) == later for earlier, later in pairwise(times))
-        sliced, cursor = [], start
-        while batch := spec.times(cursor, end, limit=100):
-            sliced += batch
-            cursor = batch[-1]
-        assert sliced == times
+def test_the_times_are_the_same_however_they_are_asked_for(zone: str, expression: str, dst: str) -> None:
+    start, end = instant("2011-09-01"), instant("2012-06-01")
+    spec = cron(expression, zone, dst)
+    times = spec.times(start, end)
+    assert len(times) > 100
+    for earlier, later in pairwise([start, *times]):
+        asked = (earlier, later - SECOND, earlier + (later - earlier) / 2)
+        assert [spec.next(at) for at in asked] == [later] * 3
+    sliced, cursor = [], start
+    while batch := spec.times(cursor, end, limit=100):
+        sliced += batch
+        cursor = batch[-1]
+    assert sliced == times

@@ -1,7 +1,4 @@
-"""What a spec refuses, with words that name the field and the way out; and what it takes and puts right.
-
-The numbers are the rows of the list of bad inputs that this part has to meet.
-"""
+"""What a spec refuses, with words that name the field and the way out; and what it takes and puts right."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ import pickle
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from holidays.utils import list_supported_countries
@@ -22,6 +20,7 @@ from schedules.spec.exclusions import calendar_items
 
 NOW = datetime(2026, 11, 16, 2, 17, 33, tzinfo=UTC)
 KEYS = "cron, every, calendars, patterns, at, exclude, start_at, end_at, jitter, time_zone and dst"
+LISTS = ("cron", "every", "calendars", "patterns", "exclude", "at")
 TO = "\N{EN DASH}"
 
 
@@ -51,102 +50,314 @@ def nested_list(depth: int) -> list[object]:
     return nested
 
 
-class TestCron:
-    @pytest.mark.parametrize(
-        ("expression", "message"),
-        [
-            pytest.param("", "is empty; 5 fields expected", id="1 empty"),
-            pytest.param(" \n", "is empty; 5 fields expected", id="1 blank"),
-            pytest.param("# nothing", "is empty; 5 fields expected", id="1 a comment alone"),
-            pytest.param("TZ=Europe/London", "is empty; 5 fields expected", id="1 a time zone alone"),
-            pytest.param("* * * *", "5 fields expected, got 4: minute, hour, day of month", id="2 four"),
-            pytest.param("0 0 0 * * * * 2030", "5 fields expected, got 8", id="3 eight fields"),
-            pytest.param("0 0 * * * mon", "year 'mon' is not understood; allowed: 1970", id="3 year a word"),
-            pytest.param("0 0 * * * 30", f"year 30 is out of range 1970{TO}2999", id="3 year 30"),
-            pytest.param("0 0 * * * 3000", f"year 3000 is out of range 1970{TO}2999", id="31 year 3000"),
-            pytest.param("60 0 0 * * * *", f"second 60 is out of range 0{TO}59", id="4 second 60"),
-            pytest.param("60 * * * *", f"minute 60 is out of range 0{TO}59", id="4 minute 60"),
-            pytest.param("* 24 * * *", f"hour 24 is out of range 0{TO}23", id="5 hour 24"),
-            pytest.param("* * 0 * *", f"day of month 0 is out of range 1{TO}31", id="6 day 0"),
-            pytest.param("* * 32 * *", f"day of month 32 is out of range 1{TO}31", id="6 day 32"),
-            pytest.param("* * * 13 *", f"month 13 is out of range 1{TO}12", id="7 month 13"),
-            pytest.param("* * * 0 *", f"month 0 is out of range 1{TO}12", id="7 month 0"),
-            pytest.param("* * * * 8", f"day of week 8 is out of range 0{TO}7", id="8 day of week 8"),
-            pytest.param("* * * * 8#2", f"day of week 8 is out of range 0{TO}7", id="8 eighth day, second"),
-            pytest.param("* * * * L9", f"day of week 9 is out of range 0{TO}7", id="8 ninth day, last"),
-            pytest.param("5-1 * * * *", "minute range '5-1' runs backwards", id="9 backwards"),
-            pytest.param("* * * dec-jan *", "month range 'dec-jan' runs backwards", id="9 backwards names"),
-            pytest.param("* * * * 5-0", "day of week range '5-0' runs backwards", id="9 backwards to Sunday"),
-            pytest.param("5-60 * * * *", "minute 60 is out of range", id="9 end out of range"),
-            pytest.param("*/0 * * * *", "minute '*/0' has step 0; a step is 1 or more", id="10 step 0"),
-            pytest.param("*/-1 * * * *", "minute '*/-1' is not understood", id="11 negative step"),
-            pytest.param("*/ * * * *", "minute '*/' is not understood", id="11 no step"),
-            pytest.param("*/1/2 * * * *", "minute '*/1/2' is not understood", id="11 two steps"),
-            pytest.param("-5 * * * *", "minute '-5' is not understood", id="11 negative value"),
-            pytest.param("1,,2 * * * *", "minute '1,,2' is not understood", id="13 hole in a list"),
-            pytest.param("1, * * * *", "minute '1,' is not understood", id="13 open list"),
-            pytest.param("FOO", "5 fields expected, got 1", id="14 a word"),
-            pytest.param("FOO * * * *", "minute 'FOO' is not understood; allowed: 0", id="14 word as minute"),
-            pytest.param("* * * FOO *", "month 'FOO' is not understood; allowed: 1", id="14 word as month"),
-            pytest.param("* * * mon *", "month 'mon' is not understood", id="14 weekday as month"),
-            pytest.param("* * * janitor *", "month 'janitor' is not understood", id="14 almost a month"),
-            pytest.param("* * * * mo", "day of week 'mo' is not understood", id="14 two letters"),
-            pytest.param("0 0 30 2 *", "'0 0 30 2 *' never matches", id="15 30 February"),
-            pytest.param("0 0 29 2 * 2026-2027", "never matches", id="15 29 February of common years"),
-            pytest.param("0 0 31 4,6,9,11 *", "never matches", id="16 31st of short months"),
-            pytest.param("0," * 5_000 + "0 * * * *", "10,009 characters are too many", id="18 10 kB"),
-            pytest.param("9" * 990 + " * * * *", "more than 18 digits is out of range", id="18 990 digits"),
-            pytest.param("\uff15 * * * *", "only ASCII characters are allowed", id="19 full-width digit"),
-            pytest.param("5\u200b * * * *", "only ASCII characters are allowed", id="19 zero-width space"),
-            pytest.param("5\0 * * * *", "minute '5\\x00' is not understood", id="19 NUL"),
-            pytest.param("@reboot", "@reboot is not supported", id="21 @reboot"),
-            pytest.param("@noon", "'@noon' is not known; allowed: @hourly", id="21 unknown shorthand"),
-            pytest.param("@every", "'@every' is not known; allowed: @hourly", id="21 @every what"),
-            pytest.param("@every soon", "'soon' is not a duration; write 90s", id="21 @every soon"),
-            pytest.param("@every 0s", f"0 seconds is out of range 1s{TO}3660d", id="24 @every 0s"),
-            pytest.param("@every 1h/1h", "at least 0s and less than 1h", id="21 @every with long offset"),
-            pytest.param("0 0 15W * *", "day of month '15W' is not supported", id="22 W"),
-            pytest.param("0 0 LW * *", "day of month 'LW' is not supported", id="22 LW"),
-            pytest.param("0 0 L-3 * *", "day of month 'L-3' is not supported", id="22 L-3"),
-            pytest.param("0 0 ? * *", "day of month '?' is not supported", id="22 ?"),
-            pytest.param("H * * * *", "minute 'H' is not supported", id="22 hash"),
-            pytest.param("R(0-9) * * * *", "minute 'R(0-9)' is not supported", id="22 random"),
-            pytest.param("L * * * *", "minute 'L' is not supported", id="22 last minute"),
-            pytest.param("0 0 * L *", "month 'L' is not supported", id="22 last month"),
-            pytest.param("0 0 * * L", "day of week 'L' is not supported", id="22 last day of what"),
-            pytest.param("0 0 * * fri#6", "'fri#6' is not understood; allowed: fri#1 to fri#5", id="22 #6"),
-            pytest.param("0 0 * * fri#L", "and Lfri for the last one", id="22 #L"),
-            pytest.param("0 0 1#2 * *", "day of month '1#2' is not supported", id="22 # of a date"),
-            pytest.param("TZ=Europe/Lodnon 0 9 * * *", "did you mean Europe/London?", id="27 in front"),
-            pytest.param("CRON_TZ=CET 0 9 * * *", "use Europe/Brussels", id="28 in front"),
-            pytest.param("TZ= 0 9 * * *", "time zone '' is not a known time zone", id="27 none in front"),
-            pytest.param("tz=UTC 0 9 * * *", "minute 'tz=UTC' is not understood", id="27 small letters"),
-        ],
-    )
-    def test_refused(self, expression: str, message: str) -> None:
-        error = refusal({"cron": [expression]})
-        assert error.field == "cron"
-        assert message in error.message
+ONE_VALUE = ("start_at", "end_at", "jitter", "time_zone", "dst")
 
+
+def of(field: str, value: object) -> dict[str, object]:
+    return {field: value if field in ONE_VALUE else [value]}
+
+
+SHARED: dict[str, object] = {
+    "UK holidays": [{"holidays": "GB"}],
+    "Closing days": [{"dates": "2026-12-24"}],
+    "Broken": [{"dates": "soon"}],
+    "No list": {"dates": "2026-12-24"},
+    "No JSON": [{"dates": float("nan")}],
+    "Deep": nested_list(100_000),
+}
+
+# By field: a value, and what is said about it.
+REFUSED: dict[str, list[tuple[object, str]]] = {
+    "cron": [
+        (" \n", "is empty; 5 fields expected"),
+        ("# nothing", "is empty; 5 fields expected"),
+        ("TZ=Europe/London", "is empty; 5 fields expected"),
+        ("* * * *", "5 fields expected, got 4: minute, hour, day of month"),
+        ("0 0 0 * * * * 2030", "5 fields expected, got 8"),
+        ("0 0 * * * mon", "year 'mon' is not understood; allowed: 1970"),
+        ("0 0 * * * 1969", f"year 1969 is out of range 1970{TO}2999"),
+        ("0 0 * * * 3000", f"year 3000 is out of range 1970{TO}2999"),
+        ("60 0 0 * * * *", f"second 60 is out of range 0{TO}59"),
+        ("60 * * * *", f"minute 60 is out of range 0{TO}59"),
+        ("* 24 * * *", f"hour 24 is out of range 0{TO}23"),
+        ("* * 0 * *", f"day of month 0 is out of range 1{TO}31"),
+        ("* * 32 * *", f"day of month 32 is out of range 1{TO}31"),
+        ("* * * 0 *", f"month 0 is out of range 1{TO}12"),
+        ("* * * 13 *", f"month 13 is out of range 1{TO}12"),
+        ("* * * * 8", f"day of week 8 is out of range 0{TO}7"),
+        ("* * * * 8#2", f"day of week 8 is out of range 0{TO}7"),
+        ("* * * * L9", f"day of week 9 is out of range 0{TO}7"),
+        ("5-1 * * * *", "minute range '5-1' runs backwards"),
+        ("* * * dec-jan *", "month range 'dec-jan' runs backwards"),
+        ("* * * * 5-0", "day of week range '5-0' runs backwards"),
+        ("5-60 * * * *", "minute 60 is out of range"),
+        ("*/0 * * * *", "minute '*/0' has step 0; a step is 1 or more"),
+        ("*/-1 * * * *", "minute '*/-1' is not understood"),
+        ("1,,2 * * * *", "minute '1,,2' is not understood"),
+        ("* * * mon *", "month 'mon' is not understood; allowed: 1"),
+        ("* * * janitor *", "month 'janitor' is not understood"),
+        ("* * * * mo", "day of week 'mo' is not understood"),
+        ("0 0 30 2 *", "'0 0 30 2 *' never matches"),
+        ("0 0 29 2 * 2026-2027", "never matches"),
+        ("0," * 5_000 + "0 * * * *", "10,009 characters are too many"),
+        ("9" * 990 + " * * * *", "more than 18 digits is out of range"),
+        ("\uff15 * * * *", "only ASCII characters are allowed"),
+        ("5\0 * * * *", "minute '5\\x00' is not understood"),
+        ("@reboot", "@reboot is not supported"),
+        ("@noon", "'@noon' is not known; allowed: @hourly"),
+        ("@every soon", "'soon' is not a duration; write 90s"),
+        ("@every 1h/1h", "at least 0s and less than 1h"),
+        ("0 0 15W * *", "day of month '15W' is not supported"),
+        ("0 0 L-3 * *", "day of month 'L-3' is not supported"),
+        ("0 0 ? * *", "day of month '?' is not supported"),
+        ("R(0-9) * * * *", "minute 'R(0-9)' is not supported"),
+        ("0 0 * L *", "month 'L' is not supported"),
+        ("0 0 * * L", "day of week 'L' is not supported"),
+        ("0 0 1#2 * *", "day of month '1#2' is not supported"),
+        ("0 0 * * fri#6", "'fri#6' is not understood; allowed: fri#1 to fri#5, and Lfri for the last one"),
+        ("TZ=Europe/Lodnon 0 9 * * *", "did you mean Europe/London?"),
+        ("tz=UTC 0 9 * * *", "minute 'tz=UTC' is not understood"),
+    ],
+    "every": [
+        (0, f"0 seconds is out of range 1s{TO}3660d"),
+        ("-5m", "'-5m' is not a duration; write 90s, 15m, 1h30m, 2d"),
+        ("3661d", "316310400 seconds is out of range"),
+        ("9" * 5_000 + "s", "is not a duration"),
+        (10**5_000, "a number of more than 18 digits"),
+        (True, "true is not a duration"),
+        ("3", "'3' is not a duration"),
+        ("", "'' is not a duration"),
+        (float("nan"), "NaN is not a duration"),
+        (1e400, "Infinity is not a duration"),
+        ("30m1h", "'30m1h' is not a duration"),
+        ("\uff15m", "is not a duration"),
+        (nested_list(100_000), "a list is not a duration"),
+        ({"offset": "5m"}, "null is not a duration"),
+        ({"every": "1h", "offset": "1h"}, "at least 0s and less than 1h"),
+        ({"every": "1h", "offset": -1}, "offset -1 seconds is out of range"),
+        ({"every": "1h", "phase": "5m"}, "unknown key 'phase'; allowed: every and offset"),
+    ],
+    "calendars": [
+        ({"minute": 60}, f"minute 60 is out of range 0{TO}59"),
+        ({"minute": "60"}, f"minute 60 is out of range 0{TO}59"),
+        ({"hour": -1}, f"hour -1 is out of range 0{TO}23"),
+        ({"year": 10**5_000}, "year a number of more than 18 digits is out of range"),
+        ({"hour": ""}, "hour '' is not understood; allowed: 0"),
+        ({"hour": "\uff19"}, "hour '\uff19' is not understood"),
+        ({"hour": True}, 'hour: text such as "1-5", a number, {"start": 1, "end": 5, "step": 2}, or a list'),
+        ({"hour": 9.5}, "expected, got 9.5"),
+        ({"hour": []}, "hour has 0 entries; a list has 1 to 100"),
+        ({"hour": [9] * 101}, "hour has 101 entries; a list has 1 to 100"),
+        ({"hour": nested_list(100_000)}, "expected, got a list"),
+        ({"hour": "1," * 5_000 + "1"}, "hour has 10,001 characters; at most 1,000"),
+        ({"hour": {"start": 9, "step": 2}}, "hour: a range needs its end, such as"),
+        ({"hour": {"end": 9}}, "hour: a range needs its start, such as"),
+        ({"hour": {"start": 9, "end": 17, "by": 2}}, "unknown key 'by'; allowed: start, end and step"),
+        ({"hour": {"start": 17, "end": 9}}, "hour range '17-9' runs backwards; put the smaller value first"),
+        ({"hour": {"start": 9, "end": 17, "step": 0}}, "the step 0 is not a whole number from 1 to 9999"),
+        ({"hour": {"start": 9, "end": 17, "step": "2"}}, "hour: the step '2' is not a whole number"),
+        ({"hour": {"start": 9, "end": 17, "step": True}}, "hour: the step true is not a whole number"),
+        ({"hour": {"start": 9, "end": 24}}, "hour 24 is out of range"),
+        ({"day_of_month": 30, "month": "feb"}, "day of month 30 and month feb never match together"),
+        ({"day_of_week": "fri#2", "day_of_month": "15"}, "never match together: there is no such day"),
+        (
+            {"hours": 9},
+            "unknown key 'hours'; allowed: second, minute, hour, day_of_month, month, day_of_week",
+        ),
+        ({"comment": 5}, "text expected, got 5"),
+        ({"comment": "x" * 201}, "the comment has 201 characters; at most 200 are allowed"),
+        ({"comment": "a\0b"}, "holds characters that cannot be printed"),
+        (None, "an object with second, minute, hour"),
+    ],
+    "patterns": [
+        ({}, 'either times or every expected, such as {"times": ["09:00", "12:30"]} or {"every": "15m"'),
+        ({"times": ["09:00"], "every": "5m"}, "either times or every expected"),
+        ("09:00", "either times or every expected"),
+        ({"times": ["09:00"], "from": "08:00"}, "unknown key 'from'; allowed: times and weekdays"),
+        ({"every": "5m", "to": "08:00"}, "unknown key 'to'; allowed: every, from, until and weekdays"),
+        ({"times": []}, 'times is empty; give at least one, such as ["09:00"]'),
+        ({"times": ["09:00"] * 1_441}, "1,441 entries are too many; at most 1,440"),
+        ({"times": ["24:00"]}, "times '24:00' is not a time of day; write 00:00 to 23:59, such as 09:30"),
+        ({"times": ["9:00"]}, "times '9:00' is not a time of day"),
+        ({"times": ["09:60"]}, "times '09:60' is not a time of day"),
+        ({"times": [900]}, "text expected, got 900"),
+        ({"every": 0}, f"every 0 seconds is out of range 1s{TO}1d"),
+        ({"every": "25h"}, f"every 90000 seconds is out of range 1s{TO}1d"),
+        (
+            {"every": "5m", "from": "22:00", "until": "06:00"},
+            "until 06:00 is before from 22:00; for a window across midnight, write two patterns",
+        ),
+        ({"every": "5m", "from": "noon"}, "from 'noon' is not a time of day"),
+        ({"every": "5m", "until": "24:00"}, "until '24:00' is not a time of day"),
+        ({"times": ["09:00"], "weekdays": "mon-son"}, "day of week 'mon-son' is not understood"),
+    ],
+    "time_zone": [
+        ("Europe/Lodnon", "did you mean Europe/London?"),
+        ("New York", "did you mean America/New_York?"),
+        ("utc", "did you mean UTC?"),
+        ("Mars/Olympus", "is not a known time zone; use UTC or a place"),
+        ("Europe/", "is not a known time zone"),
+        ("../../etc/passwd", "is not a known time zone"),
+        ("Europe/Lon\0don", "did you mean Europe/London?"),
+        ("\ud800/x", "is not a known time zone"),
+        ("x" * 1_000, "is not a known time zone"),
+        ("x" * 1_001, "1,001 characters are too many; at most 1,000"),
+        ("CET", "is an abbreviation, not a place; use Europe/Brussels"),
+        ("localtime", "is not a known time zone"),
+        ("right/Europe/London", "did you mean Europe/London?"),
+        (None, "text expected, got null"),
+    ],
+    "start_at": [
+        ("2026-02-30", "'2026-02-30' is not a date: day"),
+        ([], "text expected, got a list"),
+    ],
+    "end_at": [("3000-01-01", f"year 3000 is out of range 1970{TO}2999")],
+    "at": [("2026-02-28", "is not a time; write 2026-12-01T09:00")],
+    "jitter": [
+        (-1, f"-1 seconds is out of range 0s{TO}3660d"),
+        ("3661d", "is out of range"),
+        ("3", "'3' is not a duration; write 90s"),
+        (None, "null is not a duration"),
+    ],
+    "dst": [
+        ("summer", "'summer' is not allowed; choose cron or literal"),
+        (False, "text expected, got false"),
+    ],
+    "exclude": [
+        ({}, '{"calendar": "UK holidays"}, {"dates": "2026-12-24/2027-01-02"}, {"from"'),
+        ("2026-12-24", "expected, got '2026-12-24'"),
+        ({"date": "2026-12-24"}, "unknown key 'date'; allowed: {\"calendar\""),
+        ({"dates": "2026-02-30"}, "'2026-02-30' is not a date: day"),
+        ({"dates": "2026-12-24/"}, "'' is not a date; write 2026-12-25"),
+        ({"dates": "2026-12-24/2026-12-01"}, "the dates 2026-12-24/2026-12-01 run backwards"),
+        ({"dates": "3000-01-01"}, f"year 3000 is out of range 1970{TO}2999"),
+        ({"dates": ["2026-12-24"]}, "text expected, got a list"),
+        ({"dates": "2026-12-24", "holidays": "GB"}, "unknown key 'holidays'; allowed: dates and comment"),
+        ({"dates": "2026-12-24", "comment": "x" * 201}, "the comment has 201 characters; at most 200"),
+        ({"from": "2026-12-01T22:00"}, "give both from and until, such as"),
+        ({"until": "2026-12-01T22:00"}, "give both from and until, such as"),
+        ({"from": "2026-12-01", "until": "2026-12-02T00:00"}, "'2026-12-01' is not a time; write"),
+        (
+            {"from": "2026-12-02T04:00", "until": "2026-12-01T22:00"},
+            "until '2026-12-01T22:00' is before from '2026-12-02T04:00'",
+        ),
+        (
+            {"from": "2026-12-01T22:00", "until": "2026-12-02T04:00Z"},
+            "from and until: write both with a UTC offset, or both without",
+        ),
+        ({"holidays": "XX"}, "'XX' is not the code of a country with known public holidays; write GB"),
+        ({"holidays": "Germny"}, "did you mean DE (Germany)?"),
+        ({"holidays": 44}, "text expected, got 44"),
+        (
+            {"holidays": "GB", "subdivision": "BY"},
+            "'BY' is not a subdivision of United Kingdom (GB); use ENG, NIR, SCT or WLS",
+        ),
+        (
+            {"holidays": "LU", "subdivision": "BY"},
+            "'BY' is not a subdivision of Luxembourg (LU); it has none: leave the subdivision out",
+        ),
+        ({"subdivision": "ENG"}, 'a subdivision needs its country, such as {"holidays": "GB"'),
+        ({"hour": 24}, f"hour 24 is out of range 0{TO}23"),
+        ({"comment": "x"}, "this would exclude every time; name at least one of second, minute, hour"),
+        ({"month": "feb", "day_of_month": "30"}, "never match together"),
+        ({"calendar": "UK holidys"}, "there is no calendar 'UK holidys'; did you mean 'UK holidays'?"),
+        ({"calendar": "x"}, "there is no calendar 'x'; create it first, or choose 'Broken', 'Clos"),
+        ({"calendar": "x" * 10_000}, "10,000 characters are too many"),
+        ({"calendar": 5}, "text expected, got 5"),
+        ({"calendar": "UK holidays", "dates": "2026-12-24"}, "unknown key 'dates'; allowed: calendar"),
+        ({"calendar": "Broken"}, "the calendar 'Broken' is broken: 'soon' is not a date"),
+        ({"calendar": "No list"}, "the calendar 'No list' is broken: a list expected, got an object"),
+        ({"calendar": "No JSON"}, "the calendar 'No JSON' is broken: text expected, got NaN"),
+        ({"calendar": "Deep"}, "expected, got a list"),
+    ],
+}
+
+
+@pytest.mark.parametrize("field", REFUSED)
+def test_what_no_field_takes(field: str) -> None:
+    wrong = []
+    for value, message in REFUSED[field]:
+        error = refusal(of(field, value), SHARED)
+        if error.field != field or message not in error.message:
+            wrong.append((message, error))
+    assert wrong == []
+
+
+# By field: a value, and what is stored instead.
+NORMALISED: dict[str, list[tuple[Any, Any]]] = {
+    "cron": [
+        ("*/100 * * * *", "*/100 * * * *"),
+        (" 0\t9  *  * * \n", "0 9 * * *"),
+        ("0 9 * * fri#2 #x", "0 9 * * fri#2"),
+    ],
+    "calendars": [
+        ({}, {}),
+        ({"second": 0, "minute": "0", "hour": "0", "month": "*"}, {}),
+        ({"hour": " 9 , 17 "}, {"hour": "9,17"}),
+        ({"hour": [9, "11-13", {"start": 15, "end": 19, "step": 2}]}, {"hour": "9,11-13,15-19/2"}),
+        ({"hour": {"start": 9}}, {"hour": "9"}),
+        ({"hour": "1," * 499 + "10"}, {"hour": "1," * 499 + "10"}),  # 1,000 characters
+        ({"hour": {"start": 9, "end": 17, "step": 1}}, {"hour": "9-17"}),
+        ({"month": {"start": "jan", "end": "mar"}}, {"month": "jan-mar"}),
+        ({"hour": "12", "comment": " lunch "}, {"hour": "12", "comment": "lunch"}),
+    ],
+    "patterns": [
+        ({"times": ["12:30", "09:00", "09:00:00"]}, {"times": ["09:00", "12:30"]}),
+        ({"times": ["09:00:05"], "weekdays": "*"}, {"times": ["09:00:05"]}),
+        ({"times": ["09:00"], "weekdays": ["mon", 3]}, {"times": ["09:00"], "weekdays": "mon,3"}),
+        ({"every": 1500}, {"every": "25m", "from": "00:00", "until": "23:59:59"}),
+        (
+            {"every": "90m", "from": "09:00", "until": "17:30", "weekdays": "mon,wed"},
+            {"every": "1h30m", "from": "09:00", "until": "17:30", "weekdays": "mon,wed"},
+        ),
+    ],
+    "jitter": [("90s", "1m30s"), (300, "5m"), ("0s", None), (0, None)],
+    "exclude": [
+        ({"dates": "2026-12-24/2026-12-24"}, {"dates": "2026-12-24"}),
+        ({"dates": " 2026-12-24 ", "comment": "x "}, {"dates": "2026-12-24", "comment": "x"}),
+        (
+            {"from": "2026-12-01 22:00", "until": "2026-12-02T04:00:01.5"},
+            {"from": "2026-12-01T22:00:00", "until": "2026-12-02T04:00:01"},
+        ),
+        (
+            {"from": "2026-12-01T22:00+02:00", "until": "2026-12-02T04:00Z"},
+            {"from": "2026-12-01T20:00:00Z", "until": "2026-12-02T04:00:00Z"},
+        ),
+        ({"holidays": "gb"}, {"holidays": "GB"}),
+        ({"holidays": "GBR", "subdivision": ""}, {"holidays": "GB"}),
+        ({"holidays": "UK", "subdivision": "england"}, {"holidays": "GB", "subdivision": "ENG"}),
+        ({"day_of_week": ["sat", "sun"]}, {"day_of_week": "sat,sun"}),
+        ({"second": 0, "hour": "*"}, {"second": "0"}),
+        ({"day_of_week": "*", "comment": "stop"}, {"second": "*", "comment": "stop"}),
+        ({"calendar": " UK holidays "}, {"calendar": "UK holidays"}),
+    ],
+}
+
+
+@pytest.mark.parametrize("field", NORMALISED)
+def test_what_a_field_puts_right(field: str) -> None:
+    wrong = []
+    for value, canonical in NORMALISED[field]:
+        spec = Spec.parse(of(field, value), SHARED)
+        expected = {} if canonical is None else of(field, canonical)
+        if spec.as_json() != expected or Spec.parse(spec.as_json(), SHARED) != spec:
+            wrong.append((value, spec.as_json()))
+    assert wrong == []
+
+
+class TestCron:
     @pytest.mark.parametrize(
         ("expressions", "canonical"),
         [
-            pytest.param(["*/100 * * * *"], {"cron": ["*/100 * * * *"]}, id="12 step past the end"),
-            pytest.param(["0 0 29 2 *"], {"cron": ["0 0 29 2 *"]}, id="17 leap day"),
-            pytest.param(["0 9 * * *\n"], {"cron": ["0 9 * * *"]}, id="20 trailing newline"),
-            pytest.param([" 0\t9  *  * * "], {"cron": ["0 9 * * *"]}, id="20 odd spaces"),
-            pytest.param(["0 9 * * * # daily", "0 9 * * *"], {"cron": ["0 9 * * *"]}, id="a comment"),
-            pytest.param(["0 9 * * fri#2 #x"], {"cron": ["0 9 * * fri#2"]}, id="22 a comment after #"),
-            pytest.param(["@every 90m"], {"every": ["1h30m"]}, id="21 @every"),
-            pytest.param(
+            (["0 9 * * * # daily", "0 9 * * *"], {"cron": ["0 9 * * *"]}),
+            (["@every 90m"], {"every": ["1h30m"]}),
+            (
                 ["@EVERY 90m/5m", "0 9 * * *"],
                 {"cron": ["0 9 * * *"], "every": [{"every": "1h30m", "offset": "5m"}]},
-                id="21 @every with offset",
             ),
-            pytest.param(
+            (
                 ["TZ=Asia/Tokyo 0 9 * * *", "CRON_TZ=Asia/Tokyo @daily", "0 7 * * *"],
                 {"cron": ["0 9 * * *", "@daily", "0 7 * * *"], "time_zone": "Asia/Tokyo"},
-                id="27 the time zone in front becomes the spec's",
             ),
         ],
     )
@@ -182,277 +393,72 @@ class TestCron:
         assert error.message.endswith("(in '61 * * * *')")
 
 
-class TestEvery:
-    @pytest.mark.parametrize(
-        ("item", "message"),
-        [
-            pytest.param(0, f"0 seconds is out of range 1s{TO}3660d", id="24 zero"),
-            pytest.param(-300, "-300 seconds is out of range", id="24 negative"),
-            pytest.param("-5m", "'-5m' is not a duration; write 90s, 15m, 1h30m, 2d", id="24 negative text"),
-            pytest.param("1e9d", "'1e9d' is not a duration", id="25 exponent"),
-            pytest.param("999999999d", "86399999913600 seconds is out of range", id="25 too long"),
-            pytest.param("3661d", "316310400 seconds is out of range", id="25 past the maximum"),
-            pytest.param("9" * 5_000 + "s", "is not a duration", id="25 5,000 digits as text"),
-            pytest.param(10**5_000, "a number of more than 18 digits", id="25 5,000 digits"),
-            pytest.param("0s", "0 seconds is out of range", id="26 below the minimum"),
-            pytest.param("0.5s", "'0.5s' is not a duration", id="26 half a second"),
-            pytest.param(True, "true is not a duration", id="36 a bool"),
-            pytest.param("3", "'3' is not a duration", id="36 no unit"),
-            pytest.param(1e400, "Infinity is not a duration", id="36 infinity"),
-            pytest.param(float("nan"), "NaN is not a duration", id="36 not a number"),
-            pytest.param(60.0, "60.0 is not a duration", id="36 a float"),
-            pytest.param("", "'' is not a duration", id="36 empty"),
-            pytest.param("30m1h", "'30m1h' is not a duration", id="36 units out of order"),
-            pytest.param("\uff15m", "is not a duration", id="19 full-width digit"),
-            pytest.param(None, "null is not a duration", id="36 null"),
-            pytest.param([], "a list is not a duration", id="36 a list"),
-            pytest.param(nested_list(100_000), "a list is not a duration", id="36 deep list"),
-            pytest.param({"offset": "5m"}, "null is not a duration", id="36 offset alone"),
-            pytest.param({"every": "1h", "offset": "1h"}, "at least 0s and less than 1h", id="36 offset"),
-            pytest.param({"every": "1h", "offset": -1}, "offset -1 seconds is out of range", id="36 < 0"),
-            pytest.param(
-                {"every": "1h", "phase": "5m"}, "unknown key 'phase'; allowed: every and offset", id="36"
-            ),
-        ],
-    )
-    def test_refused(self, item: object, message: str) -> None:
-        error = refusal({"every": [item]})
-        assert error.field == "every"
-        assert message in error.message
-
-
-class TestCalendars:
-    @pytest.mark.parametrize(
-        ("item", "message"),
-        [
-            ({"minute": 60}, f"minute 60 is out of range 0{TO}59"),
-            ({"minute": "60"}, f"minute 60 is out of range 0{TO}59"),
-            ({"second": 60}, f"second 60 is out of range 0{TO}59"),
-            ({"hour": 24}, f"hour 24 is out of range 0{TO}23"),
-            ({"hour": -1}, f"hour -1 is out of range 0{TO}23"),
-            ({"day_of_month": 0}, f"day of month 0 is out of range 1{TO}31"),
-            ({"month": "13"}, f"month 13 is out of range 1{TO}12"),
-            ({"year": 1969}, f"year 1969 is out of range 1970{TO}2999"),
-            ({"year": 10**5_000}, "year a number of more than 18 digits is out of range"),
-            ({"day_of_week": 8}, f"day of week 8 is out of range 0{TO}7"),
-            ({"hour": "9-17/0"}, "hour '9-17/0' has step 0; a step is 1 or more"),
-            ({"hour": "17-9"}, "hour range '17-9' runs backwards; put the smaller value first"),
-            ({"hour": ""}, "hour '' is not understood; allowed: 0"),
-            ({"hour": "9,,17"}, "hour '9,,17' is not understood"),
-            ({"hour": "nine"}, "hour 'nine' is not understood"),
-            ({"hour": "\uff19"}, "hour '\uff19' is not understood"),
-            (
-                {"hour": True},
-                'hour: text such as "1-5", a number, {"start": 1, "end": 5, "step": 2}, or a list',
-            ),
-            ({"hour": None}, "expected, got null"),
-            ({"hour": 9.5}, "expected, got 9.5"),
-            ({"hour": []}, "hour has 0 entries; a list has 1 to 100"),
-            ({"hour": [9] * 101}, "hour has 101 entries; a list has 1 to 100"),
-            ({"hour": [[9]]}, "expected, got a list"),
-            ({"hour": nested_list(100_000)}, "expected, got a list"),
-            ({"hour": "1," * 5_000 + "1"}, "hour has 10,001 characters; at most 1,000"),
-            ({"hour": {"start": 9, "step": 2}}, "hour: a range needs its end, such as"),
-            ({"hour": {"end": 9}}, "hour: a range needs its start, such as"),
-            ({"hour": {}}, "hour: a range needs its start"),
-            ({"hour": {"start": 9, "end": 17, "by": 2}}, "unknown key 'by'; allowed: start, end and step"),
-            ({"hour": {"start": 17, "end": 9}}, "hour range '17-9' runs backwards"),
-            (
-                {"hour": {"start": 9, "end": 17, "step": 0}},
-                "hour: the step 0 is not a whole number from 1 to 9999",
-            ),
-            ({"hour": {"start": 9, "end": 17, "step": "2"}}, "hour: the step '2' is not a whole number"),
-            ({"hour": {"start": 9, "end": 17, "step": True}}, "hour: the step true is not a whole number"),
-            ({"hour": {"start": 9, "end": 24}}, "hour 24 is out of range"),
-            ({"day_of_month": 30, "month": "feb"}, "day of month 30 and month feb never match together"),
-            ({"day_of_month": 29, "month": 2, "year": "2026,2027"}, "never match together"),
-            ({"day_of_week": "fri#2", "day_of_month": "15"}, "never match together: there is no such day"),
-            (
-                {"hours": 9},
-                "unknown key 'hours'; allowed: second, minute, hour, day_of_month, month, day_of_week",
-            ),
-            ({"comment": 5}, "text expected, got 5"),
-            ({"comment": "x" * 201}, "the comment has 201 characters; at most 200 are allowed"),
-            ({"comment": "a\0b"}, "holds characters that cannot be printed"),
-            (5, "an object with second, minute, hour"),
-            (None, "expected, got null"),
-        ],
-    )
-    def test_refused(self, item: object, message: str) -> None:
-        error = refusal({"calendars": [item]})
-        assert error.field == "calendars"
-        assert message in error.message
-
-    @pytest.mark.parametrize(
-        ("item", "canonical"),
-        [
-            ({}, {}),
-            ({"second": 0, "minute": "0", "hour": "0", "month": "*"}, {}),
-            ({"hour": 9}, {"hour": "9"}),
-            ({"hour": " 9 , 17 "}, {"hour": "9,17"}),
-            ({"hour": [9, "11-13", {"start": 15, "end": 19, "step": 2}]}, {"hour": "9,11-13,15-19/2"}),
-            ({"hour": {"start": 9}}, {"hour": "9"}),
-            ({"hour": {"start": 9, "end": 17, "step": 1}}, {"hour": "9-17"}),
-            ({"month": {"start": "jan", "end": "mar"}}, {"month": "jan-mar"}),
-            ({"minute": "*/15"}, {"minute": "*/15"}),
-            ({"hour": "12", "comment": " lunch "}, {"hour": "12", "comment": "lunch"}),
-        ],
-    )
-    def test_normalised(self, item: object, canonical: object) -> None:
-        spec = Spec.parse({"calendars": [item]})
-        assert spec.as_json() == {"calendars": [canonical]}
-        assert Spec.parse(spec.as_json()) == spec
-
-
-class TestPatterns:
-    @pytest.mark.parametrize(
-        ("item", "message"),
-        [
-            ({}, 'either times or every expected, such as {"times": ["09:00", "12:30"]} or {"every": "15m"'),
-            ({"weekdays": "mon"}, "either times or every expected"),
-            ({"times": ["09:00"], "every": "5m"}, "either times or every expected"),
-            ("09:00", "either times or every expected"),
-            ({"times": ["09:00"], "from": "08:00"}, "unknown key 'from'; allowed: times and weekdays"),
-            ({"every": "5m", "to": "08:00"}, "unknown key 'to'; allowed: every, from, until and weekdays"),
-            ({"times": []}, 'times is empty; give at least one, such as ["09:00"]'),
-            ({"times": "09:00"}, "a list expected, got '09:00'"),
-            ({"times": ["09:00"] * 1_441}, "1,441 entries are too many; at most 1,440"),
-            ({"times": ["24:00"]}, "times '24:00' is not a time of day; write 00:00 to 23:59, such as 09:30"),
-            ({"times": ["9:00"]}, "times '9:00' is not a time of day"),
-            ({"times": ["09:60"]}, "times '09:60' is not a time of day"),
-            ({"times": [900]}, "text expected, got 900"),
-            ({"times": ["x" * 10_000]}, "10,000 characters are too many"),
-            ({"every": 0}, f"every 0 seconds is out of range 1s{TO}1d"),
-            ({"every": "25h"}, f"every 90000 seconds is out of range 1s{TO}1d"),
-            ({"every": "soon"}, "'soon' is not a duration"),
-            (
-                {"every": "5m", "from": "22:00", "until": "06:00"},
-                "until 06:00 is before from 22:00; for a window across midnight, write two patterns",
-            ),
-            ({"every": "5m", "from": "noon"}, "from 'noon' is not a time of day"),
-            ({"every": "5m", "until": "24:00"}, "until '24:00' is not a time of day"),
-            ({"times": ["09:00"], "weekdays": "mon-son"}, "day of week 'mon-son' is not understood"),
-            ({"times": ["09:00"], "weekdays": "fri-mon"}, "day of week range 'fri-mon' runs backwards"),
-            ({"times": ["09:00"], "weekdays": []}, "day of week has 0 entries"),
-            ({"times": ["09:00"], "weekdays": 8}, f"day of week 8 is out of range 0{TO}7"),
-        ],
-    )
-    def test_refused(self, item: object, message: str) -> None:
-        error = refusal({"patterns": [item]})
-        assert error.field == "patterns"
-        assert message in error.message
-
-    @pytest.mark.parametrize(
-        ("item", "canonical"),
-        [
-            ({"times": ["12:30", "09:00", "09:00:00"]}, {"times": ["09:00", "12:30"]}),
-            ({"times": ["09:00:05"], "weekdays": "*"}, {"times": ["09:00:05"]}),
-            ({"times": ["09:00"], "weekdays": ["mon", 3]}, {"times": ["09:00"], "weekdays": "mon,3"}),
-            ({"every": 1500}, {"every": "25m", "from": "00:00", "until": "23:59:59"}),
-            (
-                {"every": "90m", "from": "09:00", "until": "17:30", "weekdays": "mon,wed"},
-                {"every": "1h30m", "from": "09:00", "until": "17:30", "weekdays": "mon,wed"},
-            ),
-        ],
-    )
-    def test_normalised(self, item: object, canonical: object) -> None:
-        spec = Spec.parse({"patterns": [item]})
-        assert spec.as_json() == {"patterns": [canonical]}
-        assert Spec.parse(spec.as_json()) == spec
-
-
-class TestTimeZone:
-    @pytest.mark.parametrize(
-        ("name", "message"),
-        [
-            pytest.param("Europe/Lodnon", "did you mean Europe/London?", id="27 a slip"),
-            pytest.param("europe/london", "did you mean Europe/London?", id="27 lower case"),
-            pytest.param("London", "did you mean Europe/London?", id="27 a city"),
-            pytest.param("New York", "did you mean America/New_York?", id="27 two words"),
-            pytest.param("utc", "did you mean UTC?", id="27 lower-case UTC"),
-            pytest.param("Mars/Olympus", "is not a known time zone; use UTC or a place", id="27 unknown"),
-            pytest.param("", "is not a known time zone", id="27 empty"),
-            pytest.param("Europe", "is not a known time zone", id="27 a folder"),
-            pytest.param("Europe/", "is not a known time zone", id="27 a folder with a slash"),
-            pytest.param("../../etc/passwd", "is not a known time zone", id="27 a path"),
-            pytest.param("/etc/localtime", "is not a known time zone", id="27 an absolute path"),
-            pytest.param("Europe/Lon\0don", "did you mean Europe/London?", id="27 NUL"),
-            pytest.param("\ud800/x", "is not a known time zone", id="27 lone surrogate"),
-            pytest.param("x" * 1_000, "is not a known time zone", id="27 1 kB"),
-            pytest.param("x" * 10_000, "10,000 characters are too many; at most 1,000", id="27 10 kB"),
-            pytest.param("EST5EDT", "is an abbreviation, not a place; use America/New_York", id="28 EST5EDT"),
-            pytest.param("CET", "is an abbreviation, not a place; use Europe/Brussels", id="28 CET"),
-            pytest.param("localtime", "is not a known time zone", id="28 this machine's zone"),
-            pytest.param("right/Europe/London", "did you mean Europe/London?", id="28 with leap seconds"),
-            pytest.param(None, "text expected, got null", id="27 null"),
-            pytest.param(0, "text expected, got 0", id="27 a number"),
-        ],
-    )
-    def test_refused(self, name: object, message: str) -> None:
-        error = refusal({"time_zone": name})
-        assert error.field == "time_zone"
-        assert message in error.message
-
-
 BAD_MOMENTS = [
-    pytest.param("9999-12-31T23:59", f"year 9999 is out of range 1970{TO}2999", id="31 9999"),
-    pytest.param("9999-12-31T23:59-05:00", "year 9999 is out of range", id="31 9999 with offset"),
-    pytest.param("0001-01-01T00:00", f"year 1 is out of range 1970{TO}2999", id="31 0001"),
-    pytest.param("0001-01-01T00:00+05:00", "year 1 is out of range", id="31 0001 with offset"),
-    pytest.param("2999-12-31T23:59-05:00", "is out of range", id="31 past the end in UTC"),
-    pytest.param("2026-02-30T09:00", "is not a time: day", id="32 30 February"),
-    pytest.param("2026-13-01T09:00", "is not a time: month must be in 1..12", id="32 month 13"),
-    pytest.param("2026-12-01T24:00", "is not a time: hour must be in 0..23", id="32 hour 24"),
-    pytest.param("2026-12-01T09:00+25:00", "is not a time: ", id="33 offset of 25 h"),
-    pytest.param(
-        "tomorrow", "'tomorrow' is not a time; write 2026-12-01T09:00 (on the clock", id="32 a word"
-    ),
-    pytest.param("\uff12026-12-01T09:00", "is not a time", id="19 full-width digit"),
-    pytest.param("x" * 10_000, "10,000 characters are too many", id="32 10 kB"),
-    pytest.param(1_800_000_000, "text expected, got 1800000000", id="36 a number"),
-    pytest.param(True, "text expected, got true", id="36 a bool"),
+    ("9999-12-31T23:59", f"year 9999 is out of range 1970{TO}2999"),
+    ("9999-12-31T23:59-05:00", "year 9999 is out of range"),
+    ("0001-01-01T00:00+05:00", f"year 1 is out of range 1970{TO}2999"),
+    ("2999-12-31T23:59-05:00", "is out of range"),
+    ("2026-02-30T09:00", "is not a time: day"),
+    ("2026-12-01T24:00", "is not a time: hour must be in 0..23"),
+    ("2026-12-01T09:00+25:00", "is not a time: "),
+    ("tomorrow", "'tomorrow' is not a time; write 2026-12-01T09:00 (on the clock"),
+    ("\uff12026-12-01T09:00", "is not a time"),
+    ("x" * 10_000, "10,000 characters are too many"),
+    (True, "text expected, got true"),
 ]
 
 
+@pytest.mark.parametrize("field", ["at", "start_at", "end_at"])
 class TestMoments:
-    @pytest.mark.parametrize("field", ["at", "start_at", "end_at"])
-    @pytest.mark.parametrize(("value", "message"), BAD_MOMENTS)
-    def test_refused(self, field: str, value: object, message: str) -> None:
-        error = refusal({field: [value] if field == "at" else value})
-        assert error.field == field
-        assert message in error.message
+    def test_refused(self, field: str) -> None:
+        errors = [(refusal(of(field, value)), message) for value, message in BAD_MOMENTS]
+        assert [
+            error for error, message in errors if error.field != field or message not in error.message
+        ] == []
 
     @pytest.mark.parametrize(
-        ("data", "field", "message"),
+        ("wall", "time_zone", "dst", "jump"),
         [
-            ({"at": ["2026-02-30"]}, "at", "is not a time; write 2026-12-01T09:00"),
-            ({"start_at": "2026-02-30"}, "start_at", "'2026-02-30' is not a date: day"),
-            ({"end_at": "3000-01-01"}, "end_at", f"year 3000 is out of range 1970{TO}2999"),
-            (
-                {"start_at": "2027-01-01T09:00", "end_at": "2027-01-01T08:59:59"},
-                "end_at",
-                "2027-01-01T08:59:59Z is before start_at, 2027-01-01T09:00:00Z",
-            ),
-            ({"start_at": []}, "start_at", "text expected, got a list"),
+            ("2011-12-30T12:00", "Pacific/Apia", "cron", "from 2011-12-30 00:00 to 2011-12-31 00:00"),
+            ("2011-12-30T12:00", "Pacific/Apia", "literal", "from 2011-12-30 00:00 to 2011-12-31 00:00"),
+            ("2026-03-08T02:30", "America/New_York", "literal", "from 2026-03-08 02:00 to 2026-03-08 03:00"),
         ],
     )
-    def test_bounds_refused(self, data: object, field: str, message: str) -> None:
-        error = refusal(data)
-        assert error.field == field
-        assert message in error.message
+    def test_what_no_clock_shows(self, field: str, wall: str, time_zone: str, dst: str, jump: str) -> None:
+        error = refusal({**of(field, wall), "time_zone": time_zone, "dst": dst})
+        assert str(error) == f"{field}: {wall} does not exist: the clocks of {time_zone} go {jump}"
+
+    @pytest.mark.parametrize(
+        ("wall", "time_zone", "expected"),
+        [
+            ("2026-03-08T02:30", "America/New_York", "2026-03-08T07:00:00Z"),
+            ("2026-11-01T01:30", "America/New_York", "2026-11-01T05:30:00Z"),
+            ("2026-11-01T01:30-05:00", "America/New_York", "2026-11-01T06:30:00Z"),
+            ("2026-10-04T02:15", "Australia/Lord_Howe", "2026-10-03T15:30:00Z"),
+            ("2026-04-05T01:45", "Australia/Lord_Howe", "2026-04-04T14:45:00Z"),
+            ("2026-04-24T00:00", "Africa/Cairo", "2026-04-23T22:00:00Z"),
+            ("2026-03-29T01:30", "Antarctica/Troll", "2026-03-29T01:00:00Z"),
+        ],
+    )
+    def test_what_a_clock_shows_twice_or_leaps_over(
+        self, field: str, wall: str, time_zone: str, expected: str
+    ) -> None:
+        spec = Spec.parse({**of(field, wall), "time_zone": time_zone})
+        assert spec.as_json() == {**of(field, expected), "time_zone": time_zone}
+
+
+class TestBounds:
+    def test_the_end_is_not_before_the_start(self) -> None:
+        error = refusal({"start_at": "2027-01-01T09:00", "end_at": "2027-01-01T08:59:59"})
+        assert str(error) == "end_at: 2027-01-01T08:59:59Z is before start_at, 2027-01-01T09:00:00Z"
 
     @pytest.mark.parametrize(
         ("data", "canonical"),
         [
             pytest.param(
-                {"at": ["2026-12-01T09:00:30.75+02:00"]},
-                {"at": ["2026-12-01T07:00:30Z"]},
-                id="33 microseconds and offset",
-            ),
-            pytest.param(
                 {"at": ["2026-12-01T09:00", "2026-12-01 08:00\n"], "time_zone": "Asia/Tokyo"},
                 {"at": ["2026-11-30T23:00:00Z", "2026-12-01T00:00:00Z"], "time_zone": "Asia/Tokyo"},
-                id="29 naive: on the clock of the spec",
+                id="naive: on the clock of the spec",
             ),
             pytest.param(
                 {"start_at": "2027-01-01", "end_at": "2027-12-31", "time_zone": "Asia/Tokyo"},
@@ -461,12 +467,12 @@ class TestMoments:
                     "end_at": "2027-12-31T14:59:59Z",
                     "time_zone": "Asia/Tokyo",
                 },
-                id="29 whole days",
+                id="whole days",
             ),
             pytest.param(
                 {"start_at": "2027-01-01T09:00", "end_at": "2027-01-01T09:00"},
                 {"start_at": "2027-01-01T09:00:00Z", "end_at": "2027-01-01T09:00:00Z"},
-                id="30 one second",
+                id="one second",
             ),
             pytest.param({"start_at": None, "end_at": None}, {}, id="no bounds"),
         ],
@@ -476,182 +482,12 @@ class TestMoments:
         assert spec.as_json() == canonical
         assert Spec.parse(spec.as_json()) == spec
 
-    @pytest.mark.parametrize(
-        ("wall", "time_zone", "dst", "message"),
-        [
-            (
-                "2011-12-30T12:00",
-                "Pacific/Apia",
-                "cron",
-                "2011-12-30T12:00 does not exist: the clocks of Pacific/Apia go "
-                "from 2011-12-30 00:00 to 2011-12-31 00:00",
-            ),
-            (
-                "2026-03-08T02:30",
-                "America/New_York",
-                "literal",
-                "2026-03-08T02:30 does not exist: the clocks of America/New_York go "
-                "from 2026-03-08 02:00 to 2026-03-08 03:00",
-            ),
-        ],
-    )
-    @pytest.mark.parametrize("field", ["at", "start_at", "end_at"])
-    def test_35_what_no_clock_shows(
-        self, field: str, wall: str, time_zone: str, dst: str, message: str
-    ) -> None:
-        given = [wall] if field == "at" else wall
-        error = refusal({field: given, "time_zone": time_zone, "dst": dst})
-        assert str(error) == f"{field}: {message}"
-
-    @pytest.mark.parametrize(
-        ("wall", "time_zone", "expected"),
-        [
-            ("2026-03-08T02:30", "America/New_York", "2026-03-08T07:00:00Z"),
-            ("2026-11-01T01:30", "America/New_York", "2026-11-01T05:30:00Z"),
-            ("2026-10-04T02:15", "Australia/Lord_Howe", "2026-10-03T15:30:00Z"),
-            ("2026-04-05T01:45", "Australia/Lord_Howe", "2026-04-04T14:45:00Z"),
-            ("2026-04-24T00:00", "Africa/Cairo", "2026-04-23T22:00:00Z"),
-            ("2026-03-29T01:30", "Antarctica/Troll", "2026-03-29T01:00:00Z"),
-        ],
-    )
-    @pytest.mark.parametrize("field", ["at", "start_at", "end_at"])
-    def test_35_what_a_clock_shows_twice_or_leaps_over(
-        self, field: str, wall: str, time_zone: str, expected: str
-    ) -> None:
-        spec = Spec.parse({field: [wall] if field == "at" else wall, "time_zone": time_zone})
-        assert spec.as_json()[field] == ([expected] if field == "at" else expected)
-
-
-class TestJitter:
-    @pytest.mark.parametrize(
-        ("value", "message"),
-        [
-            pytest.param(-1, f"-1 seconds is out of range 0s{TO}3660d", id="36 negative"),
-            pytest.param("3661d", "is out of range", id="36 too long"),
-            pytest.param(True, "true is not a duration", id="36 a bool"),
-            pytest.param("3", "'3' is not a duration; write 90s", id="36 no unit"),
-            pytest.param(1e400, "Infinity is not a duration", id="36 1e400"),
-            pytest.param(None, "null is not a duration", id="36 null"),
-            pytest.param(["5m"], "a list is not a duration", id="36 a list"),
-            pytest.param(nested_list(100_000), "a list is not a duration", id="36 a deep list"),
-        ],
-    )
-    def test_refused(self, value: object, message: str) -> None:
-        error = refusal({"jitter": value})
-        assert error.field == "jitter"
-        assert message in error.message
-
-    @pytest.mark.parametrize(
-        ("value", "canonical"), [("90s", {"jitter": "1m30s"}), (300, {"jitter": "5m"}), ("0s", {}), (0, {})]
-    )
-    def test_normalised(self, value: object, canonical: object) -> None:
-        assert Spec.parse({"jitter": value}).as_json() == canonical
-
-
-SHARED: dict[str, object] = {
-    "UK holidays": [{"holidays": "GB"}],
-    "Closing days": [{"dates": "2026-12-24"}],
-    "Broken": [{"dates": "soon"}],
-    "No list": {"dates": "2026-12-24"},
-    "No JSON": [{"dates": float("nan")}],
-    "Deep": nested_list(100_000),
-}
-
 
 class TestExclude:
-    @pytest.mark.parametrize(
-        ("item", "message"),
-        [
-            ({}, '{"calendar": "UK holidays"}, {"dates": "2026-12-24/2027-01-02"}, {"from"'),
-            ("2026-12-24", "expected, got '2026-12-24'"),
-            (None, "expected, got null"),
-            ({"date": "2026-12-24"}, "unknown key 'date'; allowed: {\"calendar\""),
-            ({"dates": "2026-02-30"}, "'2026-02-30' is not a date: day"),
-            ({"dates": "soon"}, "'soon' is not a date; write 2026-12-25"),
-            ({"dates": "2026-12-24/"}, "'' is not a date"),
-            ({"dates": "2026-12-24/2026-12-01"}, "the dates 2026-12-24/2026-12-01 run backwards"),
-            ({"dates": "3000-01-01"}, f"year 3000 is out of range 1970{TO}2999"),
-            ({"dates": 20261224}, "text expected, got 20261224"),
-            ({"dates": ["2026-12-24"]}, "text expected, got a list"),
-            ({"dates": "2026-12-24", "holidays": "GB"}, "unknown key 'holidays'; allowed: dates and comment"),
-            ({"dates": "2026-12-24", "comment": "x" * 201}, "the comment has 201 characters; at most 200"),
-            ({"from": "2026-12-01T22:00"}, "give both from and until, such as"),
-            ({"until": "2026-12-01T22:00"}, "give both from and until, such as"),
-            ({"from": "2026-12-01", "until": "2026-12-02T00:00"}, "'2026-12-01' is not a time; write"),
-            (
-                {"from": "2026-12-02T04:00", "until": "2026-12-01T22:00"},
-                "until '2026-12-01T22:00' is before from '2026-12-02T04:00'",
-            ),
-            (
-                {"from": "2026-12-01T22:00", "until": "2026-12-02T04:00Z"},
-                "from and until: write both with a UTC offset, or both without",
-            ),
-            ({"holidays": "XX"}, "'XX' is not the code of a country with known public holidays; write GB"),
-            ({"holidays": "Germny"}, "did you mean DE (Germany)?"),
-            ({"holidays": "England"}, "is not the code of a country"),
-            ({"holidays": ""}, "'' is not the code of a country"),
-            ({"holidays": 44}, "text expected, got 44"),
-            (
-                {"holidays": "GB", "subdivision": "BY"},
-                "'BY' is not a subdivision of United Kingdom (GB); use ENG, NIR, SCT or WLS",
-            ),
-            (
-                {"holidays": "LU", "subdivision": "BY"},
-                "'BY' is not a subdivision of Luxembourg (LU); it has none: leave the subdivision out",
-            ),
-            ({"subdivision": "ENG"}, 'a subdivision needs its country, such as {"holidays": "GB"'),
-            ({"day_of_week": "sat,son"}, "day of week 'son' is not understood"),
-            ({"hour": 24}, f"hour 24 is out of range 0{TO}23"),
-            ({"comment": "x"}, "this would exclude every time; name at least one of second, minute, hour"),
-            ({"month": "feb", "day_of_month": "30"}, "never match together"),
-            ({"calendar": "UK holidys"}, "there is no calendar 'UK holidys'; did you mean 'UK holidays'?"),
-            ({"calendar": "x"}, "there is no calendar 'x'; create it first, or choose 'Broken', 'Clos"),
-            ({"calendar": ""}, "there is no calendar ''; create it first, or choose"),
-            ({"calendar": "x" * 10_000}, "10,000 characters are too many"),
-            ({"calendar": 5}, "text expected, got 5"),
-            ({"calendar": "UK holidays", "dates": "2026-12-24"}, "unknown key 'dates'; allowed: calendar"),
-            ({"calendar": "Broken"}, "the calendar 'Broken' is broken: 'soon' is not a date"),
-            ({"calendar": "No list"}, "the calendar 'No list' is broken: a list expected, got an object"),
-            ({"calendar": "No JSON"}, "the calendar 'No JSON' is broken: text expected, got NaN"),
-            ({"calendar": "Deep"}, "expected, got a list"),
-        ],
-    )
-    def test_refused(self, item: object, message: str) -> None:
-        error = refusal({"exclude": [item]}, SHARED)
-        assert error.field == "exclude"
-        assert message in error.message
-
     def test_the_first_calendar_has_to_be_created(self) -> None:
         assert (
             refusal({"exclude": [{"calendar": "x"}]}).message == "there is no calendar 'x'; create it first"
         )
-
-    @pytest.mark.parametrize(
-        ("item", "canonical"),
-        [
-            ({"dates": "2026-12-24/2026-12-24"}, {"dates": "2026-12-24"}),
-            ({"dates": " 2026-12-24 ", "comment": "x "}, {"dates": "2026-12-24", "comment": "x"}),
-            (
-                {"from": "2026-12-01 22:00", "until": "2026-12-02T04:00:01.5"},
-                {"from": "2026-12-01T22:00:00", "until": "2026-12-02T04:00:01"},
-            ),
-            (
-                {"from": "2026-12-01T22:00+02:00", "until": "2026-12-02T04:00Z"},
-                {"from": "2026-12-01T20:00:00Z", "until": "2026-12-02T04:00:00Z"},
-            ),
-            ({"holidays": "gb"}, {"holidays": "GB"}),
-            ({"holidays": "GBR", "subdivision": ""}, {"holidays": "GB"}),
-            ({"holidays": "UK", "subdivision": "england"}, {"holidays": "GB", "subdivision": "ENG"}),
-            ({"day_of_week": ["sat", "sun"]}, {"day_of_week": "sat,sun"}),
-            ({"second": 0, "hour": "*"}, {"second": "0"}),
-            ({"day_of_week": "*", "comment": "stop"}, {"second": "*", "comment": "stop"}),
-            ({"calendar": " UK holidays "}, {"calendar": "UK holidays"}),
-        ],
-    )
-    def test_normalised(self, item: object, canonical: object) -> None:
-        spec = Spec.parse({"every": ["1h"], "exclude": [item, canonical]}, SHARED)
-        assert spec.as_json() == {"every": ["1h"], "exclude": [canonical]}
-        assert Spec.parse(spec.as_json(), SHARED) == spec
 
     @pytest.mark.parametrize(
         ("definition", "message"),
@@ -708,24 +544,12 @@ class TestShape:
         [
             ([], "", f"an object with {KEYS} expected, got a list"),
             (None, "", f"an object with {KEYS} expected, got null"),
-            ("0 9 * * *", "", f"an object with {KEYS} expected, got '0 9 * * *'"),
             ({"crno": []}, "", f"unknown key 'crno'; allowed: {KEYS}"),
             ({1: []}, "", f"unknown key '1'; allowed: {KEYS}"),
-            ({"cron": "0 9 * * *"}, "cron", "a list expected, got '0 9 * * *'"),
-            ({"cron": None}, "cron", "a list expected, got null"),
             ({"cron": [5]}, "cron", "text expected, got 5"),
-            ({"cron": ["0 9 * * *"] * 101}, "cron", "101 entries are too many; at most 100"),
-            ({"every": {"every": "1h"}}, "every", "a list expected, got an object"),
-            ({"every": ["1h"] * 101}, "every", "101 entries are too many; at most 100"),
-            ({"calendars": {}}, "calendars", "a list expected, got an object"),
-            ({"calendars": [{}] * 101}, "calendars", "101 entries are too many; at most 100"),
-            ({"patterns": 5}, "patterns", "a list expected, got 5"),
-            ({"patterns": [{}] * 101}, "patterns", "101 entries are too many; at most 100"),
+            *(({field: "x"}, field, "a list expected, got 'x'") for field in LISTS),
+            *(({field: [{}] * 101}, field, "101 entries are too many; at most 100") for field in LISTS[:5]),
             ({"at": ["2026-12-01T09:00"] * 1_001}, "at", "1,001 entries are too many; at most 1,000"),
-            ({"exclude": {"dates": "2026-12-24"}}, "exclude", "a list expected, got an object"),
-            ({"exclude": [{}] * 101}, "exclude", "101 entries are too many; at most 100"),
-            ({"dst": "summer"}, "dst", "'summer' is not allowed; choose cron or literal"),
-            ({"dst": False}, "dst", "text expected, got false"),
         ],
     )
     def test_refused(self, data: object, field: str, message: str) -> None:
@@ -749,7 +573,7 @@ class TestShape:
         "field", ["every", "cron", "calendars", "patterns", "at", "exclude", "jitter", "dst", "start_at"]
     )
     def test_no_depth_of_nesting_is_too_much(self, field: str) -> None:
-        for depth in [*range(960, 1010), 100_000]:
+        for depth in [*range(960, 1010, 3), 100_000]:
             assert refusal({field: nested_list(depth)}).field == field
 
     def test_an_error_survives_copying(self) -> None:
@@ -791,7 +615,7 @@ values = st.recursive(
 
 
 class TestAnyShape:
-    @settings(max_examples=600, derandomize=True, deadline=None)
+    @settings(max_examples=100)
     @given(
         data=st.one_of(values, st.dictionaries(st.sampled_from(FIELD_NAMES[:11]), values, max_size=5)),
         calendars=st.dictionaries(st.text(max_size=3), values, max_size=2),
@@ -817,65 +641,53 @@ class TestCheck:
     @pytest.mark.parametrize(
         ("data", "message"),
         [
-            pytest.param(
+            (
                 {"at": ["2026-11-16T02:17:33Z"]},
                 "at: only matches in the past; the last time is 2026-11-16 02:17:33 UTC",
-                id="34 this very second",
             ),
-            pytest.param(
+            (
                 {"at": ["2026-11-16T02:17", "2020-01-01T09:00"]},
                 "at: only matches in the past; the last time is 2026-11-16 02:17:00 UTC",
-                id="34 all past",
             ),
-            pytest.param(
+            (
                 {"cron": ["0 9 * * * 2020-2025"]},
                 "cron: only matches in the past; the last time is 2025-12-31 09:00:00 UTC",
-                id="34 years that are over",
             ),
-            pytest.param(
+            (
                 {"calendars": [{"second": "*", "year": 2025, "month": "feb"}]},
                 "calendars: only matches in the past; the last time is 2025-02-28 00:00:59 UTC",
-                id="34 years that are over, in a calendar",
             ),
-            pytest.param(
+            (
                 {"calendars": [{"year": 2025}], "at": ["2026-01-01T00:00"]},
                 "only matches in the past; the last time is 2026-01-01 00:00:00 UTC",
-                id="34 of several kinds",
             ),
-            pytest.param(
+            (
                 {"cron": ["0 9 * * *"], "end_at": "2026-11-15"},
                 "end_at: leaves no time; without it, the next one is 2026-11-16T09:00:00Z",
-                id="34 the end is over",
             ),
-            pytest.param(
+            (
                 {"cron": ["0 9 * * *"], "end_at": "2026-11-16T08:59"},
                 "end_at: leaves no time; without it, the next one is 2026-11-16T09:00:00Z",
-                id="34 the end comes before the next time",
             ),
-            pytest.param(
+            (
                 {"at": ["2026-12-01T09:00"], "start_at": "2027-01-01"},
                 "start_at: leaves no time; without it, the next one is 2026-12-01T09:00:00Z",
-                id="the start comes after the last time",
             ),
-            pytest.param(
+            (
                 {"cron": ["0 9 * * mon"], "exclude": [{"dates": "2026-01-01/2999-12-31"}]},
                 "exclude: leaves no time; without it, the next one is 2026-11-16T09:00:00Z",
-                id="nothing is left",
             ),
-            pytest.param(
+            (
                 {"cron": ["0 9 * * mon"], "exclude": [{"day_of_week": "mon"}]},
                 "exclude: leaves nothing: every time looked at is excluded; exclude less",
-                id="every time is excluded",
             ),
-            pytest.param(
+            (
                 {"cron": ["0 9 25 12 *"], "exclude": [{"holidays": "GB"}]},
                 "exclude: leaves nothing: every time looked at is excluded; exclude less",
-                id="every time is a holiday",
             ),
-            pytest.param(
+            (
                 {"at": ["2026-12-25T09:00"], "exclude": [{"holidays": "GB"}], "end_at": "2026-12-20"},
                 "never matches",
-                id="for two reasons",
             ),
         ],
     )
@@ -902,7 +714,7 @@ class TestCheck:
             ({"patterns": [{"times": ["09:00", "09:05"]}]}, 600, "patterns: 2026-11-16T09:00:00Z and"),
         ],
     )
-    def test_26_times_too_close_together(self, data: object, minimum: int, message: str) -> None:
+    def test_times_too_close_together(self, data: object, minimum: int, message: str) -> None:
         spec = Spec.parse(data)
         spec.check(NOW)
         with pytest.raises(SpecError) as caught:
@@ -938,12 +750,15 @@ class TestNoSpecHangsATick:
     @pytest.mark.parametrize(
         "data",
         [
-            pytest.param({"every": ["1s"], "exclude": ALL_HOURS}, id="each hour by itself"),
+            pytest.param(
+                {"every": ["1s"], "exclude": ALL_HOURS}, marks=pytest.mark.long, id="each hour by itself"
+            ),
             pytest.param(
                 {"every": ["1s"], "exclude": [{"second": "*/2"}, {"second": "1/2"}]}, id="each second"
             ),
             pytest.param(
                 {"cron": ["* * * * *"], "exclude": [{"minute": str(minute)} for minute in range(60)]},
+                marks=pytest.mark.long,
                 id="each minute by itself",
             ),
             pytest.param(
@@ -960,6 +775,7 @@ class TestNoSpecHangsATick:
                     "exclude": [{"day_of_week": "mon", "year": f"{2000 + n}-2999"} for n in range(90)],
                     "time_zone": "Pacific/Auckland",
                 },
+                marks=pytest.mark.long,
                 id="a weekday in ninety ways",
             ),
         ],
@@ -986,7 +802,7 @@ class TestNoSpecHangsATick:
             pytest.param({"calendars": [{"second": "*", "year": 1970}]}, id="dense, but long ago"),
         ],
     )
-    @pytest.mark.parametrize("time_zone", ["UTC", "Europe/London"])
+    @pytest.mark.parametrize("time_zone", [pytest.param("UTC", marks=pytest.mark.long), "Europe/London"])
     def test_there_is_nothing_until_the_end_of_time(self, data: dict[str, object], time_zone: str) -> None:
         spec = Spec.parse(data | {"time_zone": time_zone})
         assert _calls(lambda: spec.next(NOW)) < 1_000_000

@@ -71,6 +71,7 @@ class TestAStepThatRefersToOne:
         assert (made.timeout_seconds, made.continue_on_failure, made.resources) == (None, False, [])
         made = only(make_schedule(use(config={"kwargs": None})))
         assert made.config["kwargs"] == {}
+        assert only(make_schedule(step(template=None))).template is None
 
     def test_is_shown_as_it_was_written(self) -> None:
         make_template()
@@ -79,12 +80,6 @@ class TestAStepThatRefersToOne:
         assert schedule.definition()["steps"][0] == written
         assert schedule.definition()["steps"][1]["step_type"] == "python"
         assert recorded("create")["steps"][0] == written
-
-    def test_keeps_what_it_pins_when_the_template_moves(self) -> None:
-        template = make_template()
-        schedule = make_schedule(use(max_retries=7))
-        edit(template, max_retries=1, timeout_seconds=5)
-        assert (only(schedule).max_retries, only(schedule).timeout_seconds) == (7, 5)
 
     def test_runs(self) -> None:
         make_template()
@@ -101,9 +96,7 @@ class TestAStepThatRefersToOne:
         templated = make_schedule(use("a"), use("b", 1, max_retries=0))
         counts = []
         for schedule in (make_schedule(), plain, templated):
-            with CaptureQueriesContext(
-                connection,
-            ) as queries:
+            with CaptureQueriesContext(connection) as queries:
                 trigger(schedule, initiator=SOMEBODY, now=NOW)
             counts.append(len(queries))
         assert counts[1] == counts[2]
@@ -116,9 +109,6 @@ class TestAStepThatRefersToOne:
         assert only(schedule).template == template
         assert recorded("edit")["after"]["steps"] == [use(max_retries=1)]
 
-    def test_null_is_no_template(self) -> None:
-        assert only(make_schedule(step(template=None))).template is None
-
 
 # (what, the fields of the step, how the complaint goes on)
 BAD_STEPS: list[tuple[str, dict[str, Any], str]] = [
@@ -126,38 +116,33 @@ BAD_STEPS: list[tuple[str, dict[str, Any], str]] = [
     ("other capitals", {"template": "export"}, "template: there is no template “export”; did you mean"),
     ("blank", {"template": ""}, "template: there is no template “”"),
     ("a number", {"template": 7}, "template: the name of a template expected, found 7"),
-    ("a list", {"template": ["Export"]}, "template: the name of a template expected, found a list"),
     ("archived", {"template": "Old"}, "template: “Old” is archived: restore it first, or choose another"),
     ("a type", {"step_type": "http"}, "step_type: It comes from the template “Export”: leave it out."),
-    ("the same type", {"step_type": "python"}, "step_type: It comes from the template “Export”"),
     ("config as text", {"config": "{}"}, "config: must be an object of settings, not '{}'"),
     ("no config", {"config": None}, "config: must be an object of settings, not null"),
     ("a setting that is none", {"config": {"rows": 10}}, "config: rows: is not a setting of python steps"),
     ("a bad setting", {"config": {"kwargs": [1]}}, "config: kwargs: must be an object"),
-    ("negative retries", {"max_retries": -1}, "max_retries: Ensure this value is greater than or equal to 0"),
     ("text as retries", {"max_retries": "3"}, "max_retries: a whole number expected, found '3'"),
-    ("NaN as factor", {"retry_factor": float("nan")}, "retry_factor: a number expected, found NaN"),
-    ("unknown condition", {"run_if": "maybe"}, "run_if: Value 'maybe' is not a valid choice."),
     ("failure first", {"run_if": "failure"}, "run_if: nothing comes before it that could fail"),
     ("no pool", {"pool": ""}, "pool: This field cannot be blank."),
 ]
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"), [row[1:] for row in BAD_STEPS], ids=[row[0] for row in BAD_STEPS]
-)
 @pytest.mark.parametrize("is_new", [True, False], ids=["define", "edit"])
-def test_a_bad_reference_is_told_by_step_and_field(fields: dict[str, Any], words: str, is_new: bool) -> None:
+def test_a_bad_reference_is_told_by_step_and_field(is_new: bool) -> None:
     make_template()
     make_template("Old").archive(initiator=SOMEBODY, now=NOW)
     schedule = make_schedule()
-    steps = [use("bad") | fields]
-    before = everything()
-    with pytest.raises(ValidationError) as refused:  # noqa: PT012
-        if is_new:
-            make_schedule(*steps)
-        schedule.edit(token=1, initiator=SOMEBODY, now=NOW, changes={}, steps=steps)
-    assert refused.value.message_dict["steps"][0].startswith(f"Step 1 (bad): {words}")
+    before, wrong = everything(), []
+    for what, fields, words in BAD_STEPS:
+        steps = [use("bad") | fields]
+        with pytest.raises(ValidationError) as refused:  # noqa: PT012
+            if is_new:
+                make_schedule(*steps)
+            schedule.edit(token=1, initiator=SOMEBODY, now=NOW, changes={}, steps=steps)
+        if not refused.value.message_dict["steps"][0].startswith(f"Step 1 (bad): {words}"):
+            wrong.append((what, refused.value.message_dict))
+    assert wrong == []
     assert everything() == before
 
 
@@ -197,21 +182,22 @@ class TestResolve:
         template.resolve({"config": {"kwargs": {"value": 9}}})["config"]["args"] = [1]
         assert template.config == fresh(template).config
 
-    @pytest.mark.parametrize("name", ["Exprot", "", None, 7, "Old"])
-    def test_needs_an_active_one(self, name: Any) -> None:
+    def test_needs_an_active_one(self) -> None:
         make_template()
         archived = make_template("Old")
         archived.archive(initiator=SOMEBODY, now=NOW)
-        with pytest.raises(Refused, match=r"is archived: restore it first|there is no template"):
-            TaskTemplate.objects.resolve({"template": name})
+        for name in ("Exprot", "", None, 7, "Old"):
+            with pytest.raises(Refused, match=r"is archived: restore it first|there is no template"):
+                TaskTemplate.objects.resolve({"template": name})
         with pytest.raises(Refused, match="“Old” is archived: restore it first, or choose another template"):
             archived.resolve({})
 
-    @pytest.mark.parametrize("field", ["timeout", "schedule", "status", "token", "description"])
-    def test_knows_no_other_fields(self, field: str) -> None:
-        with pytest.raises(ValidationError) as refused:
-            make_template().resolve({field: 1})
-        assert refused.value.message_dict == {field: ["There is no such field of a step."]}
+    def test_knows_no_other_fields(self) -> None:
+        template = make_template()
+        for field in ("timeout", "schedule", "status", "token", "description"):
+            with pytest.raises(ValidationError) as refused:
+                template.resolve({field: 1})
+            assert refused.value.message_dict == {field: ["There is no such field of a step."]}
 
 
 class TestEdit:
@@ -226,6 +212,7 @@ class TestEdit:
         assert (fresh(mine).token, fresh(template).token) == (2, 2)
 
     def test_is_a_revision_of_each_schedule_that_it_changes(self) -> None:
+        """Not of one that pins what is edited."""
         template = make_template()
         mine, pinned = make_schedule(use()), make_schedule(use(max_retries=7))
         edit(template, max_retries=2)
@@ -234,7 +221,7 @@ class TestEdit:
         assert [str(change) for change in latest.changes] == ["templates.Export.max_retries: 7 → 2"]
         assert first.definition["steps"] == latest.definition["steps"] == [use()]
         assert len(pinned.revisions()) == 1
-        assert fresh(pinned).token == 1
+        assert (fresh(pinned).token, only(pinned).max_retries) == (1, 7)
         assert recorded("edit", "tasktemplate")["after"]["max_retries"] == 2
 
     def test_of_the_description_touches_no_schedule(self) -> None:
@@ -307,7 +294,7 @@ class TestEdit:
     def test_of_many_users_takes_as_many_statements_as_of_one(self) -> None:
         template = make_template()
         counts = []
-        for number in (1, 20):
+        for number in (1, 6):
             for _ in range(number):
                 make_schedule(use("a"), step("b", 1))
             with CaptureQueriesContext(connection) as queries:
@@ -326,36 +313,27 @@ class TestArchive:
         schedule.edit(token=1, initiator=SOMEBODY, now=NOW, changes={}, steps=steps)
         assert [each.max_retries for each in schedule.steps.all()] == [2, 7]
 
-    def test_nobody_else_can_refer_to_it_until_it_is_restored(self) -> None:
+    def test_nobody_else_can_refer_to_it_or_edit_it_until_it_is_restored(self) -> None:
         template = make_template()
         template.archive(initiator=SOMEBODY, now=NOW)
         with pytest.raises(ValidationError, match="is archived"):
             make_schedule(use())
-        fresh(template).restore(initiator=SOMEBODY, now=NOW)
-        make_schedule(use())
-        assert list(
-            Activity.objects.filter(target_type="tasktemplate").values_list("operation", flat=True)
-        ) == [*("create", "archive", "restore")]
-
-    def test_it_is_not_edited(self) -> None:
-        template = make_template()
-        template.archive(initiator=SOMEBODY, now=NOW)
         with pytest.raises(Refused, match="“Export” is archived: restore it first"):
             edit(template, max_retries=1)
+        fresh(template).restore(initiator=SOMEBODY, now=NOW)
+        make_schedule(use())
+        told = Activity.objects.filter(target_type="tasktemplate").values_list("operation", flat=True)
+        assert list(told) == ["create", "archive", "restore"]
 
-    def test_twice_is_refused(self) -> None:
+    def test_it_is_refused_twice_and_with_a_stale_token(self) -> None:
         template = make_template()
         with pytest.raises(Refused, match="is not archived"):
             template.restore(initiator=SOMEBODY, now=NOW)
-        template.archive(initiator=SOMEBODY, now=NOW)
-        with pytest.raises(Refused, match="is archived already"):
-            template.archive(initiator=SOMEBODY, now=NOW)
-
-    def test_tokens_are_looked_at(self) -> None:
-        template = make_template()
         with pytest.raises(Conflict):
             template.archive(initiator=SOMEBODY, now=NOW, token=2)
         template.archive(initiator=SOMEBODY, now=NOW, token=1)
+        with pytest.raises(Refused, match="is archived already"):
+            template.archive(initiator=SOMEBODY, now=NOW)
         with pytest.raises(Conflict):
             template.restore(initiator=SOMEBODY, now=NOW, token=1)
 
@@ -374,22 +352,16 @@ class TestArchive:
 # (what, the fields, the field that complains, what it says)
 BAD_TEMPLATES: list[tuple[str, dict[str, Any], str, str]] = [
     ("no name", {"name": " "}, "name", "This must not be blank"),
-    ("null name", {"name": None}, "name", "cannot be null"),
     ("a number as name", {"name": 7}, "name", "text, in quotes, expected, found 7"),
-    ("long name", {"name": "x" * 201}, "name", "at most 200 characters"),
     ("control character", {"name": "a\x07b"}, "name", "U+0007 is not allowed"),
     ("taken", {"name": "Taken"}, "name", "There is a template with this name already"),
     ("taken in capitals", {"name": " TAKEN "}, "name", "There is a template with this name already"),
     ("taken, decomposed", {"name": "Cafe\u0301"}, "name", "There is a template with this name already"),
     ("long description", {"description": "x" * 1001}, "description", "at most 1000 characters"),
     ("unknown type", {"step_type": "cobol"}, "step_type", "There is no step type “cobol”"),
-    ("no type", {"step_type": ""}, "step_type", "cannot be blank"),
     ("no settings", {"config": {}}, "config", "function: is required"),
-    ("a list", {"config": []}, "config", "must be an object of settings"),
     ("unknown setting", {"config": {"rows": 1}}, "config", "rows: is not a setting of python steps"),
-    ("negative timeout", {"timeout_seconds": -1}, "timeout_seconds", "greater than or equal to"),
     ("a bool as retries", {"max_retries": True}, "max_retries", "a whole number expected, found true"),
-    ("1e400", {"retry_factor": 1e400}, "retry_factor", "a number expected, found Infinity"),
     ("text for a list", {"resources": "db"}, "resources", "A list of texts is expected"),
     (
         "unknown secret",
@@ -400,25 +372,26 @@ BAD_TEMPLATES: list[tuple[str, dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("fields", "field", "words"), [row[1:] for row in BAD_TEMPLATES], ids=[row[0] for row in BAD_TEMPLATES]
-)
-def test_a_bad_template_is_told_by_field(fields: dict[str, Any], field: str, words: str) -> None:
+def test_a_bad_template_is_told_by_field() -> None:
     make_template("Taken")
     make_template("Caf\u00e9")
-    before = everything()
-    with pytest.raises(ValidationError) as refused:
-        make_template(**fields)
-    errors = refused.value.message_dict
-    assert words in " ".join(errors.get(field, errors.get("__all__", [])))
+    before, wrong = everything(), []
+    for what, fields, field, words in BAD_TEMPLATES:
+        with pytest.raises(ValidationError) as refused:
+            make_template(**fields)
+        errors = refused.value.message_dict
+        if words not in " ".join(errors.get(field, errors.get("__all__", []))):
+            wrong.append((what, errors))
+    assert wrong == []
     assert everything() == before
 
 
-@pytest.mark.parametrize("field", ["name", "status", "token", "steps", "index"])
-def test_what_is_no_part_of_its_definition_is_not_edited(field: str) -> None:
-    with pytest.raises(ValidationError) as refused:
-        edit(make_template(), **{field: "x"})
-    assert refused.value.message_dict == {field: ["There is no such field to edit."]}
+def test_what_is_no_part_of_its_definition_is_not_edited() -> None:
+    template = make_template()
+    for field in ("name", "status", "token", "steps", "index"):
+        with pytest.raises(ValidationError) as refused:
+            edit(template, **{field: "x"})
+        assert refused.value.message_dict == {field: ["There is no such field to edit."]}
 
 
 class TestWhoMayNotDefineCode:
