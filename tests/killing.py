@@ -31,9 +31,10 @@ class Death(NamedTuple):
 
 
 def kill_at(point: int, call: Callable[[], object]) -> Death:
-    """Lets another process make the call; it is gone before its `point`-th write or commit.
+    """Lets another process make the call; it is gone before the `point`-th change that would be final.
 
-    To die before or after a statement that only reads makes no difference to anybody.
+    That is a commit, or a write outside of any transaction. To die earlier within a transaction leaves
+    nothing else behind: all that came before it is undone here too.
     """
     with mmap.mmap(-1, 8) as shared:
         pid = os.fork()
@@ -84,11 +85,11 @@ def _counting(point: int, shared: mmap.mmap) -> Iterator[None]:
         shared[:] = struct.pack("q", commits)
 
     def execute(run: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
-        is_write = WRITE.search(sql) is not None
-        if is_write:
+        is_final = WRITE.search(sql) is not None and not connection.in_atomic_block
+        if is_final:
             reach()
         result = run(sql, params, many, context)
-        if is_write and not connection.in_atomic_block:
+        if is_final:
             note_change()
         return result
 

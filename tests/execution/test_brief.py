@@ -32,27 +32,17 @@ class TestALine:
         assert brief(LINE | UNSAID) == LINE
         assert brief(LINE | UNSAID | special) == LINE | special
 
-    @pytest.mark.parametrize("name", UNSAID)
-    def test_what_it_does_not_say_comes_back(self, name: str) -> None:
-        other = ["other"]
-        for said in (LINE | UNSAID, LINE | UNSAID | {name: other}):
-            assert whole(brief(said)) == said
-
-    def test_one_from_before_says_more_than_it_has_to(self) -> None:
+    def test_what_it_does_not_say_comes_back(self) -> None:
         before = LINE | UNSAID
         assert whole(before) == before
+        for said in (before, *(before | {name: ["other"]} for name in UNSAID)):
+            assert whole(brief(said)) == said
 
-    @pytest.mark.parametrize(
-        "damaged", [None, [], "text", 3, {}, {"name": "without a key", "pool": "default"}]
-    )
-    def test_damage_stays_what_it_is(self, damaged: Any) -> None:
-        assert whole(damaged) == damaged
-        assert brief(damaged) == damaged
-
-    @pytest.mark.parametrize("damaged", [None, [], "text", {}, {"steps": 3}, {"steps": [None, {}]}])
-    def test_so_does_a_damaged_plan(self, damaged: Any) -> None:
-        assert whole_plan(damaged) == damaged
-        assert brief_plan(damaged) == damaged
+    def test_damage_stays_what_it_is(self) -> None:
+        lines: list[Any] = [None, [], "text", 3, {}, {"name": "without a key", "pool": "default"}]
+        plans: list[Any] = [None, [], "text", {}, {"steps": 3}, {"steps": [None, {}]}]
+        assert [whole(each) for each in lines] == [brief(each) for each in lines] == lines
+        assert [whole_plan(each) for each in plans] == [brief_plan(each) for each in plans] == plans
 
 
 @pytest.mark.django_db
@@ -91,11 +81,6 @@ class TestStored:
         task = WorkerTask.objects.get()
         task.save()
         assert "on_crash" not in stored("step", "execution_workertask")
-
-    def test_a_pool_and_a_priority_are_columns_all_the_same(self) -> None:
-        usual, special = enqueue(step("usual"), step("special", pool="other", priority=7))
-        assert (usual.pool, usual.priority) == ("default", 0)
-        assert (special.pool, special.priority) == ("other", 7)
 
     def test_retries_go_by_what_is_not_said(self) -> None:
         execution, worker = start(step("a", max_retries=3)), make_worker()

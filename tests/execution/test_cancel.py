@@ -50,6 +50,7 @@ class TestWhatHasNotStarted:
             assert activity.message == "Cancelled before it started."
             assert activity.executed_at is None
         assert Activity.objects.get(pk=execution.activity_id).status == Activity.Status.CANCELLED
+        assert run_until_idle(now=LATER) == []
 
     def test_a_retry_in_backoff_is_closed_too(self) -> None:
         execution = start(step(max_retries=3))
@@ -60,10 +61,6 @@ class TestWhatHasNotStarted:
         assert fresh(execution).status == Execution.Status.CANCELLED
         assert step_statuses(execution) == {"work": ["failed_with_error", "cancelled"]}
         assert not WorkerTask.objects.exists()
-
-    def test_nothing_of_it_is_claimed_afterwards(self) -> None:
-        cancel(start(step("a"), step("b", 1)))
-        assert run_until_idle(now=LATER) == []
 
 
 class TestWhatRuns:
@@ -114,36 +111,34 @@ class TestWhatRuns:
         assert fresh(execution).status == Execution.Status.CANCELLED
         assert not WorkerTask.objects.exists()
 
-    def test_a_lost_step_ends_cancelled_and_is_never_retried(self) -> None:
-        execution = start(step(max_retries=3))
-        worker = make_worker()
-        claim(worker)
-        cancel(execution)
-        Worker.objects.filter(pk=worker.pk).bury(now=LATER)
-        WorkerTask.objects.recover(now=LATER)
-        assert step_statuses(execution) == {"work": ["cancelled"]}
-        assert fresh(execution).status == Execution.Status.CANCELLED
-        assert not WorkerTask.objects.exists()
-
-    def test_a_drained_step_ends_cancelled_and_is_not_queued_again(self) -> None:
+    @pytest.mark.parametrize("how", ["lost", "drained"])
+    def test_a_lost_or_drained_step_ends_cancelled_and_is_not_queued_again(self, how: str) -> None:
         execution = start(step(max_retries=3))
         worker = make_worker()
         (task,) = claim(worker)
         cancel(execution)
-        break_down(worker, task, interrupted="drain", error="worker stopped", now=LATER)
+        if how == "lost":
+            Worker.objects.filter(pk=worker.pk).bury(now=LATER)
+            WorkerTask.objects.recover(now=LATER)
+        else:
+            break_down(worker, task, interrupted="drain", error="worker stopped", now=LATER)
         assert step_statuses(execution) == {"work": ["cancelled"]}
         assert fresh(execution).status == Execution.Status.CANCELLED
+        assert not WorkerTask.objects.exists()
 
 
 class TestTerminate:
-    def test_it_ends_at_once_whatever_runs(self) -> None:
-        execution = start(step("running"), step("queued"), step("waiting", 1))
-        claim(make_worker(), limit=1)
+    def test_it_ends_at_once_whatever_runs_and_leaves_what_has_ended(self) -> None:
+        execution = start(step("done"), step("running", 1), step("queued", 1), step("waiting", 2))
+        worker = make_worker()
+        end(worker, *claim(worker))
+        claim(worker, limit=1)
         assert terminate(execution, reason="runaway")
         done = fresh(execution)
         assert (done.status, done.finished_at, done.error) == ("cancelled", LATER, "runaway")
         assert not WorkerTask.objects.exists()
         assert step_statuses(execution) == {
+            "done": ["complete"],
             "running": ["cancelled"],
             "queued": ["cancelled"],
             "waiting": ["cancelled"],
@@ -157,28 +152,6 @@ class TestTerminate:
         assert terminate(execution)
         assert fresh(execution).status == Execution.Status.CANCELLED
         assert fresh(execution).error == "first asked"
-
-    def test_attempts_that_ended_before_keep_their_outcomes(self) -> None:
-        execution = start(step("done"), step("running", 1))
-        worker = make_worker()
-        end(worker, *claim(worker), result=1)
-        claim(worker)
-        terminate(execution)
-        assert step_statuses(execution) == {"done": ["complete"], "running": ["cancelled"]}
-
-
-@pytest.mark.parametrize("verb", [cancel, terminate])
-@pytest.mark.parametrize("ending", ["completed", "failed", "cancelled"])
-def test_an_ended_execution_cannot_be_ended_again(verb: object, ending: str) -> None:
-    execution = start(step("a", 0, "fail" if ending == "failed" else "noop"))
-    if ending == "cancelled":
-        cancel(execution)
-    run_until_idle()
-    assert fresh(execution).status == ending
-    before = everything()
-    assert callable(verb)
-    assert verb(execution) is False
-    assert everything() == before
 
 
 def test_asking_twice_is_asking_once() -> None:

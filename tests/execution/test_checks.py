@@ -24,8 +24,10 @@ def test_a_loop_checks_what_is_its_own(name: str) -> None:
     assert load_command_class("execution", name).requires_system_checks == [ENGINE]
 
 
-def test_a_wrong_setting_stops_a_loop(settings: Any) -> None:
-    settings.JIM_CONCURRENCY_POLICY = "nowhere.Policy"
+@pytest.mark.parametrize("policy", ["nowhere.Policy", "tests.base.NOW"])
+def test_a_wrong_setting_stops_a_loop(settings: Any, policy: str) -> None:
+    assert checks.run_checks(tags=[ENGINE]) == []
+    settings.JIM_CONCURRENCY_POLICY = policy
     assert [each.id for each in checks.run_checks(tags=[ENGINE])] == ["execution.E001"]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from django.core.exceptions import ValidationError
 
 from activities.models import Activity
 from execution.models import Execution, Worker, WorkerTask
@@ -17,6 +16,7 @@ from tests.base import (
     end,
     enqueue,
     everything,
+    fresh,
     make_worker,
     queue,
     row,
@@ -57,15 +57,6 @@ def test_nobody_claims_what_is_claimed() -> None:
     assert claim(make_worker()) == []
 
 
-def test_higher_priority_first_then_position_then_age() -> None:
-    start(step("oldest"), step("older"), step("last"), step("urgent"))
-    WorkerTask.objects.filter(name="urgent").update(priority=5)
-    WorkerTask.objects.filter(name="last").update(position=1)
-    worker = make_worker()
-    assert names(claim(worker, limit=2)) == ["urgent", "oldest"]
-    assert names(claim(worker)) == ["older", "last"]
-
-
 def test_each_kind_of_isolation_has_its_own_seats() -> None:
     start(step("t1"), step("t2"), step("p1", isolation="process"), step("p2", isolation="process"))
     worker = make_worker()
@@ -99,23 +90,20 @@ def test_what_is_not_available_yet_is_not_claimed() -> None:
     assert names(claim(worker, now=NOW + seconds(10))) == ["work"]
 
 
-@pytest.mark.parametrize("verb", ["bury", "stop"])
-def test_a_worker_that_is_dead_or_gone_claims_nothing(verb: str) -> None:
+@pytest.mark.parametrize("state", ["dead", "gone", "unknown"])
+def test_a_worker_that_is_dead_gone_or_unknown_claims_nothing(state: str) -> None:
     start(step())
     worker = make_worker()
-    if verb == "bury":
-        Worker.objects.filter(pk=worker.pk).bury(now=NOW)
-    else:
-        worker.stop(NOW)
+    match state:
+        case "dead":
+            Worker.objects.filter(pk=worker.pk).bury(now=NOW)
+        case "gone":
+            worker.stop(NOW)
+        case "unknown":
+            worker = Worker(id=uuid.uuid4())
     before = everything()
     assert claim(worker) == []
     assert everything() == before
-
-
-def test_a_worker_that_nobody_registered_claims_nothing() -> None:
-    execution = start(step())
-    assert claim(Worker(id=uuid.uuid4())) == []
-    assert queue(execution) == {"work": "queued"}
 
 
 class TestRelease:
@@ -134,60 +122,34 @@ class TestRelease:
         assert (again.pk, again.attempt) == (task.pk, 1)
         assert queue(execution) == {"work": "processing"}
 
-    def test_only_its_holder_releases_it(self) -> None:
-        start(step())
-        (task,) = claim(make_worker())
-        stranger = make_worker()
-        before = everything()
-        assert WorkerTask.objects.release([task], worker_id=stranger.pk) == set()
-        assert everything() == before
-
-    def test_what_is_being_cancelled_is_not_released(self) -> None:
+    @pytest.mark.parametrize("why", ["of another", "being cancelled", "lost"])
+    def test_nobody_releases_what_is_not_theirs_or_has_to_end(self, why: str) -> None:
         execution = start(step())
-        worker = make_worker()
-        (task,) = claim(worker)
-        execution.cancel(initiator=SOMEBODY, now=NOW)
+        holder, other = make_worker(), make_worker()
+        (task,) = claim(holder)
+        releaser = holder
+        match why:
+            case "of another":
+                releaser = other
+            case "being cancelled":
+                execution.cancel(initiator=SOMEBODY, now=NOW)
+            case "lost":
+                Worker.objects.filter(pk=holder.pk).bury(now=NOW)
+                WorkerTask.objects.recover(now=NOW)
+                claim(other)
         before = everything()
-        assert WorkerTask.objects.release([task], worker_id=worker.pk) == set()
+        assert WorkerTask.objects.release([task], worker_id=releaser.pk) == set()
         assert everything() == before
 
-    def test_a_worker_that_lost_the_task_releases_nothing(self) -> None:
-        start(step())
-        worker = make_worker()
-        (task,) = claim(worker)
-        Worker.objects.filter(pk=worker.pk).bury(now=NOW)
-        WorkerTask.objects.recover(now=NOW)
-        claim(make_worker())
-        before = everything()
-        assert WorkerTask.objects.release([task], worker_id=worker.pk) == set()
-        assert everything() == before
 
-
-class TestAdHocJobs:
-    """Single jobs have no execution: their activity is their root."""
-
-    def test_a_job_is_queued_with_its_activity(self) -> None:
-        (task,) = enqueue(step("job"))
-        activity = Activity.objects.get()
-        assert (task.execution_id, activity.parent_id) == (None, None)
-        assert (activity.initiator_type, activity.initiator_id, activity.initiator_name) == (
-            "user",
-            "7",
-            "ada",
-        )
-        assert activity.task_key == task.key
-        assert not Execution.objects.exists()
-
-    def test_a_job_runs_and_leaves_its_activity(self) -> None:
-        enqueue(step("job"))
-        worker = make_worker()
-        assert len(end(worker, *claim(worker), result={"n": 1})) == 1
-        assert not WorkerTask.objects.exists()
-        assert Activity.objects.get().status == Activity.Status.COMPLETE
-        assert Activity.objects.get().result == {"n": 1}
-
-    def test_nothing_is_queued_if_one_of_them_is_wrong(self) -> None:
-        with pytest.raises(ValidationError):
-            enqueue(step("good"), step("bad") | {"step_type": "teleport"})
-        assert not WorkerTask.objects.exists()
-        assert not Activity.objects.exists()
+def test_a_single_job_has_no_execution_and_leaves_its_activity() -> None:
+    (task,) = enqueue(step("job"))
+    activity = Activity.objects.get()
+    assert (task.execution_id, activity.parent_id, activity.task_key) == (None, None, task.key)
+    initiator = activity.initiator_type, activity.initiator_id, activity.initiator_name
+    assert initiator == ("user", "7", "ada")
+    worker = make_worker()
+    assert len(end(worker, *claim(worker), result={"n": 1})) == 1
+    assert not WorkerTask.objects.exists()
+    assert not Execution.objects.exists()
+    assert (fresh(activity).status, fresh(activity).result) == ("complete", {"n": 1})

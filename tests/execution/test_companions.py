@@ -40,9 +40,7 @@ def test_a_companion_is_woken_and_stopped(registered: dict[str, companions.Run])
 
 
 def test_one_that_breaks_is_started_again(
-    registered: dict[str, companions.Run],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    registered: dict[str, companions.Run], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(companions, "AGAIN_SECONDS", 0.01)
     times: list[int] = []

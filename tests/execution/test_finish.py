@@ -49,6 +49,8 @@ def test_the_task_is_deleted_and_its_activity_tells_the_outcome() -> None:
         result={"rows": [1, 2]},
         items_total=4,
         items_failed=1,
+        error="one is wrong",
+        traceback="line 1\nline 2",
     )
     assert accepted == {task.pk}
     assert not WorkerTask.objects.exists()
@@ -57,15 +59,8 @@ def test_the_task_is_deleted_and_its_activity_tells_the_outcome() -> None:
     assert (activity.executed_at, activity.finished_at) == (NOW + seconds(3), NOW + seconds(3))
     assert (activity.message, activity.result) == ("3 of 4", {"rows": [1, 2]})
     assert (activity.items_total, activity.items_failed) == (4, 1)
+    assert (activity.error, activity.traceback) == ("one is wrong", "line 1\nline 2")
     assert activity.worker_id == worker.pk
-
-
-def test_an_error_is_kept_with_its_traceback() -> None:
-    execution = start(step())
-    worker = make_worker()
-    end(worker, *claim(worker), status="failed_with_error", error="no such host", traceback="line 1\nline 2")
-    (activity,) = attempts(execution)
-    assert (activity.error, activity.traceback) == ("no such host", "line 1\nline 2")
 
 
 def test_text_that_no_database_takes_is_cleaned() -> None:
@@ -80,55 +75,45 @@ def test_text_that_no_database_takes_is_cleaned() -> None:
 class TestRefused:
     """The fence is (task, attempt, worker): whoever lost the place changes nothing."""
 
-    def test_a_second_outcome_of_the_same_attempt(self) -> None:
-        start(step(), step("other", 1))
-        worker = make_worker()
+    @pytest.mark.parametrize(
+        "how",
+        [
+            "ended",
+            "of another worker",
+            "an earlier attempt",
+            "recovered",
+            "recovered and claimed again",
+            "terminated",
+            "released",
+        ],
+    )
+    def test_an_outcome_of_what_is_no_longer_held(self, how: str) -> None:
+        execution = start(step(max_retries=1), step("other", 1))
+        worker = writer = make_worker()
         (task,) = claim(worker)
-        end(worker, task)
-        self.refuse(worker, task)
-
-    def test_an_outcome_from_another_worker(self) -> None:
-        start(step())
-        (task,) = claim(make_worker())
-        self.refuse(make_worker(), task)
-
-    def test_an_outcome_of_an_earlier_attempt_of_the_same_worker(self) -> None:
-        start(step(max_retries=1))
-        worker = make_worker()
-        (first,) = claim(worker)
-        break_down(worker, first)
-        (second,) = claim(worker, now=NOW + seconds(10))
-        assert (second.pk, second.attempt) == (first.pk, 2)
-        self.refuse(worker, first)
-
-    def test_an_outcome_after_recovery(self) -> None:
-        start(step())
-        worker = make_worker()
-        (task,) = claim(worker)
-        self.lose(worker)
-        self.refuse(worker, task)
-
-    def test_an_outcome_after_recovery_and_another_claim(self) -> None:
-        start(step())
-        worker = make_worker()
-        (task,) = claim(worker)
-        self.lose(worker)
-        claim(make_worker())
-        self.refuse(worker, task)
-
-    def test_an_outcome_after_terminate(self) -> None:
-        execution = start(step(), step("next", 1))
-        worker = make_worker()
-        (task,) = claim(worker)
-        execution.terminate(initiator=SOMEBODY, now=NOW)
-        self.refuse(worker, task)
-
-    def test_an_outcome_of_a_task_that_was_released(self) -> None:
-        start(step())
-        worker = make_worker()
-        (task,) = claim(worker)
-        WorkerTask.objects.release([task], worker_id=worker.pk)
-        self.refuse(worker, task)
+        match how:
+            case "ended":
+                end(worker, task)
+            case "of another worker":
+                writer = make_worker()
+            case "an earlier attempt":
+                break_down(worker, task)
+                (second,) = claim(worker, now=NOW + seconds(10))
+                assert (second.pk, second.attempt) == (task.pk, 2)
+            case "recovered":
+                self.lose(worker)
+            case "recovered and claimed again":
+                self.lose(worker)
+                claim(make_worker())
+            case "terminated":
+                execution.terminate(initiator=SOMEBODY, now=NOW)
+            case "released":
+                WorkerTask.objects.release([task], worker_id=worker.pk)
+        before = everything()
+        assert end(writer, task, result="late", now=NOW + seconds(100)) == set()
+        assert break_down(writer, task, now=NOW + seconds(100)) == set()
+        assert break_down(writer, task, now=NOW + seconds(100), interrupted="drain") == set()
+        assert everything() == before
 
     def test_the_good_ones_of_a_batch_are_accepted_all_the_same(self) -> None:
         execution = start(step("good"), step("stale"))
@@ -150,13 +135,6 @@ class TestRefused:
     def lose(self, worker: Worker) -> None:
         Worker.objects.filter(pk=worker.pk).bury(now=NOW)
         WorkerTask.objects.recover(now=NOW)
-
-    def refuse(self, worker: Worker, task: Held) -> None:
-        before = everything()
-        assert end(worker, task, result="late", now=NOW + seconds(100)) == set()
-        assert break_down(worker, task, now=NOW + seconds(100)) == set()
-        assert break_down(worker, task, now=NOW + seconds(100), interrupted="drain") == set()
-        assert everything() == before
 
 
 def test_a_late_outcome_counts_as_long_as_nobody_recovered_the_task() -> None:
@@ -192,7 +170,7 @@ class TestWhoHearsOfTheNextGroup:
 
 
 class TestRetries:
-    def test_the_same_row_is_queued_again_after_its_delay(self) -> None:
+    def test_the_same_row_is_queued_again_after_its_delay_as_the_next_attempt(self) -> None:
         execution = start(step(max_retries=3, retry_seconds=10))
         worker = make_worker()
         (task,) = claim(worker)
@@ -202,15 +180,17 @@ class TestRetries:
         assert (again.failures, again.crashes) == (1, 0)
         assert again.available_at == NOW + seconds(10)
         assert fresh(execution).status == Execution.Status.IN_PROGRESS
+        assert step_statuses(execution) == {"work": ["failed_with_error", "pending"]}
+        (second,) = claim(worker, now=NOW + seconds(10))
+        assert (second.work.key, second.work.attempt) == (task.work.key, 2)
+        assert step_statuses(execution) == {"work": ["failed_with_error", "in_progress"]}
 
     def test_each_attempt_has_its_activity_linked_to_the_one_before(self) -> None:
         execution = start(step(max_retries=2))
         worker = make_worker()
-        now = NOW
-        for _ in range(3):
-            (task,) = claim(worker, now=now)
-            break_down(worker, task, now=now)
-            now += seconds(600)
+        for number in range(3):
+            now = NOW + seconds(600 * number)
+            break_down(worker, *claim(worker, now=now), now=now)
         first, second, third = attempts(execution)
         assert [a.attempt for a in (first, second, third)] == [1, 2, 3]
         assert (first.retry_of, second.retry_of, third.retry_of) == (None, first, second)
@@ -218,41 +198,6 @@ class TestRetries:
             for name in ("task_key", "parent", "target_name", "line", "step_index", "initiator_name"):
                 assert getattr(activity, name) == getattr(first, name)
         assert third.chain() == [first, second, third]
-
-    def test_the_next_activity_is_pending_until_it_is_claimed(self) -> None:
-        execution = start(step(max_retries=1))
-        worker = make_worker()
-        break_down(worker, *claim(worker))
-        assert step_statuses(execution) == {"work": ["failed_with_error", "pending"]}
-        claim(worker, now=NOW + seconds(10))
-        assert step_statuses(execution) == {"work": ["failed_with_error", "in_progress"]}
-
-    def test_the_idempotency_key_stays_the_same(self) -> None:
-        start(step(max_retries=1))
-        worker = make_worker()
-        (first,) = claim(worker)
-        break_down(worker, first)
-        (second,) = claim(worker, now=NOW + seconds(10))
-        assert (second.work.key, second.work.attempt) == (first.work.key, 2)
-
-    def test_four_attempts_10_20_and_40_seconds_apart(self) -> None:
-        execution = start(step(max_retries=3, retry_seconds=10))
-        worker, now, starts = make_worker(), NOW, []
-        while WorkerTask.objects.exists():
-            now = WorkerTask.objects.get().available_at
-            starts.append((now - NOW).total_seconds())
-            assert now == NOW or claim(worker, now=now - seconds(0.001)) == []
-            break_down(worker, *claim(worker, now=now), now=now)
-        assert starts == [0, 10, 30, 70]
-        assert fresh(execution).status == Execution.Status.FAILED
-
-    def test_a_later_success_makes_the_execution_complete(self) -> None:
-        execution = start(step(max_retries=1), step("next", 1))
-        worker = make_worker()
-        break_down(worker, *claim(worker))
-        end(worker, *claim(worker, now=NOW + seconds(10)))
-        end(worker, *claim(worker, now=NOW + seconds(10)))
-        assert fresh(execution).status == Execution.Status.COMPLETED
 
     def test_a_timeout_counts_as_a_failure(self) -> None:
         start(step(max_retries=1))
@@ -315,10 +260,15 @@ class TestTheDatabaseRefuses:
         with database_that_refuses():
             yield
 
-    def test_the_refused_outcome_becomes_a_failure_that_says_so(self) -> None:
-        execution = start(step(max_retries=3))
+    @pytest.mark.parametrize(
+        ("retries", "fields"), [(3, {}), (0, {"status": "failed_with_error", "can_retry": True})]
+    )
+    def test_the_refused_outcome_becomes_a_failure_that_says_so(
+        self, retries: int, fields: dict[str, Any]
+    ) -> None:
+        execution = start(step(max_retries=retries))
         worker = make_worker()
-        self.finish(worker, claim(worker), {"work": "poison"})
+        self.finish(worker, claim(worker), {"work": "poison"}, **fields)
         (activity,) = attempts(execution)
         assert activity.status == Activity.Status.FAILED_WITH_ERROR
         assert "The database refused the outcome: this row is refused" in activity.error
@@ -338,12 +288,6 @@ class TestTheDatabaseRefuses:
         assert not WorkerTask.objects.exists()
         assert fresh(worker).stale_refused == 0
 
-    def test_a_refused_failure_is_a_failure_too(self) -> None:
-        execution = start(step(max_retries=0))
-        worker = make_worker()
-        self.finish(worker, claim(worker), {"work": "poison"}, status="failed_with_error", can_retry=True)
-        assert step_statuses(execution) == {"work": ["failed_with_error"]}
-
     def test_an_outcome_that_is_abandoned_is_a_failure_for_good(self) -> None:
         execution = start()
         worker = make_worker()
@@ -357,24 +301,17 @@ class TestTheDatabaseRefuses:
         finishing.finish(outcomes, worker_id=worker.pk, now=NOW)
 
 
-class TestAfterAnAmbiguousCommit:
-    """An error at COMMIT does not say whether it was carried out: only what is still held is repeated."""
-
-    def test_what_was_recorded_is_not_repeated(self) -> None:
-        start(step("recorded"), step("lost answer"))
-        worker = make_worker()
-        done, open_ = claim(worker)
-        end(worker, done)
-        both = [Finish(task, outcome()) for task in (done, open_)]
-        assert [f.task for f in finishing.still_held(both, worker_id=worker.pk)] == [open_]
-
-    def test_what_was_turned_into_a_retry_is_not_repeated(self) -> None:
-        start(step(max_retries=1))
-        worker = make_worker()
-        (task,) = claim(worker)
-        break_down(worker, task)
-        claim(worker, now=NOW + seconds(10))
-        assert finishing.still_held([Finish(task, outcome())], worker_id=worker.pk) == []
+def test_after_an_ambiguous_commit_only_what_is_still_held_is_repeated() -> None:
+    """An error at COMMIT does not say whether it was carried out."""
+    start(step("recorded"), step("retried", max_retries=1), step("lost answer"))
+    worker = make_worker()
+    tasks = claim(worker)
+    recorded, retried, held = tasks
+    end(worker, recorded)
+    break_down(worker, retried)
+    claim(worker, now=NOW + seconds(10))
+    finishes = [Finish(task, outcome()) for task in tasks]
+    assert [f.task for f in finishing.still_held(finishes, worker_id=worker.pk)] == [held]
 
 
 def outcome(status: str = "complete", **fields: Any) -> Outcome:

@@ -10,18 +10,7 @@ from execution import history
 from execution.invoker import trigger
 from execution.models import Execution
 from execution.pulse import pulse
-from tests.base import (
-    NOW,
-    SOMEBODY,
-    break_down,
-    claim,
-    end,
-    make_schedule,
-    make_worker,
-    seconds,
-    start,
-    step,
-)
+from tests.base import NOW, SOMEBODY, break_down, claim, end, make_schedule, make_worker, seconds, start, step
 
 pytestmark = pytest.mark.django_db
 

@@ -15,7 +15,6 @@ from schedules.models import Occurrence, Refused, Schedule, Step
 from tests.base import (
     NOW,
     SOMEBODY,
-    attempts,
     claim,
     end,
     everything,
@@ -82,53 +81,6 @@ class TestInvoke:
         assert task.work.nominal_at == minutes(1).isoformat()
         assert task.work.schedule_name == "Nightly"
 
-    def test_the_schedule_counts_its_runs(self) -> None:
-        schedule = make_schedule(spec=EVERY_MINUTE, catch_up_seconds=0)
-        generate_and_invoke(1)
-        generate_and_invoke(3)
-        schedule = fresh(schedule)
-        assert (schedule.started_count, schedule.missed_count, schedule.skipped_count) == (1, 1, 1)
-        assert schedule.last_run_at == minutes(1)
-
-    def test_one_that_meets_a_running_execution_is_skipped_with_reason_and_blocker(self) -> None:
-        schedule = make_schedule(spec=EVERY_MINUTE)
-        generate_and_invoke(1)
-        blocker = Execution.objects.get()
-        generate_and_invoke(2)
-        first, second = schedule.occurrences.order_by("nominal_at")
-        assert (second.status, second.reason, second.blocked_by) == ("skipped", "overlap", blocker.pk)
-        assert (first.status, first.reason, first.blocked_by) == ("started", "", None)
-        assert Execution.objects.count() == 1
-
-    def test_of_several_the_earliest_inside_the_window_starts_and_blocks_the_rest(self) -> None:
-        schedule = make_schedule(spec=EVERY_MINUTE, catch_up_seconds=150)
-        generate_and_invoke(4)
-        assert [status for status, _ in fates(schedule)] == ["missed", "started", "skipped", "skipped"]
-        execution = Execution.objects.get()
-        assert execution.occurrence is not None
-        assert execution.occurrence.nominal_at == minutes(2)
-        blocked = schedule.occurrences.filter(status="skipped").values_list("blocked_by", flat=True)
-        assert set(blocked) == {execution.pk}
-
-    def test_a_missed_one_says_why(self) -> None:
-        schedule = make_schedule(spec=EVERY_MINUTE, catch_up_seconds=0)
-        generate(minutes(1))
-        invoke(minutes(1) + seconds(11))
-        assert fates(schedule) == [("missed", "later than the catch-up window")]
-        assert not Execution.objects.exists()
-
-    def test_allow_all_starts_beside_what_runs(self) -> None:
-        make_schedule(spec=EVERY_MINUTE, overlap="allow_all")
-        generate_and_invoke(3)
-        assert Execution.objects.in_progress().count() == 3
-
-    def test_the_next_one_starts_once_the_execution_ended(self) -> None:
-        schedule = make_schedule(spec=EVERY_MINUTE)
-        generate_and_invoke(1)
-        run_until_idle(now=minutes(1))
-        generate_and_invoke(2)
-        assert fates(schedule) == [("started", "")] * 2
-
     def test_one_that_is_being_cancelled_still_blocks(self) -> None:
         schedule = make_schedule(spec=EVERY_MINUTE)
         generate_and_invoke(1)
@@ -180,15 +132,6 @@ class TestABadScheduleStopsNobody:
         assert fates(bad) == [("skipped", "the schedule has no steps")]
         assert fates(good) == [("started", "")]
 
-    def test_one_whose_step_type_is_gone_starts_and_fails_with_a_message(self) -> None:
-        schedule = make_schedule(spec=EVERY_MINUTE)
-        Step.objects.filter(schedule=schedule).update(step_type="teleport")
-        generate_and_invoke(1)
-        run_until_idle(now=minutes(1))
-        execution = Execution.objects.get()
-        assert execution.status == Execution.Status.FAILED
-        assert "teleport" in attempts(execution)[0].error
-
     def test_trouble_that_may_pass_leaves_everything_to_the_next_tick(self) -> None:
         schedule = make_schedule(spec=EVERY_MINUTE)
         generate(minutes(1))
@@ -222,34 +165,11 @@ class TestAccounting:
         invoke(NOW + seconds(10))
         assert fresh(schedule).last_outcome == "failed"
 
-    @pytest.mark.parametrize(
-        ("function", "outcome", "failed"), [("noop", "completed", 0), ("fail", "failed", 1)]
-    )
-    def test_completions_and_failures(self, function: str, outcome: str, failed: int) -> None:
-        schedule = start(step("a", 0, function)).schedule
-        assert schedule is not None
-        run_until_idle()
-        invoke(NOW)
-        assert (fresh(schedule).last_outcome, fresh(schedule).failed_count) == (outcome, failed)
-
-    def test_a_cancellation_is_no_failure(self) -> None:
-        execution = start()
-        execution.cancel(initiator=SOMEBODY, now=NOW)
-        invoke(NOW)
-        assert execution.schedule is not None
-        assert fresh(execution.schedule).last_outcome == "cancelled"
-        assert fresh(execution.schedule).failed_count == 0
-
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("clock_at_now")
 class TestAfterTheEnd:
     """Whoever finishes an execution settles what waited for it, after COMMIT: nothing waits for a tick."""
-
-    def test_it_is_accounted_at_once(self) -> None:
-        execution = start()
-        run_until_idle()
-        assert fresh(execution).accounted_at == NOW
 
     def test_what_is_due_by_then_starts_at_once(self) -> None:
         schedule = make_schedule(spec=EVERY_MINUTE, now=NOW - seconds(60))
@@ -266,13 +186,6 @@ class TestAfterTheEnd:
 
 
 class TestTrigger:
-    def test_it_starts_at_once_without_a_scheduler(self) -> None:
-        schedule = make_schedule(step("a"))
-        occurrence = trigger(schedule, initiator=SOMEBODY, now=NOW)
-        assert (occurrence.source, occurrence.status, occurrence.nominal_at) == ("manual", "started", NOW)
-        assert run_until_idle() == ["a"]
-        assert (fresh(schedule).started_count, fresh(schedule).last_run_at) == (1, NOW)
-
     def test_who_asked_is_on_record_and_carried_by_every_activity(self) -> None:
         schedule = make_schedule(step("a"))
         key = Initiator("api_key", "k1", "ci")
@@ -283,25 +196,6 @@ class TestTrigger:
         assert set(runs.values_list("initiator_type", "initiator_id", "initiator_name")) == {
             ("api_key", "k1", "ci")
         }
-
-    def test_the_same_key_asks_for_the_same_run(self) -> None:
-        schedule = make_schedule()
-        first = trigger(schedule, initiator=SOMEBODY, now=NOW, key="order 7")
-        before = everything()
-        assert trigger(schedule, initiator=SOMEBODY, now=NOW + seconds(5), key="order 7") == first
-        assert everything() == before
-        run_until_idle()
-        assert trigger(schedule, initiator=SOMEBODY, now=NOW + seconds(9), key="order 7") == first
-        assert trigger(schedule, initiator=SOMEBODY, now=NOW + seconds(9), key="order 8") != first
-
-    def test_it_is_refused_while_another_runs_and_names_it(self) -> None:
-        schedule = make_schedule()
-        blocker = run_now(schedule)
-        before = everything()
-        with pytest.raises(Overlapping) as error:
-            trigger(schedule, initiator=SOMEBODY, now=NOW)
-        assert error.value.blocked_by == blocker.pk
-        assert everything() == before
 
     def test_what_waited_before_starts_first_and_is_named(self) -> None:
         """Its predecessor has ended, and nobody has looked since."""
@@ -314,16 +208,6 @@ class TestTrigger:
             trigger(schedule, initiator=SOMEBODY, now=NOW, overlap="skip")
         assert error.value.blocked_by == Execution.objects.get(occurrence=waiting).pk
         assert [status for status, _ in fates(schedule)] == ["started", "started"]
-
-    def test_it_may_ask_to_run_beside_the_other(self) -> None:
-        schedule = make_schedule()
-        run_now(schedule)
-        run_now(schedule, overlap="allow_all")
-        assert Execution.objects.in_progress().count() == 2
-
-    def test_it_never_comes_too_late(self) -> None:
-        schedule = make_schedule(catch_up_seconds=0)
-        assert trigger(schedule, initiator=SOMEBODY, now=NOW + seconds(10**6)).status == "started"
 
     def test_a_broken_spec_does_not_matter(self) -> None:
         schedule = make_schedule(spec=EVERY_MINUTE)

@@ -1,7 +1,5 @@
 """No secret stands in anything that a step says, in whichever of the usual ways it is written."""
 
-# ruff: noqa: T201
-
 from __future__ import annotations
 
 import html
@@ -9,9 +7,7 @@ import io
 import json
 import logging
 import logging.config
-import os
 import shlex
-import subprocess
 import sys
 import textwrap
 import threading
@@ -19,13 +15,14 @@ import warnings
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from itertools import product
 from typing import Any, NoReturn
 from urllib.parse import quote, quote_plus, urlencode
 
 import pytest
 from django.test import override_settings
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from activities.text import MAX_LEVELS
@@ -98,43 +95,44 @@ def nursery() -> Iterator[Nursery]:
 
 
 class TestMask:
-    @pytest.mark.parametrize("form", FORMS)
     @pytest.mark.parametrize("secret", [SECRET, "simple", "it's", "a b c", "pa/ss+wo=rd", "ünïcödé"])
-    def test_every_form_is_hidden(self, form: Callable[[str], str], secret: str) -> None:
-        text = f"before {form(secret)} after"
-        masked = Mask([secret]).text(text)
-        assert MASK in masked
-        assert masked.startswith("before ")
-        assert masked.endswith(" after")
-        assert not any(each in masked for each in (secret, form(secret)))
+    def test_every_form_is_hidden(self, secret: str) -> None:
+        mask, wrong = Mask([secret]), []
+        for form in FORMS:
+            masked = mask.text(f"before {form(secret)} after")
+            is_whole = masked.startswith("before ") and masked.endswith(" after") and MASK in masked
+            if not is_whole or secret in masked or form(secret) in masked:
+                wrong.append((form(secret), masked))
+        assert wrong == []
 
     @pytest.mark.parametrize("encode", [b64encode, urlsafe_b64encode])
-    @pytest.mark.parametrize("before", ["", "a", "ab", "user:", "Ümlaut:"])
-    @pytest.mark.parametrize("after", ["", "\n", "xy", ":more"])
-    def test_base64_is_hidden_wherever_it_begins(
-        self, encode: Callable[[bytes], bytes], before: str, after: str
-    ) -> None:
-        for secret in (SECRET, "~~~???>>>", "password"):
-            encoded = encode(f"{before}{secret}{after}".encode()).decode()
-            masked = Mask([secret]).text(f"Basic {encoded}.")
-            left = masked.removeprefix("Basic ").replace(MASK, "").rstrip("=.")
-            assert MASK in masked
-            assert len(left) <= len(b64encode((before + after).encode()).rstrip(b"=")) + 4
+    def test_base64_is_hidden_wherever_it_begins(self, encode: Callable[[bytes], bytes]) -> None:
+        wrong = []
+        for before in ("", "a", "ab", "user:", "Ümlaut:"):
+            for after in ("", "\n", "xy", ":more"):
+                for secret in (SECRET, "~~~???>>>", "password"):
+                    encoded = encode(f"{before}{secret}{after}".encode()).decode()
+                    masked = Mask([secret]).text(f"Basic {encoded}.")
+                    left = masked.removeprefix("Basic ").replace(MASK, "").rstrip("=.")
+                    most = len(b64encode((before + after).encode()).rstrip(b"=")) + 4
+                    if MASK not in masked or len(left) > most:
+                        wrong.append((before, after, secret, masked))
+        assert wrong == []
 
-    @pytest.mark.parametrize("width", [64, 76])
     @pytest.mark.parametrize("end", ["\n", "\r\n", "\\n", "↵"])
-    @pytest.mark.parametrize("before", ["", "a", "user:", "somebody@example.com:"])
     @pytest.mark.parametrize("encode", [b64encode, urlsafe_b64encode])
-    def test_base64_is_hidden_line_by_line(
-        self, encode: Callable[[bytes], bytes], before: str, end: str, width: int
-    ) -> None:
-        for length in range(100, 200):
-            encoded = encode(f"{before}{LONG[:length]}\n".encode()).decode()
-            wrapped = end.join(textwrap.wrap(encoded, width))
-            masked = Mask([LONG[:length]]).text(wrapped)
-            left = masked.replace(MASK, "").replace(end, "").rstrip("=")
-            allowed = len(b64encode(before.encode()).rstrip(b"=")) + SHORTEST
-            assert len(left) <= allowed + (FRAGMENT if before else 0), masked
+    def test_base64_is_hidden_line_by_line(self, encode: Callable[[bytes], bytes], end: str) -> None:
+        wrong = []
+        for length, width in product(range(100, 200, 7), (64, 76)):
+            mask = Mask([LONG[:length]])
+            for before in ("", "a", "user:", "somebody@example.com:"):
+                encoded = encode(f"{before}{LONG[:length]}\n".encode()).decode()
+                masked = mask.text(end.join(textwrap.wrap(encoded, width)))
+                left = masked.replace(MASK, "").replace(end, "").rstrip("=")
+                allowed = len(b64encode(before.encode()).rstrip(b"=")) + SHORTEST
+                if len(left) > allowed + (FRAGMENT if before else 0):
+                    wrong.append((length, width, before, masked))
+        assert wrong == []
 
     def test_words_that_are_no_base64_of_it_stay(self) -> None:
         text = "INSERT 0 1 into /srv/Ada/people_2026.csv by ada-lovelace (3f786850e387550fdab836ed7e6dc881)"
@@ -160,12 +158,13 @@ class TestMask:
         assert mask.text(text) == f"no password for the database: {MASK}…"
 
     def test_thousands_of_lines_are_not_looked_for_one_by_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        lines = [f"line{number}'" for number in range(4_000)]
+        lines = [f"line{number}'" for number in range(1_500)]
         mask = Mask(["\n".join(lines)])
         monkeypatch.setattr(masking, "_places", pytest.fail)
-        for line in lines[:500]:
+        for line in lines[:200]:
             assert mask.text(f"it says {line!r} " * 3) == f'it says "{MASK}" ' * 3
 
+    @hypothesis_settings(max_examples=40)
     @given(secrets, st.sampled_from(FORMS), st.text(max_size=10), st.text(max_size=10))
     def test_no_form_of_any_secret_is_left(
         self, secret: str, form: Callable[[str], str], before: str, after: str
@@ -223,6 +222,7 @@ class TestSink:
         assert sink.progressed == [(1, 2, f"at {MASK}")]
         assert sink.items == [(f"{MASK}.txt", "ok", f"is {MASK}")]
 
+    @hypothesis_settings(max_examples=40)
     @given(st.data())
     def test_how_bytes_arrive_and_where_long_lines_are_cut_hides_nothing_of_it(
         self, data: st.DataObject
@@ -320,17 +320,14 @@ class TestWordsOfOthers:
 class TestSteps:
     @pytest.mark.parametrize("kind", ["return", "raise", "fail", "skip", "chain"])
     def test_a_function_in_a_thread(self, kind: str) -> None:
-        outcome, sink = run(
-            {"function": f"{HERE}.tell", "args": [kind, "{{ secrets.x }}"], "isolation": "thread"}
-        )
+        outcome, sink = run(in_thread("tell", kind, "{{ secrets.x }}"))
         assert outcome.status == {"return": "complete", "skip": "skipped"}.get(kind, "failed_with_error")
         assert MASK in everything(outcome, sink)
         assert (sink.lines("log"), len(sink.items)) == ([f"written {MASK}"], 1)
 
-    @pytest.mark.parametrize("levels", [1, MAX_LEVELS, *range(MAX_LEVELS + 1, 500, 3), 5_000])
+    @pytest.mark.parametrize("levels", [1, MAX_LEVELS, MAX_LEVELS + 1, *range(110, 500, 40), 5_000])
     def test_a_result_is_masked_as_deep_as_it_may_be(self, levels: int) -> None:
-        args = [levels, "{{ secrets.x }}"]
-        outcome, _ = run({"function": f"{HERE}.nest", "args": args, "isolation": "thread"})
+        outcome, _ = run(in_thread("nest", levels, "{{ secrets.x }}"))
         may_be = levels <= MAX_LEVELS
         assert outcome.status == ("complete" if may_be else "failed_with_error")
         assert (MASK in str(outcome.result)) is may_be
@@ -340,27 +337,21 @@ class TestSteps:
             raise MemoryError(SECRET)
 
         monkeypatch.setattr(Mask, "json", fail)
-        outcome, sink = run(
-            {"function": f"{HERE}.tell", "args": ["raise", "{{ secrets.x }}"], "isolation": "thread"}
-        )
+        outcome, sink = run(in_thread("tell", "raise", "{{ secrets.x }}"))
         assert (outcome.status, outcome.result, outcome.traceback) == ("failed_with_error", None, "")
         assert outcome.error == "its outcome cannot be told (MemoryError)"
         assert everything(outcome, sink)
 
     def test_words_that_are_cut_are_masked_before(self) -> None:
         for spare in range(0, len(SECRET) + 2, 3):
-            args = [ERROR_CHARS - spare - len("ValueError: "), "{{ secrets.x }}"]
-            outcome, _ = run({"function": f"{HERE}.fail_at_length", "args": args, "isolation": "thread"})
+            length = ERROR_CHARS - spare - len("ValueError: ")
+            outcome, _ = run(in_thread("fail_at_length", length, "{{ secrets.x }}"))
             assert len(outcome.error) == ERROR_CHARS
             assert len(outcome.traceback) <= TRACEBACK_CHARS
             assert "hunter" not in outcome.error + outcome.traceback
 
     def test_words_that_python_has_cut(self) -> None:
-        config = {
-            "function": "builtins.int",
-            "args": [f"{'x' * 170}{{{{ secrets.x }}}}"],
-            "isolation": "thread",
-        }
+        config = in_thread("int", f"{'x' * 170}{{{{ secrets.x }}}}") | {"function": "builtins.int"}
         outcome, sink = run(config, secret=f"hunter2{LONG}")
         assert outcome.error.startswith("ValueError: invalid literal")
         assert everything(outcome, sink)
@@ -374,13 +365,7 @@ class TestSteps:
         assert everything(outcome, sink)
 
     def test_without_secrets_nothing_is_masked(self) -> None:
-        work = Work(
-            "k",
-            1,
-            "a step",
-            "python",
-            {"function": f"{HERE}.tell", "args": ["return", "plain"], "isolation": "thread"},
-        )
+        work = Work("k", 1, "a step", "python", in_thread("tell", "return", "plain"))
         context = Context(work, sink := Recorder())
         outcome = perform(work, sink, nursery=Nursery(), context=context)
         assert (context.mask, outcome.result) == (None, {"told plain": ["plain"]})
@@ -399,47 +384,20 @@ class TestSteps:
         assert (outcome.can_retry, outcome.traceback) == (can_retry, "")
 
 
-@pytest.mark.serial
 class TestProcesses:
-    def test_a_function_in_a_child(self, nursery: Nursery) -> None:
-        outcome, sink = run(
-            {"function": f"{HERE}.shout", "kwargs": {"secret": "{{ secrets.x }}"}}, nursery=nursery
-        )
-        assert outcome.status == "complete"
-        assert sink.lines("stdout") == [MASK, f"'{MASK}'", f"from a program {MASK}", "no end of line " + MASK]
-        complaint, logged = sink.lines("stderr")
-        assert complaint == f"complaint {MASK}"
-        assert f"logged {MASK}" in logged
-        assert outcome.result == {"told": MASK, "environment": False, "arguments": False}
-        assert MASK in everything(outcome, sink)
-
     def test_a_function_in_a_child_that_fails_at_length(self, nursery: Nursery) -> None:
         args = [ERROR_CHARS - 5 - len("ValueError: "), "{{ secrets.x }}"]
         outcome, sink = run({"function": f"{HERE}.fail_at_length", "args": args}, nursery=nursery)
         assert len(outcome.error) == ERROR_CHARS
         assert everything(outcome, sink)
 
-    def test_a_program(self, nursery: Nursery, tmp_path: Path) -> None:
-        program = tmp_path / "program"
-        program.write_text(
-            '#!/bin/sh\necho "$TOKEN"; echo "$TOKEN" | base64 >&2; printf %s "$TOKEN" | cat; exit 3\n'
-        )
-        program.chmod(0o755)
-        config = {"argv": [str(program)], "env": {"TOKEN": "{{ secrets.x }}"}}
-        with override_settings(JIM_EXECUTABLE_FOLDERS=[tmp_path]):
-            outcome, sink = run(config, step_type="executable", nursery=nursery)
-        assert outcome.error == "exit code 3"
-        assert sink.lines("stdout") == [MASK, MASK]
-        assert sink.lines("stderr")[0].startswith(MASK)
-        assert everything(outcome, sink)
+
+def in_thread(function: str, *args: object) -> dict[str, Any]:
+    return {"function": f"{HERE}.{function}", "args": [*args], "isolation": "thread"}
 
 
 def run(
-    config: dict[str, Any],
-    *,
-    step_type: str = "python",
-    nursery: Nursery | None = None,
-    secret: str = SECRET,
+    config: dict[str, Any], *, step_type: str = "python", nursery: Nursery | None = None, secret: str = SECRET
 ) -> tuple[Outcome, Recorder]:
     work = Work("k", 1, "a step", step_type, config, refs=["secrets.x"])
     binding, sink = Binding({"secrets.x": secret}, (secret,)), Recorder()
@@ -513,16 +471,3 @@ def nest(levels: int, secret: str) -> object:
 
 def fail_at_length(length: int, secret: str) -> NoReturn:
     raise ValueError("x" * length + secret + "y" * 100_000)
-
-
-def shout(secret: str, ctx: Context) -> dict[str, Any]:
-    print(secret)
-    print(repr(secret))
-    print("complaint", secret, file=sys.stderr)
-    logging.getLogger("shout").warning("logged %s", secret)
-    sys.stdout.flush()
-    subprocess.run(["/bin/echo", "from a program", secret], check=True)
-    print("no end of line", secret, end="")
-    ctx.write(f"written {secret} in {ctx.work!r}")
-    arguments = Path("/proc/self/cmdline").read_text()
-    return {"told": secret, "environment": secret in str(os.environ), "arguments": secret in arguments}

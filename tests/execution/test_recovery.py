@@ -22,7 +22,6 @@ from tests.base import (
     break_down,
     claim,
     end,
-    enqueue,
     everything,
     fresh,
     make_worker,
@@ -51,14 +50,13 @@ def bury(*workers: Worker) -> None:
 class TestWorker:
     """alive → dead, or gone after a clean stop."""
 
-    def test_a_new_one_is_alive_and_has_a_lease(self) -> None:
+    def test_a_beat_renews_the_lease_and_a_clean_stop_ends_it(self) -> None:
         worker = make_worker()
         assert (worker.status, worker.lease_until) == ("alive", NOW + seconds(60))
-
-    def test_a_beat_renews_the_lease(self) -> None:
-        worker = make_worker()
         assert worker.beat(NOW + seconds(5))
         assert (fresh(worker).beat_at, fresh(worker).lease_until) == (NOW + seconds(5), NOW + seconds(65))
+        assert worker.stop(NOW + seconds(9))
+        assert (fresh(worker).status, fresh(worker).ended_at) == ("gone", NOW + seconds(9))
 
     @pytest.mark.parametrize("ending", ["dead", "gone"])
     def test_a_beat_after_the_end_changes_nothing(self, ending: str) -> None:
@@ -71,26 +69,17 @@ class TestWorker:
         assert everything() == before
         assert fresh(worker).status == ending
 
-    def test_a_clean_stop_is_noted_with_its_time(self) -> None:
-        worker = make_worker()
-        assert worker.stop(NOW + seconds(9))
-        assert (fresh(worker).status, fresh(worker).ended_at) == ("gone", NOW + seconds(9))
-
 
 class TestExpiredLeases:
-    def test_a_worker_is_buried_once_its_lease_is_over(self) -> None:
+    @pytest.mark.parametrize("beats", [False, True])
+    def test_a_worker_is_buried_once_its_lease_is_over(self, beats: bool) -> None:
         worker = make_worker()
         self.tick_until(60)
         assert fresh(worker).status == "alive"
-        assert recovery.bury_expired(NOW + seconds(61)) == 1
-        assert fresh(worker).status == "dead"
-
-    def test_a_worker_that_beats_is_left_alone(self) -> None:
-        worker = make_worker()
-        self.tick_until(60)
-        worker.beat(NOW + seconds(50))
-        assert recovery.bury_expired(NOW + seconds(90)) == 0
-        assert fresh(worker).status == "alive"
+        if beats:
+            worker.beat(NOW + seconds(50))
+        assert recovery.bury_expired(NOW + seconds(61)) == (0 if beats else 1)
+        assert fresh(worker).status == ("alive" if beats else "dead")
 
     def test_the_first_scheduler_waits_one_lease(self) -> None:
         worker = make_worker(NOW - seconds(3600))
@@ -99,24 +88,17 @@ class TestExpiredLeases:
         assert fresh(worker).status == "alive"
         assert recovery.bury_expired(NOW + seconds(60)) == 1
 
-    def test_after_an_outage_every_worker_gets_one_lease_to_beat_again(self) -> None:
+    @pytest.mark.parametrize("beats", [False, True])
+    def test_after_an_outage_every_worker_gets_one_lease_to_beat_again(self, beats: bool) -> None:
         worker = make_worker()
         self.tick_until(60)
         worker.beat(NOW + seconds(60))
         back = NOW + seconds(60 + 120)
-        assert recovery.bury_expired(back) == 0
-        assert recovery.bury_expired(back + seconds(30)) == 0
-        worker.beat(back + seconds(31))
-        assert recovery.bury_expired(back + seconds(60)) == 0
-        assert fresh(worker).status == "alive"
-
-    def test_one_that_stays_silent_after_the_outage_is_buried_then(self) -> None:
-        worker = make_worker()
-        self.tick_until(60)
-        worker.beat(NOW + seconds(60))
-        back = NOW + seconds(60 + 120)
-        assert [recovery.bury_expired(back + seconds(late)) for late in (0, 30, 60)] == [0, 0, 1]
-        assert fresh(worker).status == "dead"
+        assert recovery.bury_expired(back) == recovery.bury_expired(back + seconds(30)) == 0
+        if beats:
+            worker.beat(back + seconds(31))
+        assert recovery.bury_expired(back + seconds(60)) == (0 if beats else 1)
+        assert fresh(worker).status == ("alive" if beats else "dead")
 
     def test_another_scheduler_that_kept_ticking_means_that_there_was_no_outage(self) -> None:
         make_worker()
@@ -254,19 +236,6 @@ class TestLostTasks:
         assert run_until_idle() == ["quiet"]
         assert fresh(other).status == Execution.Status.COMPLETED
 
-    def test_crashes_and_failures_have_budgets_of_their_own(self) -> None:
-        execution = start(step(max_retries=1, retry_seconds=0))
-        worker = make_worker()
-        break_down(worker, *claim(worker))
-        claim(worker)
-        bury(worker)
-        recovery.recover(NOW)
-        task = WorkerTask.objects.get()
-        assert (task.attempt, task.failures, task.crashes) == (3, 1, 1)
-        end_worker = make_worker()
-        end(end_worker, *claim(end_worker))
-        assert fresh(execution).status == Execution.Status.COMPLETED
-
     def test_a_lost_task_of_a_parallel_group_does_not_hold_up_the_judgement(self) -> None:
         execution = start(step("lost", on_crash="fail", continue_on_failure=True), step("next", 1))
         worker = make_worker()
@@ -275,14 +244,6 @@ class TestLostTasks:
         recovery.recover(NOW)
         assert run_until_idle() == ["next"]
         assert fresh(execution).status == Execution.Status.COMPLETED
-
-    def test_a_job_without_an_execution_is_recovered_too(self) -> None:
-        (task,) = enqueue(step("job"))
-        worker = make_worker()
-        claim(worker)
-        bury(worker)
-        recovery.recover(NOW)
-        assert (fresh(task).status, fresh(task).attempt) == ("queued", 2)
 
     def test_recovering_twice_is_recovering_once(self) -> None:
         start(step())
@@ -298,26 +259,14 @@ class TestLostTasks:
 class TestStuckExecutions:
     """In progress, but no task is queued or processing: their activities decide, never blindly completed."""
 
-    def test_one_whose_next_group_waits_is_advanced(self) -> None:
-        execution = start(step("a"), step("b", 1), step("c", 2))
-        worker = make_worker()
-        end(worker, *claim(worker))
-        WorkerTask.objects.filter(name="b").update(status="waiting")
-        Execution.objects.update(current_index=0)
-        Execution.objects.recover(now=NOW)
-        assert queue(execution) == {"b": "queued", "c": "waiting"}
-
-    def test_one_whose_last_step_succeeded_is_completed(self) -> None:
+    @pytest.mark.parametrize(
+        ("status", "expected"), [("complete", "completed"), ("failed_with_error", "failed")]
+    )
+    def test_one_whose_last_step_has_ended_ends_likewise(self, status: str, expected: str) -> None:
         execution = start(step("a"))
-        self.vanish(execution, status="complete")
+        self.vanish(execution, status=status)
         Execution.objects.recover(now=NOW + seconds(5))
-        assert (fresh(execution).status, fresh(execution).finished_at) == ("completed", NOW + seconds(5))
-
-    def test_one_whose_last_step_failed_is_failed(self) -> None:
-        execution = start(step("a"))
-        self.vanish(execution, status="failed_with_error")
-        Execution.objects.recover(now=NOW)
-        assert fresh(execution).status == Execution.Status.FAILED
+        assert (fresh(execution).status, fresh(execution).finished_at) == (expected, NOW + seconds(5))
 
     @pytest.mark.parametrize("status", ["pending", "in_progress"])
     def test_one_whose_tasks_vanished_is_failed_never_completed(self, status: str) -> None:
@@ -344,7 +293,6 @@ class TestStuckExecutions:
         WorkerTask.objects.filter(name="b").delete()
         worker = make_worker()
         end(worker, *claim(worker))
-        Execution.objects.recover(now=NOW)
         assert fresh(execution).status == Execution.Status.FAILED
         assert "“b”" in fresh(execution).error
         assert not Activity.objects.open().exists()

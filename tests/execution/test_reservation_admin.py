@@ -48,7 +48,7 @@ def test_an_operator_frees_a_seat(reservation: Reservation) -> None:
     assert "is free already" in told(client, client.post(url, {"reason": ""}))
 
 
-@pytest.mark.parametrize("role", ["nobody", "viewer", "author"])
+@pytest.mark.parametrize("role", ["viewer", "author"])
 def test_others_may_not(reservation: Reservation, role: str) -> None:
     before = everything()
     url = operation("execution_reservation", "release", reservation.pk)
@@ -56,7 +56,7 @@ def test_others_may_not(reservation: Reservation, role: str) -> None:
     assert everything() == before
 
 
-@pytest.mark.parametrize("wrong", ["7", "x", "00000000-0000-0000-0000-000000000000", ""])
-def test_what_does_not_exist_is_not_found(reservation: Reservation, wrong: str) -> None:
+def test_what_does_not_exist_is_not_found(reservation: Reservation) -> None:
     client: Client = sign_in()
-    assert client.post(operation("execution_reservation", "release", wrong), {}).status_code == 404
+    for wrong in ("7", "x", "00000000-0000-0000-0000-000000000000", ""):
+        assert client.post(operation("execution_reservation", "release", wrong), {}).status_code == 404

@@ -67,13 +67,6 @@ class TestReserve:
         assert reserve() is None
         assert reserve("other") is not None
         assert state() == [("default", False, True), ("other", False, True)]
-
-    def test_the_next_one_gets_it_after_the_release(self) -> None:
-        assert reserved().release(NOW)
-        assert reserve(at=1) is not None
-
-    def test_it_has_no_task_and_before_it_is_taken_no_activity(self) -> None:
-        reserved()
         assert not WorkerTask.objects.exists()
         assert not Activity.objects.exists()
 
@@ -194,6 +187,7 @@ class TestTurns:
         self.release_before("a", "b")
         assert reserve() is None
         assert state() == [("default", False, False)]
+        assert reserve("other") is not None
         claim(make_worker(), limit=1)
         assert reserve() is not None
 
@@ -205,10 +199,6 @@ class TestTurns:
     def test_without_a_queue_nobody_waits(self) -> None:
         self.release_before()
         assert reserve() is not None
-
-    def test_other_pools_do_not_care(self) -> None:
-        self.release_before("a")
-        assert reserve("other") is not None
 
     def test_who_is_in_the_way_can_be_asked(self) -> None:
         assert Reservation.objects.in_the_way("default", now=NOW) is None
@@ -223,13 +213,10 @@ class TestTurns:
 
 
 class TestFence:
-    def test_a_beat_renews_the_lease(self) -> None:
-        reservation = reserved()
-        assert reservation.beat(NOW + seconds(5))
-        assert fresh(reservation).lease_until == NOW + seconds(5 + LEASE)
-
     def test_its_end_is_recorded_and_the_seat_is_free(self) -> None:
         reservation = taken()
+        assert reservation.beat(NOW + seconds(1))
+        assert fresh(reservation).lease_until == NOW + seconds(1 + LEASE)
         assert reservation.finish(ending(reservation, at=2), now=NOW + seconds(2))
         activity = Activity.objects.get()
         assert (activity.status, activity.result, activity.finished_at) == ("complete", 42, NOW + seconds(2))
@@ -265,19 +252,15 @@ class TestFence:
 
 
 class TestExpiry:
-    def test_a_lease_is_waited_for(self) -> None:
-        reservation = taken()
+    def test_a_lease_is_waited_for_and_what_ran_in_it_has_failed(self) -> None:
+        reservation, over = taken(), NOW + seconds(2 * LEASE + 1)
         assert Reservation.objects.expire(NOW + seconds(LEASE)) == 0
         reservation.beat(NOW + seconds(LEASE))
         assert Reservation.objects.expire(NOW + seconds(LEASE + 1)) == 0
-        assert Reservation.objects.expire(NOW + seconds(2 * LEASE + 1)) == 1
-
-    def test_what_ran_in_it_has_failed(self) -> None:
-        taken()
-        Reservation.objects.expire(NOW + seconds(LEASE + 1))
+        assert Reservation.objects.expire(over) == 1
         activity = Activity.objects.get()
         assert (activity.status, activity.error) == ("failed_with_error", LOST)
-        assert (activity.executed_at, activity.finished_at) == (NOW, NOW + seconds(LEASE + 1))
+        assert (activity.executed_at, activity.finished_at) == (NOW, over)
         assert activity.permanently_failed
 
     def test_a_queued_task_passes_first_then_as_well(self) -> None:

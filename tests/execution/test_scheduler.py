@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 from itertools import count
+from typing import Any
 
 import pytest
 
 from activities import clock
 from activities.models import Activity
-from execution.models import Execution, Worker, WorkerTask
+from execution.models import Worker, WorkerTask
 from execution.scheduler import is_due, next_due, tick
 from schedules.models import Occurrence, Schedule
 from tests.away import outage
@@ -26,6 +27,7 @@ from tests.base import (
     start,
     step,
 )
+from tests.loops import running_scheduler
 from tests.processes import scheduler, worker
 from tests.refusing import database_that_refuses
 from tests.waiting import wait_until
@@ -37,35 +39,8 @@ def minutes(number: float) -> datetime:
     return NOW + seconds(60 * number)
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
 class TestTick:
-    def test_it_fills_generates_invokes_and_recovers(self) -> None:
-        schedule = make_schedule(spec=EVERY_MINUTE)
-        unfilled = make_schedule(spec=EVERY_MINUTE)
-        Schedule.objects.filter(pk=unfilled.pk).update(processed_until=None, next_run_at=None)
-        stuck = start(step())
-        dead = make_worker()
-        claim(dead)
-        dead.stop(NOW)
-        tick(minutes(1))
-        assert fates(schedule) == [("started", "")]
-        assert fresh(unfilled).next_run_at == minutes(2)
-        assert WorkerTask.objects.get(execution=stuck).status == "queued"
-
-    def test_two_ticks_at_the_same_time_are_one(self) -> None:
-        schedule = make_schedule(spec=EVERY_MINUTE)
-        tick(minutes(1))
-        tick(minutes(1))
-        assert fates(schedule) == [("started", "")]
-        assert Execution.objects.count() == 1
-
-    def test_a_snooze_that_ends_lets_its_occurrences_start_in_the_same_tick(self) -> None:
-        schedule = make_schedule(spec=EVERY_MINUTE)
-        schedule.pause(initiator=SOMEBODY, now=NOW, until=minutes(1))
-        tick(minutes(1))
-        assert fates(schedule) == [("started", "")]
-
-    @pytest.mark.django_db(transaction=True)
     def test_a_part_that_fails_does_not_stop_the_others(self, caplog: pytest.LogCaptureFixture) -> None:
         due = make_schedule(spec=EVERY_MINUTE)
         bad = make_schedule(spec=EVERY_MINUTE, name="Bad")
@@ -87,14 +62,15 @@ class TestIsDue:
         assert not is_due(NOW)
         assert next_due(NOW) is None
 
-    def test_a_schedule_whose_time_has_come(self) -> None:
-        make_schedule(spec=EVERY_MINUTE)
-        assert [is_due(minutes(at)) for at in (0.99, 1)] == [False, True]
-
-    def test_an_occurrence_that_is_pending(self) -> None:
-        schedule = make_schedule()
-        occurrence = Occurrence.manual(schedule, initiator=SOMEBODY, now=minutes(1))
-        occurrence.save()
+    @pytest.mark.parametrize("what", ["a time", "an occurrence", "the end of a snooze"])
+    def test_what_has_come_and_not_before(self, what: str) -> None:
+        match what:
+            case "a time":
+                make_schedule(spec=EVERY_MINUTE)
+            case "an occurrence":
+                Occurrence.manual(make_schedule(), initiator=SOMEBODY, now=minutes(1)).save()
+            case "the end of a snooze":
+                make_schedule().pause(initiator=SOMEBODY, now=NOW, until=minutes(1))
         assert [is_due(minutes(at)) for at in (0.99, 1)] == [False, True]
 
     def test_an_execution_that_ended_unaccounted(self) -> None:
@@ -107,10 +83,6 @@ class TestIsDue:
         make_schedule()
         Schedule.objects.update(processed_until=None)
         assert is_due(NOW)
-
-    def test_a_snooze_that_is_over(self) -> None:
-        make_schedule().pause(initiator=SOMEBODY, now=NOW, until=minutes(5))
-        assert [is_due(minutes(at)) for at in (4.99, 5)] == [False, True]
 
     @pytest.mark.parametrize("verb", ["pause", "close"])
     def test_what_a_paused_or_closed_schedule_holds_is_not(self, verb: str) -> None:
@@ -135,6 +107,7 @@ class TestIsDue:
 @pytest.mark.django_db
 class TestNextDue:
     def test_it_is_the_earliest_of_times_pending_occurrences_and_ends_of_pauses(self) -> None:
+        """What is due already does not count."""
         hourly = make_schedule(spec={"cron": ["0 * * * *"]})
         assert next_due(NOW) == minutes(60)
         Occurrence.manual(hourly, initiator=SOMEBODY, now=minutes(30)).save()
@@ -143,47 +116,36 @@ class TestNextDue:
         assert next_due(NOW) == minutes(10)
         make_schedule(spec=EVERY_MINUTE)
         assert next_due(NOW) == minutes(1)
-
-    def test_what_is_due_already_does_not_count(self) -> None:
-        make_schedule(spec=EVERY_MINUTE)
-        make_schedule(spec={"cron": ["0 * * * *"]})
-        assert next_due(minutes(1)) == minutes(60)
+        assert next_due(minutes(1)) == minutes(10)
 
 
-@pytest.mark.serial
+@pytest.mark.live
 @pytest.mark.django_db(transaction=True)
 class TestRunscheduler:
     """With a lease of a day, it does nothing by itself for half a day."""
 
     LEASE = "86400"
 
-    def test_a_due_schedule_starts_at_its_time_and_not_before(self) -> None:
+    def test_it_wakes_for_new_and_edited_times_and_for_the_end_of_a_snooze(self) -> None:
+        edited = make_schedule(spec={"cron": ["0 0 1 1 *"]}, now=clock.now())
+        snoozing = make_schedule(spec=EVERY_MINUTE, now=clock.now())
         with scheduler(JIM_LEASE_SECONDS=self.LEASE) as running:
             now = clock.now()
             at = soon(now)
-            schedule = make_schedule(spec={"at": [at.isoformat()]}, now=now)
-            wait_until(schedule.executions.exists)
-            assert schedule.executions.get().started_at >= at
+            spec = {"at": [at.isoformat()]}
+            snoozing.pause(initiator=SOMEBODY, now=now, until=now + seconds(1))
+            wait_until(lambda: fresh(snoozing).status == "running")
+            edited.edit(token=1, initiator=SOMEBODY, now=now, changes={"spec": spec})
+            new = make_schedule(spec=spec, now=now)
+            for schedule in (edited, new):
+                wait_until(schedule.executions.exists)
+                assert schedule.executions.get().started_at >= at
             assert running.terminate() == 0
 
-    def test_it_wakes_on_an_edit(self) -> None:
-        schedule = make_schedule(spec={"cron": ["0 0 1 1 *"]}, now=clock.now())
-        with scheduler(JIM_LEASE_SECONDS=self.LEASE):
-            now = clock.now()
-            at = soon(now)
-            schedule.edit(token=1, initiator=SOMEBODY, now=now, changes={"spec": {"at": [at.isoformat()]}})
-            wait_until(schedule.executions.exists)
-            assert schedule.executions.get().started_at >= at
-
-    def test_a_snooze_ends_by_itself(self) -> None:
-        schedule = make_schedule(spec=EVERY_MINUTE, now=clock.now())
-        with scheduler(JIM_LEASE_SECONDS=self.LEASE):
-            schedule.pause(initiator=SOMEBODY, now=clock.now(), until=clock.now() + seconds(1))
-            wait_until(lambda: fresh(schedule).status == "running")
-
-    def test_what_a_killed_worker_ran_is_queued_again_long_before_its_lease_ends(self) -> None:
+    def test_what_a_killed_worker_ran_is_queued_again_long_before_its_lease_ends(self, settings: Any) -> None:
+        settings.JIM_LEASE_SECONDS = int(self.LEASE)
         execution = start(step("work", 0, "wait_for_ever", isolation="process"), now=clock.now())
-        with scheduler(JIM_LEASE_SECONDS=self.LEASE):
+        with running_scheduler():
             with worker("--processes", "1", JIM_LEASE_SECONDS=self.LEASE) as victim:
                 wait_until(Activity.objects.filter(status="in_progress", message="waiting").exists)
                 victim.process.kill()

@@ -16,7 +16,6 @@ from execution import worker as loop_of_a_worker
 from execution.alarms import alarms
 from execution.invoker import Overlapping, trigger
 from execution.models import Execution, Limit, Worker, WorkerTask
-from execution.recorder import CUT_OFF
 from execution.worker import WorkerLoop
 from tests.away import DatabaseAway, outage
 from tests.base import SOMEBODY, attempts, fresh, make_schedule, queue, start, step, step_statuses
@@ -25,7 +24,7 @@ from tests.loops import has_looked, running, running_worker, work_until_idle
 from tests.processes import Command, worker
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.serial]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.live]
 
 
 @pytest.fixture(autouse=True)
@@ -85,28 +84,24 @@ def pids(path: Path) -> list[int]:
 
 
 class TestUntilIdle:
-    def test_it_works_until_nothing_is_ready_and_ends(self) -> None:
-        execution = begin(step("thread"), step("process", 1, isolation="process"), step("last", 2))
-        with worker("--until-idle", "--threads", "2", "--processes", "1") as running:
+    def test_it_waits_for_the_database_serves_its_pools_and_ends_when_nothing_is_ready(
+        self, tmp_path: Path
+    ) -> None:
+        steps = step("thread", pool="ldap"), step("process", 1, pool="hr", isolation="process")
+        execution, other = begin(*steps, step("last", 2, pool="hr")), begin(step("other"))
+        arguments = "--until-idle", "--threads", "2", "--processes", "1", "--pools", "ldap, hr"
+        with DatabaseAway(tmp_path) as away, Command("runworker", *arguments, **away.env) as running:
+            wait_until(lambda: "waiting for the database" in running.said)
+            away.come_back()
             assert running.process.wait(PATIENCE_SECONDS) == 0
         assert fresh(execution).status == Execution.Status.COMPLETED
-        assert Worker.objects.get().status == Worker.Status.GONE
-
-    def test_with_nothing_to_do_it_ends_at_once(self) -> None:
-        with worker("--until-idle") as running:
-            assert running.process.wait(PATIENCE_SECONDS) == 0
+        assert queue(other) == {"other": "queued"}
+        assert (Worker.objects.get().status, Worker.objects.get().pools) == ("gone", ["ldap", "hr"])
 
     def test_it_does_not_wait_for_a_retry_that_is_not_due(self) -> None:
         execution = begin(step("a", 0, "fail", max_retries=1, retry_seconds=600))
         work_until_idle()
         assert queue(execution) == {"a": "queued"}
-
-    def test_it_serves_only_the_pools_it_is_told(self) -> None:
-        begin(step("ldap", pool="ldap"), step("hr", pool="hr"), step("other"))
-        with worker("--until-idle", "--pools", "ldap, hr") as running:
-            assert running.process.wait(PATIENCE_SECONDS) == 0
-        assert list(WorkerTask.objects.values_list("name", flat=True)) == ["other"]
-        assert Worker.objects.get().pools == ["ldap", "hr"]
 
 
 class TestSeats:
@@ -144,16 +139,6 @@ class TestSeats:
             left = {"long": "processing"} | {waiting["name"]: "queued" for waiting in late}
             wait_until(lambda: queue(execution) == left and step_statuses(execution)["late 0"] == ["pending"])
             cancel(execution)
-
-    def test_a_seat_that_is_free_again_is_filled(self, tmp_path: Path) -> None:
-        file = tmp_path / "go"
-        execution = begin(
-            step("one", 0, "wait_for_file", kwargs={"path": str(file)}), step("two", 0), step("three", 0)
-        )
-        with running_worker(threads=2):
-            wait_until(lambda: queue(execution) == {"one": "processing"})
-            file.touch()
-            wait_until(lambda: fresh(execution).status == Execution.Status.COMPLETED)
 
 
 class TestLimits:
@@ -216,6 +201,8 @@ class TestWhatAStepSays:
             wait_until(lambda: "written" in said(execution, "talk"))
             wait_until(lambda: attempts(execution, "talk")[0].progress_done == 1)
             (activity,) = attempts(execution, "talk")
+            lines = {("log", "written")} | ({("stdout", "printed")} if isolation == "process" else set())
+            wait_until(lambda: set(activity.output.values_list("stream", "text")) == lines)
             assert activity.status == Activity.Status.IN_PROGRESS
             assert (activity.progress_done, activity.progress_total) == (1, 2)
             assert activity.message == "halfway"
@@ -225,17 +212,6 @@ class TestWhatAStepSays:
         activity = fresh(activity)
         assert activity.result == {"key": str(activity.task_key)}
         assert activity.items_total == 1
-
-    def test_what_a_child_process_prints_is_its_output(self, tmp_path: Path) -> None:
-        file = tmp_path / "go"
-        file.touch()
-        execution = begin(step("talk", 0, "chatter", kwargs={"path": str(file)}, isolation="process"))
-        work_until_idle()
-        (activity,) = attempts(execution, "talk")
-        assert set(activity.output.values_list("stream", "text")) == {
-            ("stdout", "printed"),
-            ("log", "written"),
-        }
 
     def test_lines_of_a_program_appear_while_it_runs(
         self, program: Callable[..., dict[str, Any]], tmp_path: Path
@@ -256,25 +232,9 @@ class TestWhatAStepSays:
         }
         assert activity.result == {"exit_code": 0}
 
-    def test_too_much_of_it_is_cut_off_with_a_marker(
-        self, program: Callable[..., dict[str, Any]], settings: Any
-    ) -> None:
-        settings.JIM_OUTPUT_LINES = 5
-        execution = begin(program("for n in 1 2 3 4 5 6 7 8 9; do echo $n; done"))
-        work_until_idle()
-        assert said(execution, "program") == ["1", "2", "3", "4", "5", CUT_OFF]
-        assert fresh(execution).status == Execution.Status.COMPLETED
-
 
 class TestCancellation:
-    """Children included."""
-
-    def test_of_a_program(self, program: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-        execution = begin(program("sleep 1000 & echo $$ $! > pids; wait"))
-        with running_worker():
-            family = pids(tmp_path / "pids")
-            self.cancel_and_wait(execution)
-            wait_until(lambda: not any(map(is_alive, family)))
+    """tests/stories/test_step_types.py has those that listen, of every type, with their children."""
 
     def test_of_a_program_that_ignores_the_request(
         self, program: Callable[..., dict[str, Any]], tmp_path: Path
@@ -282,23 +242,10 @@ class TestCancellation:
         execution = begin(program("trap '' TERM; echo $$ > pids; while :; do sleep 1000; done"))
         with running_worker():
             family = pids(tmp_path / "pids")
-            self.cancel_and_wait(execution)
+            cancel(execution)
+            wait_until(lambda: fresh(execution).status == Execution.Status.CANCELLED)
+            assert step_statuses(execution) == {"program": ["cancelled"]}
             wait_until(lambda: not any(map(is_alive, family)))
-
-    def test_of_a_python_process(self, tmp_path: Path) -> None:
-        file = tmp_path / "pids"
-        execution = begin(step("p", 0, "have_children", kwargs={"path": str(file)}, isolation="process"))
-        with running_worker():
-            family = pids(file)
-            wait_until(lambda: is_waiting("p"))
-            self.cancel_and_wait(execution)
-            wait_until(lambda: not any(map(is_alive, family)))
-
-    def test_of_a_thread_that_listens(self) -> None:
-        execution = begin(step("t", 0, "wait_for_ever"))
-        with running_worker():
-            wait_until(lambda: is_waiting("t"))
-            self.cancel_and_wait(execution)
 
     def test_a_thread_that_does_not_listen_makes_the_worker_replace_itself(
         self, tmp_path: Path, env: dict[str, str]
@@ -333,11 +280,6 @@ class TestCancellation:
             wait_until(lambda: fresh(first).status == Execution.Status.CANCELLED)
             trigger(schedule, initiator=SOMEBODY, now=clock.now())
             assert schedule.executions.count() == 2
-
-    def cancel_and_wait(self, execution: Execution) -> None:
-        cancel(execution)
-        wait_until(lambda: fresh(execution).status == Execution.Status.CANCELLED)
-        assert set(map(tuple, step_statuses(execution).values())) == {("cancelled",)}
 
 
 class TestTerminate:
@@ -387,100 +329,69 @@ class TestDrain:
         assert WorkerTask.objects.get(name="too late").status == "queued"
         assert Worker.objects.get().status == Worker.Status.GONE
 
-    @pytest.mark.parametrize("isolation", ["thread", "process"])
-    def test_after_the_grace_period_it_is_queued_again_and_counts_to_no_budget(self, isolation: str) -> None:
-        execution = begin(step("work", 0, "wait_for_ever", isolation=isolation))
-        with worker(JIM_GRACE_SECONDS="0.2", JIM_KILL_SECONDS="3600") as running:
-            wait_until(lambda: is_waiting("work"))
-            assert running.terminate() == 0
-        stopped, following = attempts(execution)
-        assert (stopped.status, stopped.error) == ("failed_with_error", "worker stopped")
-        assert (following.status, following.retry_of) == ("pending", stopped)
-        task = WorkerTask.objects.get()
-        assert (task.status, task.attempt, task.failures, task.crashes) == ("queued", 2, 0, 0)
-        assert not task.is_delayed
-
-    def test_programs_are_ended_with_their_children(
+    def test_after_the_grace_period_it_is_queued_again_and_counts_to_no_budget(
         self, program: Callable[..., dict[str, Any]], tmp_path: Path, env: dict[str, str]
     ) -> None:
-        execution = begin(program("sleep 1000 & echo $$ $! > pids; wait"))
-        with worker(JIM_GRACE_SECONDS="0", JIM_KILL_SECONDS="3600", **env) as running:
+        """Programs are ended with their children."""
+        steps = step("thread", 0, "wait_for_ever"), step("process", 0, "wait_for_ever", isolation="process")
+        execution = begin(*steps, program("sleep 1000 & echo $$ $! > pids; wait"))
+        with worker(JIM_GRACE_SECONDS="0.2", JIM_KILL_SECONDS="3600", **env) as running:
             family = pids(tmp_path / "pids")
+            wait_until(lambda: is_waiting("thread") and is_waiting("process"))
             assert running.terminate() == 0
             wait_until(lambda: not any(map(is_alive, family)))
-        assert attempts(execution, "program")[0].error == "worker stopped"
+        for task in WorkerTask.objects.all():
+            stopped, following = attempts(execution, task.name)
+            assert (stopped.status, stopped.error) == ("failed_with_error", "worker stopped")
+            assert (following.status, following.retry_of) == ("pending", stopped)
+            assert (task.status, task.attempt, task.failures, task.crashes) == ("queued", 2, 0, 0)
+            assert not task.is_delayed
+        assert WorkerTask.objects.count() == 3
 
-    def test_a_second_signal_does_not_wait_for_the_steps(self) -> None:
+    def test_a_second_signal_does_not_wait_and_queues_no_cancelled_step_again(self, tmp_path: Path) -> None:
+        deaf = begin(step("deaf", 0, "ignore_everything", kwargs={"path": str(tmp_path / "never")}))
         begin(step("work", 0, "wait_for_ever"))
-        with worker(JIM_GRACE_SECONDS="3600") as running:
-            wait_until(lambda: is_waiting("work"))
-            running.process.send_signal(signal.SIGTERM)
-            running.process.send_signal(signal.SIGINT)
-            assert running.process.wait(PATIENCE_SECONDS) == 0
-        assert WorkerTask.objects.get().status == "queued"
-
-    def test_a_cancelled_step_is_not_queued_again(self, tmp_path: Path) -> None:
-        execution = begin(step("deaf", 0, "ignore_everything", kwargs={"path": str(tmp_path / "never")}))
         with worker(JIM_GRACE_SECONDS="3600", JIM_KILL_SECONDS="0") as running:
-            wait_until(lambda: is_waiting("deaf"))
+            wait_until(lambda: is_waiting("deaf") and is_waiting("work"))
             running.process.send_signal(signal.SIGTERM)
             wait_until(lambda: "no more tasks are taken" in running.said)
-            cancel(execution)
+            cancel(deaf)
             running.process.send_signal(signal.SIGINT)
             assert running.process.wait(PATIENCE_SECONDS) == 0
-        assert fresh(execution).status == Execution.Status.CANCELLED
-        assert step_statuses(execution) == {"deaf": ["cancelled"]}
+        assert fresh(deaf).status == Execution.Status.CANCELLED
+        assert step_statuses(deaf) == {"deaf": ["cancelled"]}
+        assert list(WorkerTask.objects.values_list("name", "status")) == [("work", "queued")]
 
 
-class TestDeath:
-    def test_programs_die_with_a_killed_worker(
-        self, program: Callable[..., dict[str, Any]], tmp_path: Path, env: dict[str, str]
-    ) -> None:
-        begin(program("sleep 1000 & echo $$ $! > pids; wait"))
-        with worker(**env) as running:
-            family = pids(tmp_path / "pids")
-            running.process.kill()
-            running.process.wait()
-            wait_until(lambda: not any(map(is_alive, family)))
-
-    def test_a_buried_worker_ends_its_steps_registers_anew_and_goes_on(self) -> None:
-        execution = begin(step("work", 0, "wait_for_ever"))
-        with running_worker() as loop:
-            wait_until(lambda: is_waiting("work"))
-            buried = Worker.objects.get()
-            Worker.objects.filter(pk=buried.pk).bury(now=clock.now())
-            WorkerTask.objects.recover(now=clock.now())
-            loop._beat_once()
-            wait_until(lambda: Worker.objects.alive().exclude(pk=buried.pk).exists())
-            wait_until(lambda: is_waiting("work"))
-            cancel(execution)
-            wait_until(lambda: fresh(execution).status == Execution.Status.CANCELLED)
-        lost, again = attempts(execution)
-        assert (lost.status, lost.error, lost.worker_id) == ("failed_with_error", "worker lost", buried.pk)
-        assert (again.status, again.worker_id) == ("cancelled", Worker.objects.get(status="gone").pk)
+def test_a_buried_worker_ends_its_steps_registers_anew_and_goes_on() -> None:
+    execution = begin(step("work", 0, "wait_for_ever"))
+    with running_worker() as loop:
+        wait_until(lambda: is_waiting("work"))
+        buried = Worker.objects.get()
+        Worker.objects.filter(pk=buried.pk).bury(now=clock.now())
+        WorkerTask.objects.recover(now=clock.now())
+        loop._beat_once()
+        wait_until(lambda: Worker.objects.alive().exclude(pk=buried.pk).exists())
+        wait_until(lambda: is_waiting("work"))
+        cancel(execution)
+        wait_until(lambda: fresh(execution).status == Execution.Status.CANCELLED)
+    lost, again = attempts(execution)
+    assert (lost.status, lost.error, lost.worker_id) == ("failed_with_error", "worker lost", buried.pk)
+    assert (again.status, again.worker_id) == ("cancelled", Worker.objects.get(status="gone").pk)
 
 
-class TestTheDatabaseIsAway:
-    def test_it_is_waited_for_at_the_start(self, tmp_path: Path) -> None:
-        execution = begin(step("a"))
-        with DatabaseAway(tmp_path) as away, Command("runworker", "--until-idle", **away.env) as running:
-            wait_until(lambda: "waiting for the database" in running.said)
-            away.come_back()
-            assert running.process.wait(PATIENCE_SECONDS) == 0
-        assert fresh(execution).status == Execution.Status.COMPLETED
-
-    def test_what_ended_meanwhile_is_recorded_later(self, tmp_path: Path) -> None:
-        go, gone = tmp_path / "go", tmp_path / "gone"
-        execution = begin(step("work", 0, "wait_for_file", kwargs={"path": str(go), "then": str(gone)}))
-        with worker() as running:
-            wait_until(lambda: is_waiting("work"))
-            with outage():
-                go.touch()
-                wait_until(gone.exists)
-            wait_until(lambda: fresh(execution).status == Execution.Status.COMPLETED)
-            assert running.terminate() == 0
-        (activity,) = attempts(execution)
-        assert activity.result == "the file is there"
+def test_what_ended_while_the_database_was_away_is_recorded_later(tmp_path: Path) -> None:
+    go, gone = tmp_path / "go", tmp_path / "gone"
+    execution = begin(step("work", 0, "wait_for_file", kwargs={"path": str(go), "then": str(gone)}))
+    with worker() as running:
+        wait_until(lambda: is_waiting("work"))
+        with outage():
+            go.touch()
+            wait_until(gone.exists)
+        wait_until(lambda: fresh(execution).status == Execution.Status.COMPLETED)
+        assert running.terminate() == 0
+    (activity,) = attempts(execution)
+    assert activity.result == "the file is there"
 
 
 @pytest.mark.parametrize("culprit", ["perform", "close_old_connections"])

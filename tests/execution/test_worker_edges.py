@@ -40,7 +40,7 @@ from tests.base import (
 )
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.serial]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.live]
 
 
 @pytest.fixture(autouse=True)
