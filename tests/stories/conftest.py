@@ -20,7 +20,7 @@ from tests.steps.web_server import serving
 @pytest.fixture(autouse=True)
 def clock_at_now(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What reads the clock by itself sees the time that stories pass in, unless they measure real time."""
-    if request.node.get_closest_marker("serial") is None:
+    if request.node.get_closest_marker("live") is None:
         monkeypatch.setattr(clock, "now", lambda: NOW)
 
 

@@ -74,15 +74,13 @@ def needles_of(part: str) -> Iterator[bytes]:
             yield encoded[-(-before * 4 // 3) : (before + len(half)) * 4 // 3]
 
 
-@pytest.mark.parametrize("before", ["", "u", "us", "user:"])
-def test_a_canary_is_recognised_also_by_a_half_of_it_in_base64_and_hex(before: str) -> None:
+def test_a_canary_is_recognised_also_by_a_half_of_it_in_base64_and_hex() -> None:
     canary = Canary()
     for text in canary.values.values():
-        assert canary.is_in(f"{before}{text}".encode())
-        assert canary.is_in(b64encode(f"{before}{text}".encode()))
         assert canary.is_in(html.escape(text).encode())
-        assert canary.is_in(f"{before}{text}".encode().hex().encode())
-        assert canary.is_in(encodebytes(f"{before}{text}".encode()))
+        for before in ("", "u", "us", "user:"):
+            whole = f"{before}{text}".encode()
+            assert all(map(canary.is_in, (whole, b64encode(whole), encodebytes(whole), whole.hex().encode())))
     assert canary.is_in(canary.values["canary-url"][:12].encode())
     assert not canary.is_in(Canary().values["canary"].encode())
 
@@ -101,8 +99,9 @@ class Deed:
         return str(self.step["name"])
 
 
-@pytest.mark.serial
+@pytest.mark.live
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="what is kept of a step is the same on PostgreSQL")
 def test_nobody_sings(outside: Outside) -> None:
     canary, marker, client = Canary(), random_part(), sign_in()
     pages = type_in(client, canary)
@@ -131,7 +130,7 @@ def test_nobody_sings(outside: Outside) -> None:
         "tables": tables(),
         "data folder": files_of(outside.data),
         "pages": b"\n".join(pages),
-        **database_file(),
+        "database file": database_file(),
         **logs,
     }
     assert [name for name, place in places.items() if canary.is_in(place)] == []
@@ -142,7 +141,10 @@ def test_nobody_sings(outside: Outside) -> None:
 
 @dataclass(frozen=True)
 class Company:
-    """The steps for one worker. Some meet in mid-run, so that all can be looked at together."""
+    """The steps for one worker. Some meet in mid-run, so that all can be looked at together.
+
+    What machines read of it differs in the log and in complaints only.
+    """
 
     pool: str
     outside: Outside
@@ -150,10 +152,11 @@ class Company:
 
     def deeds(self) -> Iterator[Deed]:
         yield from self.functions()
-        yield from self.programs()
-        yield from self.statements()
-        yield from self.requests()
         yield from self.misplaced()
+        if self.pool == "people":
+            yield from self.programs()
+            yield from self.statements()
+            yield from self.requests()
 
     def functions(self) -> Iterator[Deed]:
         for isolation, ending, status in (
@@ -355,7 +358,7 @@ class ProcessList(threading.Thread):
         self.is_over = threading.Event()
 
     def run(self) -> None:
-        while not self.is_over.wait(0.02):
+        while not self.is_over.wait(0.1):
             for folder in Path("/proc").glob("[0-9]*"):
                 for kind in ("cmdline", "environ"):
                     with suppress(OSError):  # it has ended, or is not ours
@@ -425,12 +428,10 @@ def tables() -> bytes:
     return "\n".join(str(value) for row in rows for value in row).encode()
 
 
-def database_file() -> dict[str, bytes]:
+def database_file() -> bytes:
     """As it is on the disk, with what was deleted and with its journal."""
-    if connection.vendor != "sqlite":
-        return {}
     path = Path(str(connection.settings_dict["NAME"]))
-    return {"database file": b"".join(each.read_bytes() for each in path.parent.glob(f"{path.name}*"))}
+    return b"".join(each.read_bytes() for each in path.parent.glob(f"{path.name}*"))
 
 
 def files_of(folder: Path) -> bytes:

@@ -14,7 +14,6 @@ from execution.models import Limit, Reservation, WorkerTask
 from execution.models.adhoc import job_line
 from execution.models.reservation import LOST
 from tests.base import NOW, SOMEBODY, claim, end, enqueue, fresh, make_worker, row, seconds, step
-from tests.fleet import Fleet
 from tests.invariants import Mark, read_ledger, violations
 from tests.loops import running_worker
 from tests.processes import Command
@@ -52,7 +51,7 @@ def test_the_diagram_in_its_order() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.serial
+@pytest.mark.live
 class TestWithProcesses:
     @pytest.fixture(autouse=True)
     def stage(self, tmp_path: Path, settings: Any) -> None:
@@ -60,9 +59,8 @@ class TestWithProcesses:
         settings.JIM_DATA_DIR = tmp_path
         Limit.objects.create(key="pool:default", size=1)
 
-    def test_the_order_is_running_then_direct_then_queue(self, tmp_path: Path) -> None:
-        with Fleet(tmp_path) as fleet:
-            fleet.worker("--threads", "4", "--processes", "1")
+    def test_the_order_is_running_then_direct_then_queue(self) -> None:
+        with running_worker():
             [job1] = self.enqueue("Job1", function="note_until", path=str(self.go))
             wait_until(lambda: self.marks("start"))
             later = self.enqueue("Job2", "Job3")
@@ -71,14 +69,14 @@ class TestWithProcesses:
                 self.go.touch()
                 assert client.process.wait(PATIENCE_SECONDS) == 0, client.said
                 wait_until(lambda: len(self.marks("end")) == 4)
-            fleet.stop()
+            wait_until(lambda: not WorkerTask.objects.exists())
         request = Activity.objects.get(target_name="direct request")
         assert [mark.event for mark in read_ledger(self.ledger)] == ["start", "end"] * 4
         keys = [mark.key for mark in self.marks("start")]
         assert keys == [job1.key, request.task_key, *(task.key for task in later)]
         assert violations(self.ledger) == []
 
-    @pytest.mark.parametrize("when", ["waiting", "running"])
+    @pytest.mark.parametrize("when", [pytest.param("waiting", marks=pytest.mark.long), "running"])
     def test_a_client_that_is_killed_holds_up_the_queue_no_longer_than_its_lease(self, when: str) -> None:
         """No scheduler runs: the worker itself frees the seat."""
         with running_worker(threads=2):

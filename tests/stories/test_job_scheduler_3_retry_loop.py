@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from activities.models import Activity
-from execution.models import Execution, Job, WorkerTask
+from execution.models import Job, WorkerTask
 from schedules.models import Refused
 from tests.base import (
     NOW,
@@ -49,30 +49,22 @@ def exhaust(task: WorkerTask) -> list[Activity]:
     return [fail_next(NOW + seconds(at)) for at in (0, 10, 30, 70)]
 
 
-def test_the_chain_is_retried_after_10_20_and_40_seconds() -> None:
+def test_the_chain_is_retried_after_10_20_and_40_seconds_and_then_permanently_failed() -> None:
     [task] = enqueue(JOB)
-    at = NOW
+    at, chain = NOW, []
     for wait in (10, 20, 40):
-        fail_next(at)
+        chain.append(fail_next(at))
         task.refresh_from_db()
         assert task.available_at == at + seconds(wait)
         assert claim(make_worker(), now=task.available_at - seconds(0.001)) == []
         at = task.available_at
-    fail_next(at)
+    chain.append(fail_next(at))
     assert not WorkerTask.objects.exists()
     assert found(task).activity.attempt == 4
-
-
-def test_each_attempt_is_an_activity_linked_to_the_one_before() -> None:
-    [task] = enqueue(JOB)
-    first, second, third, fourth = exhaust(task)
-    assert [a.retry_of_id for a in (first, second, third, fourth)] == [None, first.pk, second.pk, third.pk]
-    assert {a.status for a in (first, second, third, fourth)} == {"failed_with_error"}
-
-
-def test_after_three_retries_it_is_marked_as_permanently_failed() -> None:
-    [task] = enqueue(JOB)
-    assert [activity.permanently_failed for activity in exhaust(task)] == [False, False, False, True]
+    assert [a.retry_of_id for a in chain] == [None, *(a.pk for a in chain[:3])]
+    assert [(a.status, a.permanently_failed) for a in chain] == [
+        ("failed_with_error", is_last) for is_last in (False, False, False, True)
+    ]
 
 
 def test_a_failure_that_the_policy_does_not_name_is_permanent_at_once() -> None:
@@ -142,13 +134,3 @@ class TestManualRetry:
         assert after is not None
         assert run_until_idle() == ["a", "b"]
         assert step_statuses(after) == {"a": ["complete"], "b": ["complete"]}
-
-
-def test_cancelled_work_is_never_retried_by_itself() -> None:
-    execution = start(JOB)
-    worker = make_worker()
-    [held] = claim(worker)
-    fresh(execution).cancel(initiator=SOMEBODY, now=NOW)
-    break_down(worker, held)
-    assert not WorkerTask.objects.exists()
-    assert fresh(execution).status == Execution.Status.CANCELLED

@@ -41,29 +41,13 @@ def before_the_crash(**fields: Any) -> list[WorkerTask]:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_the_running_job_is_failed_and_retried(times: int) -> None:
+def test_the_running_job_is_failed_and_retried_and_the_dispatch_loop_goes_on_in_order(times: int) -> None:
     job, *_ = before_the_crash()
-    restart(times)
-    chain = Activity.objects.get(task_key=job.key, attempt=1).chain()
-    assert [(a.status, a.error) for a in chain] == [
-        ("failed_with_error", "worker lost"),
-        ("pending", ""),
-    ]
-
-
-@pytest.mark.parametrize("times", [1, 2])
-def test_the_queued_jobs_are_there_in_their_order(times: int) -> None:
-    before_the_crash()
     enqueue(step("urgent", priority=1))
     restart(times)
-    worker = make_worker()
-    assert [claim(worker, limit=1)[0].name for _ in range(4)] == ["urgent", "Job1", "Job2", "Job3"]
-
-
-def test_nothing_is_lost_and_the_dispatch_loop_goes_on() -> None:
-    before_the_crash()
-    restart()
-    assert run_until_idle() == ["Job1", "Job2", "Job3"]
+    chain = Activity.objects.get(task_key=job.key, attempt=1).chain()
+    assert [(a.status, a.error) for a in chain] == [("failed_with_error", "worker lost"), ("pending", "")]
+    assert run_until_idle() == ["urgent", "Job1", "Job2", "Job3"]
     assert not WorkerTask.objects.exists()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
 from activities.models import Activity
@@ -18,21 +20,18 @@ def found(task: WorkerTask) -> Job:
 
 
 class TestJob:
-    def test_created_it_is_queued(self) -> None:
+    def test_queued_running_complete_under_one_id_for_life(self) -> None:
         [task] = enqueue(step("job"))
         assert found(task).state == "queued"
-
-    def test_dispatched_it_is_running(self) -> None:
-        [task] = enqueue(step("job"))
-        claim(make_worker())
-        assert found(task).state == "processing"
-
-    def test_complete_its_outcome_is_in_the_run(self) -> None:
-        [task] = enqueue(step("job"))
         worker = make_worker()
-        end(worker, *claim(worker), result={"rows": 3})
+        [held] = claim(worker)
+        assert found(task).state == "processing"
+        end(worker, held, result={"rows": 3})
         job = found(task)
-        assert (job.task, job.activity.result) == (None, {"rows": 3})
+        assert (job.task, job.state, job.activity.result) == (None, "complete", {"rows": 3})
+        assert job.cancel(initiator=SOMEBODY, now=NOW) is False
+        assert found(task).state == "complete"
+        assert Job.find(uuid.uuid4()) is None
 
     def test_cancelled_before_it_was_dispatched(self) -> None:
         [task] = enqueue(step("job"))
@@ -48,13 +47,6 @@ class TestJob:
         assert found(task).state == "cancelling"
         end(worker, held, status="cancelled", interrupted="cancel")
         assert found(task).state == "cancelled"
-
-    def test_once_it_has_ended_it_cannot_be_cancelled(self) -> None:
-        [task] = enqueue(step("job"))
-        worker = make_worker()
-        end(worker, *claim(worker))
-        assert found(task).cancel(initiator=SOMEBODY, now=NOW) is False
-        assert found(task).state == "complete"
 
 
 @pytest.mark.parametrize("status", ["complete", "failed_with_error", "skipped"])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from execution import failure
-from execution.failure import Last, Rest
+from execution.failure import Rest
 from execution.models import Execution
 from schedules.registry import failure_policies
 from tests.base import NOW, SOMEBODY, claim, fresh, make_worker, queue, run_until_idle, step, step_statuses
@@ -39,27 +39,19 @@ def outcome(on_failure: str) -> tuple[dict[str, list[str]], Execution]:
     return step_statuses(group), fresh(group)
 
 
-def test_option_a_stop_immediately() -> None:
-    jobs, group = outcome("stop")
-    assert jobs == {"Job1": ["complete"], "Job2": ["failed_with_error"], "Job3": ["cancelled"]}
-    assert group.status == "failed"
-
-
-def test_option_b_continue_all() -> None:
-    jobs, group = outcome("continue")
-    assert jobs == {"Job1": ["complete"], "Job2": ["failed_with_error"], "Job3": ["complete"]}
-    assert group.status == "failed"
+@pytest.mark.parametrize(
+    ("on_failure", "last"), [("stop", "cancelled"), ("continue", "complete"), ("skip", "skipped")]
+)
+def test_option_a_stop_immediately_b_continue_all_and_c_by_name(on_failure: str, last: str) -> None:
+    jobs, group = outcome(on_failure)
+    assert jobs == {"Job1": ["complete"], "Job2": ["failed_with_error"], "Job3": [last]}
+    assert (group.status, group.error) == ("failed", "Step “Job2” failed: RuntimeError: it broke")
+    assert queue(group) == {}
+    assert group.is_partial
+    assert list(Execution.objects.partial()) == [group]
 
 
 class TestOptionCConfigurable:
-    @pytest.mark.parametrize(
-        ("on_failure", "last"), [("stop", "cancelled"), ("continue", "complete"), ("skip", "skipped")]
-    )
-    def test_by_name(self, on_failure: str, last: str) -> None:
-        jobs, group = outcome(on_failure)
-        assert jobs["Job3"] == [last]
-        assert group.error == "Step “Job2” failed: RuntimeError: it broke"
-
     def test_by_a_policy_of_ones_own(self) -> None:
         """An injected policy decides from what failed."""
 
@@ -110,13 +102,6 @@ class TestOptionCConfigurable:
         assert fresh(group).status == "failed"
 
 
-@pytest.mark.parametrize(("on_failure", "partial"), [("stop", True), ("continue", True), ("skip", True)])
-def test_a_group_of_which_only_a_part_succeeded_is_partial(on_failure: str, partial: bool) -> None:
-    _, group = outcome(on_failure)
-    assert group.is_partial is partial
-    assert list(Execution.objects.partial()) == [group]
-
-
 def test_a_group_of_which_nothing_succeeded_is_not_partial() -> None:
     group = submit(step("Job1", 0, "fail"), step("Job2"), mode="sequential")
     run_until_idle()
@@ -125,25 +110,16 @@ def test_a_group_of_which_nothing_succeeded_is_not_partial() -> None:
 
 
 class TestModes:
-    def test_sequential(self) -> None:
-        group = submit(step("a"), step("b"), mode="sequential")
-        assert queue(group) == {"a": "queued", "b": "waiting"}
+    @pytest.mark.parametrize(("mode", "second"), [("sequential", "waiting"), ("parallel", "queued")])
+    def test_one_after_the_other_or_side_by_side(self, mode: str, second: str) -> None:
+        group = submit(step("a"), step("b"), mode=mode)
+        assert queue(group) == {"a": "queued", "b": second}
         assert run_until_idle() == ["a", "b"]
-
-    def test_parallel(self) -> None:
-        group = submit(step("a"), step("b"), mode="parallel")
-        assert queue(group) == {"a": "queued", "b": "queued"}
 
     def test_steps_with_indexes(self) -> None:
         steps = [step("last", 7), step("first", 2), step("beside", 2)]
         group = Execution.objects.submit("Group", steps, initiator=SOMEBODY, now=NOW)
         assert queue(group) == {"first": "queued", "beside": "queued", "last": "waiting"}
-
-    def test_all_of_a_group_are_terminal_when_it_is(self) -> None:
-        group = submit(*JOBS, mode="sequential")
-        run_until_idle()
-        assert fresh(group).status == "failed"
-        assert queue(group) == {}
 
 
 class TestConditions:
@@ -197,9 +173,3 @@ class TestConditions:
         assert run_until_idle() == ["before", "work", "clean up", "alert"]
         fresh(group).retry(initiator=SOMEBODY, now=NOW)
         assert run_until_idle() == ["work", "clean up", "alert"]
-
-
-def test_what_counts_is_the_last_attempt() -> None:
-    group = [{"line": 0, "name": "a", "index": 0, "continue_on_failure": False}]
-    assert failure.stopping_reason(group, {0: Last("complete", "")}) == ""
-    assert failure.stopping_reason(group, {0: Last("failed_with_error", "no")}) == "Step “a” failed: no"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,21 +16,23 @@ from schedules.models import Schedule
 from tests.away import DatabaseAway
 from tests.base import NOW, claim, end, fates, fresh, make_schedule, make_worker, queue, seconds, start, step
 from tests.loops import running_scheduler
-from tests.processes import Command, scheduler
-from tests.waiting import PATIENCE_SECONDS, wait_until
+from tests.processes import Command
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 HOURLY = {"cron": ["0 * * * *"]}
 
 
-@pytest.mark.serial
-def test_it_waits_for_the_database_to_be_ready(tmp_path: Path) -> None:
+@pytest.mark.live
+def test_it_waits_for_the_database_to_be_ready_and_goes_on_until_a_shutdown_request(tmp_path: Path) -> None:
     schedule = make_schedule(spec={"every": ["1s"]}, now=clock.now())
     with DatabaseAway(tmp_path) as away, Command("runscheduler", **away.env) as running:
         wait_until(lambda: "waiting for the database" in running.said)
         assert running.process.poll() is None
         away.come_back()
         wait_until(schedule.executions.exists)
+        assert running.terminate() == 0
+        assert "scheduler stopped" in running.said
 
 
 def test_step_1_updates_the_next_run_times() -> None:
@@ -78,7 +79,7 @@ def test_step_4_recovers_stale_worker_tasks(settings: Any) -> None:
     assert Activity.objects.get(target_name="a", attempt=1).error == "worker lost"
 
 
-@pytest.mark.serial
+@pytest.mark.live
 def test_then_it_sleeps_and_begins_again_at_the_latest_after_half_a_lease(settings: Any) -> None:
     settings.JIM_LEASE_SECONDS = 1
     cycles: set[datetime | None] = set()
@@ -89,12 +90,3 @@ def test_then_it_sleeps_and_begins_again_at_the_latest_after_half_a_lease(settin
 
     with running_scheduler():
         wait_until(has_begun_again)
-
-
-@pytest.mark.serial
-@pytest.mark.parametrize("request_", [signal.SIGTERM, signal.SIGINT])
-def test_a_shutdown_request_stops_it(request_: signal.Signals) -> None:
-    with scheduler() as running:
-        running.process.send_signal(request_)
-        assert running.process.wait(PATIENCE_SECONDS) == 0
-        assert "scheduler stopped" in running.said

@@ -28,12 +28,7 @@ from tests.loops import work_until_idle
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_one_step_at_an_index_is_sequential() -> None:
-    start(step("first", 0), step("second", 1))
-    assert [task.name for task in claim(make_worker())] == ["first"]
-
-
-def test_many_steps_at_an_index_are_parallel() -> None:
+def test_steps_at_one_index_are_parallel_and_the_next_index_follows() -> None:
     start(step("AD", 0), step("LDAP", 0), step("HR", 0), step("later", 1))
     assert [task.name for task in claim(make_worker())] == ["AD", "LDAP", "HR"]
 
@@ -63,6 +58,7 @@ def test_each_step_becomes_a_task_with_what_the_step_says() -> None:
         )
     )
     task = WorkerTask.objects.get()
+    assert (task.activity.target_type, task.activity.target_name) == ("python", "Export")
     assert (task.execution, task.name, task.step_index, task.pool) == (execution, "Export", 0, "ldap")
     said: dict[str, Any] = {
         "step_type": "python",
@@ -76,35 +72,19 @@ def test_each_step_becomes_a_task_with_what_the_step_says() -> None:
     assert task.step["config"]["kwargs"] == {"value": 7}
 
 
-def test_each_task_has_an_activity_with_the_initiator_triad() -> None:
-    start(step("a"), step("b", 1))
-    for task in WorkerTask.objects.all():
-        activity = task.activity
-        assert activity.status == Activity.Status.PENDING
-        assert (activity.initiator_type, activity.initiator_id, activity.initiator_name) == (
-            "user",
-            "7",
-            "ada",
-        )
-        assert (activity.target_type, activity.target_name) == ("python", task.name)
-        assert activity.task_key == task.key
-
-
-@pytest.mark.parametrize("kind", ["teleport", "run_profile"])
-def test_a_kind_of_step_that_does_not_exist_here_cannot_be_defined(kind: str) -> None:
+def test_a_kind_of_step_that_does_not_exist_here_cannot_be_defined() -> None:
     with pytest.raises(ValidationError, match="no step type"):
-        make_schedule(step() | {"step_type": kind})
+        make_schedule(step() | {"step_type": "run_profile"})
 
 
-@pytest.mark.parametrize("kind", ["teleport", "run_profile"])
-def test_one_that_is_not_implemented_any_more_is_never_skipped_silently(kind: str) -> None:
+def test_one_that_is_not_implemented_any_more_is_never_skipped_silently() -> None:
     """The seed logs a warning and skips it: the execution would look as if all had been done."""
     schedule = make_schedule(step("a"), step("b", 1))
-    Step.objects.filter(name="a").update(step_type=kind)
+    Step.objects.filter(name="a").update(step_type="run_profile")
     execution = Execution.objects.get(occurrence=trigger(schedule, initiator=SOMEBODY, now=NOW))
     run_until_idle()
     assert fresh(execution).status == "failed"
     (activity,) = attempts(execution, "a")
     assert activity.status == Activity.Status.FAILED_WITH_ERROR
-    assert kind in activity.error
+    assert "run_profile" in activity.error
     assert "cannot run on worker" in activity.error

@@ -115,22 +115,16 @@ def test_the_timeline() -> None:
     assert [index for index, _ in groupby(indexes)] == [0, 1, 2, 3]
 
 
-def test_a_worker_runs_it_from_end_to_end() -> None:
+def test_a_worker_runs_it_from_end_to_end_one_group_after_the_other() -> None:
     schedule = nightly_hr_sync()
     tick(NOW)
-    work_until_idle(threads=2)
+    work_until_idle(threads=6)
     execution = Execution.objects.get()
     assert execution.status == Execution.Status.COMPLETED
     assert set(map(tuple, step_statuses(execution).values())) == {("complete",)}
     assert not WorkerTask.objects.exists()
     assert (fresh(schedule).last_outcome, fresh(schedule).started_count) == ("completed", 1)
     assert fresh(schedule).next_run_at == NOW + seconds(86_400)
-
-
-def test_no_group_begins_before_the_one_before_it_has_ended() -> None:
-    nightly_hr_sync()
-    tick(NOW)
-    work_until_idle(threads=6)
     begun: dict[int, list[Any]] = defaultdict(list)
     ended: dict[int, list[Any]] = defaultdict(list)
     for activity in Activity.objects.exclude(step_index=None):

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from execution.invoker import trigger
 from execution.models import Execution
 from execution.scheduler import tick
 from schedules.models import Schedule
-from tests.base import NOW, SOMEBODY, claim, end, fresh, make_schedule, make_worker, step
+from tests.base import NOW, SOMEBODY, claim, end, fresh, make_schedule, make_worker
 from tests.timeline import Timeline, counters, ledger, minute, minutes
 
 pytestmark = pytest.mark.django_db
 EVERY_FIVE = {"every": ["5m"]}
 TAKES = (12, 22)
-EVERY_TIME = list(range(5, 65, 5))
 
 
-class TestOverlapPolicies:
-    def test_skip_leaves_out_what_comes_while_one_runs(self) -> None:
-        schedule = an_hour_of("skip")
-        assert ledger(schedule) == {
+POLICIES: dict[str, tuple[dict[int, str], dict[str, Any], int]] = {
+    "skip": (
+        {
             5: "started 5, completed 17",
             10: "skipped: overlap",
             15: "skipped: overlap",
@@ -29,18 +29,13 @@ class TestOverlapPolicies:
             30: "skipped: overlap",
             35: "skipped: overlap",
             40: "skipped: overlap",
-            45: "started 45, completed 47",
-            50: "started 50, completed 52",
-            55: "started 55, completed 57",
-            60: "started 60",
-        }
-        assert counters(schedule) == {"started": 6, "skipped": {"overlap": 6}}
-        assert blockers(schedule) == {10: 5, 15: 5, 25: 20, 30: 20, 35: 20, 40: 20}
-        assert most_at_once() == 1
-
-    def test_buffer_one_starts_the_latest_that_came_meanwhile(self) -> None:
-        schedule = an_hour_of("buffer_one")
-        assert ledger(schedule) == {
+            45: "started 45",
+        },
+        {"started": 3, "skipped": {"overlap": 6}},
+        1,
+    ),
+    "buffer_one": (
+        {
             5: "started 5, completed 17",
             10: "skipped: superseded",
             15: "started 17, completed 39",
@@ -49,62 +44,54 @@ class TestOverlapPolicies:
             30: "skipped: superseded",
             35: "started 39, completed 41",
             40: "started 41, completed 43",
-            45: "started 45, completed 47",
-            50: "started 50, completed 52",
-            55: "started 55, completed 57",
-            60: "started 60",
-        }
-        assert counters(schedule) == {"started": 8, "skipped": {"superseded": 4}}
-        assert most_at_once() == 1
-
-    def test_buffer_all_starts_every_one_in_its_turn(self) -> None:
-        schedule = an_hour_of("buffer_all")
-        assert ledger(schedule) == {
+            45: "started 45",
+        },
+        {"started": 5, "skipped": {"superseded": 4}},
+        1,
+    ),
+    "buffer_all": (
+        {
             5: "started 5, completed 17",
             10: "started 17, completed 39",
             15: "started 39, completed 41",
             20: "started 41, completed 43",
             25: "started 43, completed 45",
-            30: "started 45, completed 47",
-            35: "started 47, completed 49",
-            40: "started 49, completed 51",
-            45: "started 51, completed 53",
-            50: "started 53, completed 55",
-            55: "started 55, completed 57",
-            60: "started 60",
-        }
-        assert counters(schedule) == {"started": 12}
-        assert most_at_once() == 1
+            30: "started 45",
+            35: "pending: overlap",
+            40: "pending: overlap",
+            45: "pending: overlap",
+        },
+        {"started": 6},
+        1,
+    ),
+    "cancel_other": (
+        {5: "started 5, cancelled 11", 10: "started 11, cancelled 16", 15: "started 16, completed 18"},
+        {"started": 9},
+        1,
+    ),
+    "terminate_other": (
+        {5: "started 5, cancelled 10", 10: "started 10, cancelled 15", 15: "started 15, completed 17"},
+        {"started": 9},
+        1,
+    ),
+    "allow_all": ({5: "started 5, completed 17", 10: "started 10, completed 32"}, {"started": 9}, 3),
+}
 
-    def test_cancel_other_asks_the_running_one_to_stop_and_starts_when_it_has(self) -> None:
-        schedule = an_hour_of("cancel_other")
-        assert ledger(schedule) == {
-            5: "started 5, cancelled 11",
-            10: "started 11, cancelled 16",
-            15: "started 16, completed 18",
-        } | {at: f"started {at}, completed {at + 2}" for at in range(20, 60, 5)} | {60: "started 60"}
-        assert counters(schedule) == {"started": 12}
-        assert most_at_once() == 1
+
+@pytest.mark.parametrize("overlap", POLICIES)
+def test_each_overlap_policy(overlap: str) -> None:
+    """Times that a story does not name meet nothing in their way."""
+    told, counted, at_once = POLICIES[overlap]
+    schedule = make_schedule(spec=EVERY_FIVE, overlap=overlap)
+    Timeline(TAKES).pass_to(45)
+    unhindered = {at: f"started {at}, completed {at + 2}" for at in range(5, 45, 5)} | {45: "started 45"}
+    assert ledger(schedule) == unhindered | told
+    assert counters(schedule) == counted
+    assert most_at_once() == at_once
+    if overlap == "skip":
+        assert blockers(schedule) == {10: 5, 15: 5, 25: 20, 30: 20, 35: 20, 40: 20}
+    if overlap == "cancel_other":
         assert "starts a newer run" in Execution.objects.earliest("started_at").cancel_reason
-
-    def test_terminate_other_ends_the_running_one_at_once(self) -> None:
-        schedule = an_hour_of("terminate_other")
-        assert ledger(schedule) == {
-            5: "started 5, cancelled 10",
-            10: "started 10, cancelled 15",
-            15: "started 15, completed 17",
-        } | {at: f"started {at}, completed {at + 2}" for at in range(20, 60, 5)} | {60: "started 60"}
-        assert counters(schedule) == {"started": 12}
-        assert most_at_once() == 1
-
-    def test_allow_all_starts_every_one_at_its_time(self) -> None:
-        schedule = an_hour_of("allow_all")
-        assert ledger(schedule) == {
-            5: "started 5, completed 17",
-            10: "started 10, completed 32",
-        } | {at: f"started {at}, completed {at + 2}" for at in range(15, 60, 5)} | {60: "started 60"}
-        assert counters(schedule) == {"started": 12}
-        assert most_at_once() == 3
 
 
 class TestBuffer:
@@ -123,21 +110,15 @@ class TestBuffer:
         assert ledger(schedule)[15] == "started 18"
         assert counters(schedule) == {"started": 2, "skipped": {"superseded": 1}}
 
-    def test_starts_at_once_when_the_policy_no_longer_lets_it_wait(self) -> None:
+    @pytest.mark.parametrize(("policy", "fate"), [("allow_all", "started 17"), ("skip", "skipped: overlap")])
+    def test_is_settled_by_the_policy_of_the_moment_not_of_its_birth(self, policy: str, fate: str) -> None:
         schedule = make_schedule(spec=EVERY_FIVE, overlap="buffer_all")
         timeline = Timeline([60])
         timeline.pass_to(17)
-        set_policy(schedule, "allow_all", at=17)
+        changes = {"overlap": policy}
+        schedule.edit(token=fresh(schedule).token, initiator=SOMEBODY, now=minutes(17), changes=changes)
         timeline.settle()
-        assert ledger(schedule) == {5: "started 5", 10: "started 17", 15: "started 17"}
-
-    def test_is_settled_by_the_policy_of_the_moment_not_of_its_birth(self) -> None:
-        schedule = make_schedule(spec=EVERY_FIVE, overlap="buffer_all")
-        timeline = Timeline([60])
-        timeline.pass_to(17)
-        set_policy(schedule, "skip", at=17)
-        timeline.settle()
-        assert ledger(schedule) == {5: "started 5", 10: "skipped: overlap", 15: "skipped: overlap"}
+        assert ledger(schedule) == {5: "started 5", 10: fate, 15: fate}
 
 
 class TestOrderAndMixing:
@@ -191,11 +172,7 @@ class TestOrderAndMixing:
         asked_at = Execution.objects.get().cancel_requested_at
         tick(minutes(15))
         assert Execution.objects.get().cancel_requested_at == asked_at == minutes(10)
-        assert ledger(schedule) == {
-            5: "started 5",
-            10: "skipped: superseded",
-            15: "pending: overlap",
-        }
+        assert ledger(schedule) == {5: "started 5", 10: "skipped: superseded", 15: "pending: overlap"}
 
 
 @pytest.mark.django_db(transaction=True)
@@ -240,7 +217,7 @@ class TestResultProcessing:
         assert fresh(schedule).last_result == {"watermark": 7}
         assert Execution.objects.latest("pk").last_result == {"watermark": 7}
 
-    def test_after_a_failure_the_last_success_still_counts(self) -> None:
+    def test_after_a_failure_the_last_success_still_counts_and_a_success_clears_the_failure(self) -> None:
         schedule = make_schedule(spec=EVERY_FIVE)
         work(5, result=7)
         work(10, status="failed_with_error", error="it broke")
@@ -249,32 +226,11 @@ class TestResultProcessing:
         assert (after.last_outcome, after.last_result) == ("failed", 7)
         assert "it broke" in after.last_failure
         assert (after.failed_count, after.failures_in_a_row) == (1, 1)
-
-    def test_and_a_success_clears_the_failure(self) -> None:
-        schedule = make_schedule(spec=EVERY_FIVE)
-        work(5, status="failed_with_error", error="it broke")
-        work(10, result=8)
-        tick(minutes(15))
+        work(15, result=8)
+        tick(minutes(20))
         after = fresh(schedule)
         assert (after.last_outcome, after.last_result, after.last_failure) == ("completed", 8, "")
         assert (after.failed_count, after.failures_in_a_row) == (1, 0)
-
-    def test_several_last_steps_hand_on_their_results_by_name(self) -> None:
-        schedule = make_schedule(step("a", 0), step("b", 1), step("c", 1), spec=EVERY_FIVE)
-        tick(minutes(5))
-        worker = make_worker()
-        for value in ("first", "last"):
-            for task in claim(worker, now=minutes(5)):
-                end(worker, task, now=minutes(6), result=f"{value} {task.name}")
-        tick(minutes(7))
-        assert fresh(schedule).last_result == {"b": "last b", "c": "last c"}
-
-
-def an_hour_of(overlap: str) -> Schedule:
-    schedule = make_schedule(spec=EVERY_FIVE, overlap=overlap)
-    Timeline(TAKES).pass_to(60)
-    assert list(ledger(schedule)) == EVERY_TIME
-    return schedule
 
 
 def statuses() -> list[str]:
@@ -286,11 +242,6 @@ def work(at: int, *, status: str = "complete", **fields: object) -> None:
     tick(minutes(at))
     worker = make_worker()
     end(worker, *claim(worker, now=minutes(at)), status=status, now=minutes(at + 1), **fields)
-
-
-def set_policy(schedule: Schedule, overlap: str, *, at: int) -> None:
-    changes = {"overlap": overlap}
-    schedule.edit(token=fresh(schedule).token, initiator=SOMEBODY, now=minutes(at), changes=changes)
 
 
 def blockers(schedule: Schedule) -> dict[int, int]:

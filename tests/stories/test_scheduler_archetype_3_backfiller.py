@@ -62,49 +62,29 @@ def state(backfill: Backfill) -> tuple[str, int, int]:
     return current.status, current.passed_count, current.total
 
 
-def test_created_by_a_user_request() -> None:
-    schedule = make_schedule(spec=HOURLY)
+def test_created_processed_slice_by_slice_and_completed(schedule: Schedule) -> None:
+    """Its occurrences have their turns one after the other, also when it is completed itself."""
     backfill = ask(schedule)
     assert state(backfill) == ("open", 0, 10)
     assert Activity.objects.get(operation="backfill").initiator_name == "ada"
     assert fates(schedule) == []
     assert is_due(NOW)
 
-
-def test_processing_starts_with_the_next_tick(schedule: Schedule) -> None:
-    backfill = ask(schedule)
     tick(NOW)
     assert state(backfill) == ("open", 4, 10)
-
-
-def test_processing_generates_actions_slice_by_slice(schedule: Schedule) -> None:
-    backfill = ask(schedule)
-    seen = []
-    for _ in range(3):
-        tick(NOW)
-        seen.append(state(backfill))
-    assert seen == [("open", 4, 10), ("open", 8, 10), ("done", 10, 10)]
-    nominal = backfill.occurrences.order_by("nominal_at").values_list("nominal_at", flat=True)
-    assert list(nominal) == [hours_ago(number) for number in range(TEN_HOURS, 0, -1)]
-
-
-def test_its_buffered_starts_are_passed_to_the_invoker_which_applies_their_policy(schedule: Schedule) -> None:
-    ask(schedule)
-    tick(NOW)
     assert fates(schedule) == [("started", ""), *[("pending", "overlap")] * 3]
     execution = Execution.objects.get()
-    assert (execution.source, execution.occurrence and execution.occurrence.nominal_at) == (
-        "backfill",
-        hours_ago(TEN_HOURS),
-    )
+    assert execution.source == "backfill"
+    assert execution.occurrence is not None
+    assert execution.occurrence.nominal_at == hours_ago(TEN_HOURS)
 
-
-def test_completed_when_all_actions_are_generated(schedule: Schedule) -> None:
-    """Its occurrences have their turns one after the other, also when it is completed itself."""
-    backfill = ask(schedule)
-    for _ in range(3):
-        tick(NOW)
-    assert (fresh(backfill).status, fresh(backfill).finished_at) == ("done", NOW)
+    tick(NOW)
+    assert state(backfill) == ("open", 8, 10)
+    tick(NOW)
+    assert state(backfill) == ("done", 10, 10)
+    assert fresh(backfill).finished_at == NOW
+    nominal = backfill.occurrences.order_by("nominal_at").values_list("nominal_at", flat=True)
+    assert list(nominal) == [hours_ago(number) for number in range(TEN_HOURS, 0, -1)]
     assert fresh(backfill).progress()._asdict() == {
         "total": 10,
         "passed": 10,
@@ -114,16 +94,11 @@ def test_completed_when_all_actions_are_generated(schedule: Schedule) -> None:
         "running": 1,
         "not_started": 0,
     }
+
     work_off(schedule)
     assert fresh(backfill).progress()[:5] == (10, 10, 10, 0, 10)
     assert violations() == []
-
-
-def test_once_completed_it_takes_part_in_nothing_and_stays_as_history(schedule: Schedule) -> None:
-    backfill = ask(schedule)
-    for _ in range(3):
-        tick(NOW)
-    work_off(schedule)
+    # Now it takes part in nothing and stays as history.
     assert not Backfill.objects.open().exists()
     assert not is_due(NOW + seconds(60))
     assert next_due(NOW + seconds(60)) == fresh(schedule).next_run_at

@@ -14,10 +14,11 @@ from execution.models import Execution, WorkerTask
 from tests.base import SOMEBODY, attempts, fresh, start, step, step_statuses
 from tests.fleet import Fleet, is_at_rest, is_held, living
 from tests.invariants import read_ledger, violations
+from tests.loops import running_worker
 from tests.outside import POSTGRESQL, SQLITE, Outside
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.serial]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.live]
 
 FAMILY = Path(__file__).parents[1] / "chaos" / "programs" / "family"
 # How many processes it is made of; those that are "away" have left the process group.
@@ -37,9 +38,7 @@ class Deed:
         return str(self.step["name"])
 
 
-def test_a_worker_that_is_killed_takes_it_along_and_another_one_completes_the_steps(
-    outside: Outside,
-) -> None:
+def test_a_worker_that_is_killed_takes_it_along_and_another_one_completes_the_steps(outside: Outside) -> None:
     deeds = deeds_of_all_types(outside, family="away")
     with Fleet(outside.folder, **outside.env) as fleet:
         victim = fleet.worker(*SEATS)
@@ -67,14 +66,12 @@ def test_a_worker_that_is_killed_takes_it_along_and_another_one_completes_the_st
 
 def test_a_cancel_ends_it(outside: Outside) -> None:
     deeds = deeds_of_all_types(outside, family="")
-    with Fleet(outside.folder, **outside.env) as fleet:
-        fleet.worker(*SEATS)
+    with running_worker(threads=8):
         execution = begin(deeds, typed("wait", duration="1h"))
         assert execution.cancel(initiator=SOMEBODY, now=clock.now())
         wait_until(lambda: not any(deed.goes_on() for deed in deeds))
         wait_until(lambda: fresh(execution).status == Execution.Status.CANCELLED)
         wait_until(is_at_rest)
-        fleet.stop()
 
     names = [deed.name for deed in deeds] + ["wait"]
     assert step_statuses(execution) == {name: ["cancelled"] for name in names}

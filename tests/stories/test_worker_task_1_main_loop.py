@@ -16,7 +16,7 @@ from tests.base import SOMEBODY, claim, fresh, make_worker, start, step, step_st
 from tests.loops import has_looked, running_worker, work_until_idle
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.serial]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.live]
 
 
 @pytest.fixture(autouse=True)
@@ -49,17 +49,19 @@ class TestWorkerStarts:
         assert Worker.objects.count() == 2
         assert set(Worker.objects.values_list("status", flat=True)) == {"gone"}
 
-    def test_cancellation_requests_orphaned_by_a_crash_are_carried_out(self) -> None:
+    @pytest.mark.parametrize("is_cancelled", [False, True])
+    def test_tasks_and_cancellations_orphaned_by_a_crash_are_recovered_immediately(
+        self, is_cancelled: bool
+    ) -> None:
         execution = left_by_a_crash(step("a"), step("b", 1))
-        execution.cancel(initiator=SOMEBODY, now=clock.now())
+        if is_cancelled:
+            execution.cancel(initiator=SOMEBODY, now=clock.now())
         work_until_idle()
-        assert fresh(execution).status == Execution.Status.CANCELLED
-        assert step_statuses(execution) == {"a": ["cancelled"], "b": ["cancelled"]}
-
-    def test_tasks_orphaned_by_a_crash_are_recovered_immediately(self) -> None:
-        execution = left_by_a_crash(step("a"), step("b", 1))
-        work_until_idle()
-        assert step_statuses(execution) == {"a": ["failed_with_error", "complete"], "b": ["complete"]}
+        done = {"a": ["failed_with_error", "complete"], "b": ["complete"]}
+        assert step_statuses(execution) == (
+            {"a": ["cancelled"], "b": ["cancelled"]} if is_cancelled else done
+        )
+        assert fresh(execution).status == ("cancelled" if is_cancelled else "completed")
 
 
 class TestShutdownRequested:
@@ -75,14 +77,6 @@ class TestShutdownRequested:
 
 
 class TestWithCurrentTasks:
-    def test_the_heartbeat_goes_on(self, settings: Any) -> None:
-        settings.JIM_GRACE_SECONDS = 0
-        begin(step("long", 0, "wait_for_ever"))
-        with running_worker() as loop:
-            wait_until(lambda: is_running("long"))
-            seen = fresh(loop.worker).lease_until
-            wait_until(lambda: fresh(loop.worker).lease_until > seen)
-
     def test_a_cancellation_request_triggers_the_token_of_its_task_only(self, settings: Any) -> None:
         settings.JIM_GRACE_SECONDS = 0
         wanted, other = begin(step("wanted", 0, "wait_for_ever")), begin(step("other", 0, "wait_for_ever"))
@@ -94,14 +88,18 @@ class TestWithCurrentTasks:
         assert step_statuses(wanted) == {"wanted": ["cancelled"]}
         assert fresh(other).status == Execution.Status.IN_PROGRESS
 
-    def test_free_seats_are_filled_while_other_tasks_run(self, settings: Any) -> None:
+    def test_free_seats_are_filled_while_other_tasks_run_and_the_heartbeat_goes_on(
+        self, settings: Any
+    ) -> None:
         """The seed polls only when idle: one long task would hold up everything."""
         settings.JIM_GRACE_SECONDS = 0
         begin(step("long", 0, "wait_for_ever"))
-        with running_worker(threads=2):
+        with running_worker(threads=2) as loop:
             wait_until(lambda: is_running("long"))
+            seen = fresh(loop.worker).lease_until
             short = begin(step("a"), step("b", 1))
             wait_until(lambda: fresh(short).status == Execution.Status.COMPLETED)
+            wait_until(lambda: fresh(loop.worker).lease_until > seen)
             assert is_running("long")
 
 

@@ -22,50 +22,40 @@ def perform(function: str = "noop", **fields: object) -> tuple[Execution, Activi
     return fresh(execution), attempts(execution, "task")[-1]
 
 
-def test_executed_is_set_where_it_runs() -> None:
+def test_it_is_run_by_its_type_deleted_and_its_execution_advanced() -> None:
     before = clock.estimate()
-    _, activity = perform()
-    assert activity.executed_at is not None
-    assert before <= activity.executed_at <= clock.estimate()
-    assert activity.finished_at is not None
-    assert activity.finished_at >= activity.executed_at
-
-
-def test_the_type_of_the_task_decides_what_is_run() -> None:
-    _, activity = perform("result", kwargs={"value": {"rows": 3}})
+    execution, activity = perform("result", kwargs={"value": {"rows": 3}})
     assert (activity.target_type, activity.result) == ("python", {"rows": 3})
+    assert activity.executed_at is not None
+    assert activity.finished_at is not None
+    assert before <= activity.executed_at <= activity.finished_at <= clock.estimate()
+    assert not WorkerTask.objects.exists()
+    assert (execution.current_index, execution.status, execution.accounted_at) == (1, "completed", NOW)
 
 
-class TestTheActivityEndsByItsItems:
-    def test_no_errors_is_success(self) -> None:
-        _, activity = perform("items", kwargs={"ok": 3})
-        assert (activity.status, activity.items_total, activity.items_failed) == ("complete", 3, 0)
-        assert activity.items.count() == 3
-
-    def test_some_errors_are_a_warning(self) -> None:
-        execution, activity = perform("items", kwargs={"ok": 2, "failed": 1})
-        assert (activity.status, activity.items_total, activity.items_failed) == (
-            "complete_with_warning",
-            3,
-            1,
-        )
-        assert "1 failed" in activity.message
-        assert execution.status == Execution.Status.COMPLETED
-
-    def test_nothing_but_errors_is_a_failure(self) -> None:
-        execution, activity = perform("items", kwargs={"failed": 2})
-        assert (activity.status, activity.items_total, activity.items_failed) == ("failed_with_error", 2, 2)
-        assert activity.error == "all 2 items failed"
-        assert execution.status == Execution.Status.FAILED
-
-    def test_each_item_keeps_its_name_outcome_and_message(self) -> None:
-        _, activity = perform("items", kwargs={"ok": 1, "failed": 1})
-        told = activity.items.order_by("pk").values_list("name", "outcome", "message")
-        assert list(told) == [("ok 0", "ok", "it was ok"), ("failed 0", "failed", "it was failed")]
-
-
-def test_a_task_without_items_is_judged_by_itself() -> None:
-    assert perform("noop")[1].status == Activity.Status.COMPLETE
+@pytest.mark.parametrize(
+    ("items", "status", "execution_status"),
+    [
+        ({}, "complete", "completed"),
+        ({"ok": 3}, "complete", "completed"),
+        ({"ok": 2, "failed": 1}, "complete_with_warning", "completed"),
+        ({"failed": 2}, "failed_with_error", "failed"),
+    ],
+    ids=["none", "no errors", "some errors", "nothing but errors"],
+)
+def test_the_activity_ends_by_its_items(items: dict[str, int], status: str, execution_status: str) -> None:
+    execution, activity = perform("items", kwargs=items)
+    failed = items.get("failed", 0)
+    assert (activity.status, execution.status) == (status, execution_status)
+    assert (activity.items_total, activity.items_failed) == (sum(items.values()), failed)
+    told = activity.items.order_by("pk").values_list("name", "outcome", "message")
+    assert list(told) == [
+        (f"{outcome} {number}", outcome, f"it was {outcome}")
+        for outcome, count in items.items()
+        for number in range(count)
+    ]
+    assert status != "complete_with_warning" or "1 failed" in activity.message
+    assert status != "failed_with_error" or activity.error == "all 2 items failed"
 
 
 def test_a_task_may_say_that_there_is_nothing_to_do() -> None:
@@ -102,15 +92,3 @@ class TestAnException:
         _, activity = perform("no_such_function")
         assert activity.status == Activity.Status.FAILED_WITH_ERROR
         assert "cannot import 'tests.work.no_such_function'" in activity.error
-
-
-class TestInTheEnd:
-    def test_the_task_is_deleted(self) -> None:
-        perform()
-        assert not WorkerTask.objects.exists()
-
-    def test_a_scheduled_one_advances_its_execution(self) -> None:
-        execution, _ = perform()
-        assert execution.current_index == 1
-        assert execution.status == Execution.Status.COMPLETED
-        assert execution.accounted_at == NOW

@@ -48,14 +48,14 @@ class TestEvery60Seconds:
         monkeypatch.setattr(housekeeping, "duties", [housekeeping.Duty("count", timedelta(0), once)])
         return told
 
-    @pytest.mark.serial
+    @pytest.mark.live
     def test_an_idle_worker_keeps_house_again_and_again(self, turns: list[float], settings: Any) -> None:
         settings.JIM_POLL_SECONDS = 0.05
         with running_worker():
             wait_until(lambda: len(turns) >= 3)
         assert all(later - earlier >= 0.1 for earlier, later in pairwise(turns))
 
-    @pytest.mark.serial
+    @pytest.mark.live
     def test_a_busy_worker_is_not_starved_of_it_for_ever(self, turns: list[float], settings: Any) -> None:
         settings.JIM_GRACE_SECONDS = 0
         start(step("long", 0, "wait_for_ever"), now=clock.now())

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 import pytest
 
-from execution.scheduler import tick
 from tests.base import NOW, SOMEBODY, fresh, seconds
-from tests.timeline import minutes
-from tests.workflows.base import deployed, publish, work
-from tests.workflows.scripted import Killed, Script, die, last
+from tests.workflows.base import begin, deployed, publish, work
+from tests.workflows.scripted import Script, last
 from workflows import (
     AuthRequired,
     Consumer,
@@ -25,6 +22,7 @@ from workflows import (
 )
 from workflows.contexts import NextContext, PrepareContext, ProduceContext
 from workflows.definition import retry
+from workflows.failures import Status, Stop, Tries
 from workflows.models import Handler, Run
 from workflows.models import Workflow as Model
 from workflows.words import issue, schedule_words, shown_status
@@ -39,32 +37,23 @@ def seen(workflow: Model, now: datetime = NOW) -> tuple[str, str]:
     return shown_status(row, open_run), issue(row, open_run, now)
 
 
-class TestStatus:
-    def test_running_while_a_run_is_active(self) -> None:
-        with deployed(Script().workflow()) as workflow:
-            workflow.start(NOW)
-            assert seen(workflow) == ("running", "")
-
-    def test_idle_when_there_is_nothing_to_do(self) -> None:
-        with deployed(Script().workflow()) as workflow:
-            work()
-            assert seen(workflow) == ("idle", "")
-
-    def test_needs_attention_when_somebody_has_to_act(self) -> None:
-        with deployed(Script(prepare=[AuthRequired("?")]).workflow()) as workflow:
-            work()
-            assert seen(workflow)[0] == "needs_attention"
-
-    def test_stopped_by_a_person_or_because_the_code_is_gone(self) -> None:
-        with deployed(Script().workflow()) as workflow:
-            work()
-            workflow.pause("audit until Friday", initiator=SOMEBODY, now=NOW)
-            assert seen(workflow) == ("stopped", "Paused by a person. audit until Friday")
-            fresh(workflow).stop(initiator=SOMEBODY, now=NOW)
-            assert seen(workflow) == (
-                "stopped",
-                "Stopped: the code no longer has it. Deploy it again to go on.",
-            )
+def test_running_idle_needs_attention_and_stopped() -> None:
+    script = Script(prepare=[None, AuthRequired("reconnect Gmail")])
+    with deployed(script.workflow()) as workflow:
+        workflow.start(NOW)
+        assert seen(workflow) == ("running", "")
+        work()
+        assert seen(workflow) == ("idle", "")
+        publish("mail", "a")
+        work()
+        assert seen(workflow)[0] == "needs_attention"
+        last().approve("", initiator=SOMEBODY, now=NOW)
+        work()
+        assert seen(workflow) == ("idle", "")
+        workflow.pause("audit until Friday", initiator=SOMEBODY, now=NOW)
+        assert seen(workflow) == ("stopped", "Paused by a person. audit until Friday")
+        fresh(workflow).stop(initiator=SOMEBODY, now=NOW)
+        assert seen(workflow) == ("stopped", "Stopped: the code no longer has it. Deploy it again to go on.")
 
 
 ISSUES: list[tuple[str, BaseException, str, str]] = [
@@ -94,12 +83,6 @@ ISSUES: list[tuple[str, BaseException, str, str]] = [
         "The connector is broken. "
         "Waiting for somebody who maintains JIM or the connector to mend and retry it.",
     ),
-    (
-        "prepare",
-        ValueError(),
-        "needs_attention",
-        "ValueError. Waiting for other code of Sort, or for an operator to retry it.",
-    ),
 ]
 
 
@@ -117,40 +100,39 @@ class TestIssueDescription:
             work()
             assert seen(workflow) == (status, sentence)
 
-    def test_when_all_tries_are_spent(self) -> None:
-        with deployed(Script(prepare=[Transient("rate limit")] * 9).workflow()) as workflow:
-            at: datetime | None = NOW
-            while at is not None:
-                work(now=at)
-                at = last().due_at
-            assert seen(workflow) == (
-                "needs_attention",
+    @pytest.mark.parametrize(
+        ("stop", "error", "sentence"),
+        [
+            (
+                Stop(Status.PAUSED_TRANSIENT, None, Tries(transient=6)),
+                "rate limit",
                 "Rate limit. Tried 6 times; waiting for an operator to retry it.",
-            )
+            ),
+            (
+                Stop(Status.FAILED_INTERNAL, None, Tries(crashes=3)),
+                "worker lost: crash loop, lost 3 times",
+                "Worker lost: crash loop, lost 3 times. "
+                "Waiting for somebody to find out why its worker dies, and to retry it.",
+            ),
+        ],
+        ids=["all tries are spent", "its worker died again and again"],
+    )
+    def test_when_it_does_not_go_on_by_itself_any_more(self, stop: Stop, error: str, sentence: str) -> None:
+        with deployed(Script().workflow()) as workflow:
+            run = begin(workflow)
+            run.stop(stop, error, now=NOW)
+            assert seen(workflow) == ("needs_attention", sentence)
 
     def test_when_nobody_could_tell_whether_it_happened(self) -> None:
-        script = Script(apply=[Indeterminate("no answer")], verdicts=[retry] * 5)
+        script = Script(apply=[Indeterminate("no answer")], verdicts=[retry])
         with deployed(script.workflow()) as workflow:
             publish("mail", "a")
-            at: datetime | None = NOW
-            while at is not None:
-                work(now=at)
-                at = last().due_at
+            work()
+            Run.objects.update(due_at=None)
             assert seen(workflow) == (
                 "needs_attention",
                 "Nobody can tell yet whether it happened. "
                 "Waiting for an operator to say whether it happened.",
-            )
-
-    def test_when_its_worker_died_again_and_again(self) -> None:
-        with deployed(Script(prepare=[Killed(), Killed(), Killed()]).workflow()) as workflow:
-            for minute in range(3):
-                work_off(minutes(minute))
-            work(now=minutes(3))
-            assert seen(workflow) == (
-                "needs_attention",
-                "Worker lost: crash loop, lost 3 times. "
-                "Waiting for somebody to find out why its worker dies, and to retry it.",
             )
 
     def test_it_is_a_sentence_whatever_was_raised(self) -> None:
@@ -160,43 +142,27 @@ class TestIssueDescription:
             assert told.startswith("ValueError: xxx")
             assert len(told) < 400
 
-    def test_it_goes_when_it_is_resolved(self) -> None:
-        with deployed(Script(prepare=[AuthRequired("reconnect Gmail")]).workflow()) as workflow:
-            work()
-            last().approve("", initiator=SOMEBODY, now=NOW)
-            work()
-            assert seen(workflow) == ("idle", "")
+
+SCHEDULES: list[tuple[list[dict[str, str]], str]] = [
+    ([{"every": "5m"}], "Every 5 minutes"),
+    ([{"cron": "0 9 * * *"}], "At 09:00 every day, UTC"),
+    ([{"every": "5m"}, {"every": "1h"}, {"every": "5m"}], "Every 5 minutes; Every hour"),
+]
 
 
-def work_off(now: datetime) -> None:
-    tick(now)
-    die(now=now)
+@pytest.mark.parametrize(("schedules", "words"), SCHEDULES, ids=[row[1] for row in SCHEDULES])
+def test_the_schedule(schedules: list[dict[str, str]], words: str) -> None:
+    producers = [
+        type(f"Poll{number}", (Producer,), {**given, "produce": lambda self, ctx: None})
+        for number, given in enumerate(schedules)
+    ]
+    with deployed(type("Mailbox", (Workflow,), {"slug": "m", "title": "M", "producers": producers})):
+        assert schedule_words(list(Handler.objects.all())) == words
 
 
-class TestSchedule:
-    def words(self, **schedules: Any) -> str:
-        producers = [
-            type(name, (Producer,), {**given, "produce": lambda self, ctx: None})
-            for name, given in schedules.items()
-        ]
-        with deployed(type("Mailbox", (Workflow,), {"slug": "m", "title": "M", "producers": producers})):
-            return schedule_words(list(Handler.objects.all()))
-
-    def test_an_interval(self) -> None:
-        assert self.words(Poll={"every": "5m"}) == "Every 5 minutes"
-
-    def test_a_time_of_day(self) -> None:
-        assert self.words(Poll={"cron": "0 9 * * *"}) == "At 09:00 every day, UTC"
-
-    def test_two_producers(self) -> None:
-        assert (
-            self.words(A={"every": "5m"}, B={"every": "1h"}, C={"every": "5m"})
-            == "Every 5 minutes; Every hour"
-        )
-
-    def test_consumers_only(self) -> None:
-        with deployed(Script().workflow()):
-            assert schedule_words(list(Handler.objects.all())) == "Runs when an event comes"
+def test_the_schedule_of_consumers_only() -> None:
+    with deployed(Script().workflow()):
+        assert schedule_words(list(Handler.objects.all())) == "Runs when an event comes"
 
 
 class TestRecentActivity:

@@ -77,17 +77,10 @@ def test_the_host_does_not_retry_at_once(consumer: type[Consumer]) -> None:
     with deployed(shop(consumer)):
         publish("orders", "o1")
         assert work() == [consumer.__name__]
-        assert work(now=minutes(1)) == work(now=minutes(24 * 60)) == []
-        assert events("orders") == {"o1": "pending"}
-
-
-@pytest.mark.parametrize("consumer", WAITING, ids=lambda consumer: consumer.__name__)
-def test_nothing_is_due_while_it_waits(consumer: type[Consumer]) -> None:
-    with deployed(shop(consumer)):
-        publish("orders", "o1")
-        work()
         assert not is_due(minutes(24 * 60))
         assert next_due(NOW) is None
+        assert work(now=minutes(24 * 60)) == []
+        assert events("orders") == {"o1": "pending"}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from activities.models import OutputLine
 from execution.scheduler import next_due
 from tests.base import NOW, seconds
 from tests.timeline import minutes
-from tests.workflows.base import deployed, publish, work
+from tests.workflows.base import begin, deployed, publish, work
 from workflows import Consumer, Prepared, Workflow
 from workflows.contexts import PrepareContext
 from workflows.models import Handler, Run
@@ -47,20 +47,12 @@ class TestSemantics:
 
     @pytest.mark.parametrize("reserves", [False, True], ids=["empty", "non-empty"])
     def test_it_is_recorded_whether_reservations_are_empty_or_not(self, reserves: bool) -> None:
-        with deployed(asking(minutes(60), reserves=reserves)):
-            publish("mail", "m1")
-            work()
-            assert granted() == minutes(60)
-            assert next_due(NOW) == minutes(60)
-
-    @pytest.mark.parametrize("reserves", [False, True], ids=["empty", "non-empty"])
-    def test_each_run_records_what_it_was_told(self, reserves: bool) -> None:
         with deployed(asking("2026-11-16T04:00:00Z", reserves=reserves)):
             publish("mail", "m1")
             work()
-        assert {(run.prepare_result or {})["wake_at"] for run in Run.objects.all()} == {
-            "2026-11-16T04:00:00Z"
-        }
+            assert granted() == next_due(NOW) == minutes(60)
+        told = {(run.prepare_result or {})["wake_at"] for run in Run.objects.all()}
+        assert told == {"2026-11-16T04:00:00Z"}
 
     def test_it_wakes_at_the_time_or_on_a_new_event_whichever_comes_first(self) -> None:
         with deployed(asking(lambda now: now + timedelta(hours=1))):
@@ -82,28 +74,16 @@ class TestSemantics:
         with deployed(asking(minutes(60))) as workflow:
             work()
             publish("mail", "m1")
-            begun = workflow.start(minutes(1))
-            assert begun is not None
+            begun = begin(workflow, minutes(1))
             begun.crash("worker lost", now=minutes(1))
             assert granted() == minutes(60)
 
 
 HOST_CONSTRAINTS: list[tuple[str, object, timedelta | None, str]] = [
     ("in an hour", NOW + timedelta(hours=1), timedelta(hours=1), ""),
-    ("in an hour, as text", "2026-11-16T04:00:00Z", timedelta(hours=1), ""),
-    ("in an hour, elsewhere", "2026-11-16T05:30:00+01:30", timedelta(hours=1), ""),
-    ("at the minimum", NOW + seconds(30), seconds(30), ""),
-    ("too soon", NOW + seconds(29), seconds(30), "too soon"),
-    ("now", NOW, seconds(30), "too soon"),
     ("in the past", "2024-01-15T09:00:00Z", seconds(30), "too soon"),
-    ("at the maximum", NOW + timedelta(hours=24), timedelta(hours=24), ""),
     ("too late", NOW + timedelta(hours=24, seconds=1), timedelta(hours=24), "too late"),
-    ("at the end of time", "9999-12-31T23:59:59-12:00", timedelta(hours=24), "too late"),
     ("a word", "tomorrow", None, "no instant"),
-    ("empty", "", None, "no instant"),
-    ("without a zone", "2026-11-16T04:00:00", None, "no instant"),
-    ("a number", 1_800_000_000, None, "no instant"),
-    ("a date", NOW.date(), None, "no instant"),
 ]
 
 
@@ -136,5 +116,5 @@ def test_the_limits_are_the_hosts_policy(settings: Any) -> None:
 
 def test_the_worst_that_a_script_can_do_is_to_look_every_thirty_seconds() -> None:
     with deployed(asking(lambda now: now)):
-        looks = [work(now=NOW + seconds(second)) for second in range(0, 121, 10)]
-    assert [len(look) for look in looks] == [1, 0, 0, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1]
+        looks = {second: len(work(now=NOW + seconds(second))) for second in (0, 10, 29, 30, 59, 60)}
+    assert looks == {0: 1, 10: 0, 29: 0, 30: 1, 59: 0, 60: 1}

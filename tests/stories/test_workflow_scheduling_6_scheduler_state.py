@@ -11,7 +11,7 @@ from activities import clock
 from execution.scheduler import is_due, tick
 from tests.base import NOW, SOMEBODY, claim, fresh, make_worker, seconds
 from tests.timeline import minutes
-from tests.workflows.base import deploy_all, deployed, events, publish, runs, work
+from tests.workflows.base import begin, deployed, events, publish, runs, work
 from tests.workflows.scripted import Killed, Script, die
 from workflows import Consumer, Mutation, Prepared, Producer, Workflow
 from workflows.contexts import NextContext, PrepareContext, ProduceContext
@@ -55,24 +55,13 @@ def is_dirty() -> bool:
     return any(each.is_dirty for each in consumers)
 
 
-class TestPersistedState:
-    def test_next_run_at_of_a_producer(self) -> None:
-        with deployed(Inbox):
-            work()
-            assert handler("Poll").next_run_at == minutes(5)
-
-    def test_wake_at_of_a_consumer(self) -> None:
-        with deployed(Inbox):
-            work()
-            assert handler("Read").wake_at == minutes(60)
-
-    def test_the_handlers_own_state(self) -> None:
-        with deployed(Inbox):
-            publish("mail", "a", "b")
-            work()
-            work(now=minutes(5))
-            assert handler("Read").state == {"read": 2}
-            assert handler("Poll").state == {"polled": 2}
+def test_times_and_the_handlers_own_state_are_persisted() -> None:
+    with deployed(Inbox):
+        publish("mail", "a", "b")
+        work()
+        assert (handler("Poll").next_run_at, handler("Read").wake_at) == (minutes(5), minutes(60))
+        work(now=minutes(5))
+        assert (handler("Read").state, handler("Poll").state) == ({"read": 2}, {"polled": 2})
 
 
 class TestWhatFollowsFromIt:
@@ -93,8 +82,7 @@ class TestWhatFollowsFromIt:
         with deployed(Inbox) as workflow:
             work()
             publish("mail", "a")
-            begun = workflow.start(minutes(1))
-            assert begun is not None
+            begun = begin(workflow, minutes(1))
             assert begun.handler.name == "Read"
             assert workflow.start(minutes(7)) is None
             due = handler("Poll").next_run_at
@@ -103,24 +91,20 @@ class TestWhatFollowsFromIt:
 
 
 class TestSchedulerLogic:
-    def test_a_tick_with_nothing_due_starts_nothing(self) -> None:
+    def test_a_tick_with_nothing_due_starts_nothing_and_an_event_is_due_at_once(self) -> None:
         with deployed(Inbox):
             work()
             assert not is_due(minutes(5) - seconds(1))
             tick(minutes(5) - seconds(1))
             assert Run.objects.active().count() == 0
+            publish("mail", "a", now=minutes(1))
+            assert is_due(minutes(1))
 
     def test_a_tick_starts_what_is_due_and_one_thing_at_a_time(self) -> None:
         with deployed(Inbox):
             tick(NOW)
             tick(NOW)
             assert runs() == [("Read", "preparing", "active")]
-
-    def test_an_event_is_due_at_once(self) -> None:
-        with deployed(Inbox):
-            work()
-            publish("mail", "a", now=minutes(1))
-            assert is_due(minutes(1))
 
     def test_while_a_run_is_active_a_trigger_lets_nobody_look_in_vain(self) -> None:
         with deployed(Inbox) as workflow:
@@ -152,52 +136,24 @@ def test_whoever_publishes_or_commits_starts_what_follows_without_a_tick(
         assert len(claim(make_worker())) == 1
 
 
-class TestInitialState:
-    def test_producers_run_immediately(self) -> None:
-        with deployed(Inbox):
-            assert handler("Poll").next_run_at == NOW
-            assert "Poll" in work()
-
-    def test_consumers_prepare_immediately_though_nothing_was_published(self) -> None:
-        with deployed(Inbox):
-            assert work()[0] == "Read"
-            assert events("mail") == {}
-
-    def test_to_deploy_the_same_again_changes_nothing(self) -> None:
-        with deployed(Inbox):
-            work()
-            assert deploy_all(now=minutes(1)) == []
-            assert work(now=minutes(1)) == []
+def test_producers_and_consumers_run_immediately_though_nothing_was_published() -> None:
+    with deployed(Inbox):
+        assert handler("Poll").next_run_at == NOW
+        assert work() == ["Read", "Poll"]
+        assert events("mail") == {}
 
 
 class TestRestartRecovery:
-    def test_a_producer_whose_time_has_passed_runs_once(self) -> None:
-        with deployed(Inbox):
-            work()
-        with deployed(Inbox, now=minutes(58)):
-            assert work(now=minutes(58)) == ["Poll"]
-
-    def test_a_producer_whose_time_is_to_come_waits_for_it(self) -> None:
-        with deployed(Inbox):
-            work()
-        with deployed(Inbox, now=minutes(4)):
-            assert work(now=minutes(4)) == []
-            assert work(now=minutes(5)) == ["Poll"]
-
-    def test_a_consumer_with_events_that_it_has_not_seen_runs(self) -> None:
+    def test_what_is_due_runs_once_and_what_is_to_come_waits_for_its_time(self) -> None:
         with deployed(Inbox):
             work()
             publish("mail", "a")
-        with deployed(Inbox, now=minutes(1)):
-            assert work(now=minutes(1)) == ["Read", "Read"]
-
-    def test_a_consumer_is_woken_at_its_time_though_everything_was_restarted(self) -> None:
-        with deployed(Inbox):
-            work()
-            work(now=minutes(55))
-        with deployed(Inbox, now=minutes(59)):
-            assert work(now=minutes(59)) == []
-            assert work(now=minutes(60)) == ["Read", "Poll"]
+        with deployed(Inbox, now=minutes(4)):
+            assert work(now=minutes(4)) == ["Read", "Read"], "it had not seen this event"
+            assert work(now=minutes(5)) == ["Poll"]
+        with deployed(Inbox, now=minutes(63)):
+            assert work(now=minutes(63)) == ["Poll"], "once, whatever was missed"
+            assert work(now=minutes(64)) == ["Read"], "at the time for which it asked before"
 
     def test_a_publication_of_which_nobody_could_be_told_is_found_by_the_next_tick(self) -> None:
         """Inside this transaction nothing is told after the commit, as if the publisher had died there."""

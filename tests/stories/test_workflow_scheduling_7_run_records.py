@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
 from typing import Any
 from unittest.mock import patch
 
@@ -10,23 +12,14 @@ from django.db import IntegrityError, transaction
 from django.forms.models import model_to_dict
 
 from activities.models import Activity
-from tests.base import NOW, SOMEBODY, fresh
+from tests.base import NOW, fresh
 from tests.timeline import minutes
-from tests.workflows.base import deployed, events, publish, runs, work
-from tests.workflows.scripted import Killed, Script, chain, die, last
-from workflows import (
-    Consumer,
-    Indeterminate,
-    Internal,
-    Mutation,
-    PermissionRequired,
-    Prepared,
-    Transient,
-    Workflow,
-)
+from tests.workflows.base import begin, deployed, events, publish, runs, work
+from tests.workflows.scripted import Killed, Script, die
+from workflows import Consumer, Mutation, Prepared, Transient, Workflow
 from workflows.contexts import MutateContext, NextContext, PrepareContext
 from workflows.errors import Superseded
-from workflows.failures import PHASES, Phase, Status, Stop, Tries
+from workflows.failures import PHASES, Status, Stop, Tries
 from workflows.models import Event, Handler, Run
 from workflows.models.event import Publication
 from workflows.models.run import Commit
@@ -56,7 +49,7 @@ class TestRunRecords:
         changed = {name for name, value in before.items() if after[name] != value}
         assert changed == {"settled_at", "due_at", "updated_at"}
 
-    def test_it_keeps_what_happened(self) -> None:
+    def test_it_keeps_what_happened_and_is_the_attempt_of_a_task_whose_activity_tells_it(self) -> None:
         script = Script(prepare=[Transient("rate limit")])
         with deployed(script.workflow(version="7")):
             publish("mail", "a")
@@ -65,91 +58,55 @@ class TestRunRecords:
             assert (run.workflow.slug, run.handler.name, run.handler.kind) == ("inbox", "Sort", "consumer")
             assert (run.error, run.error_type, run.code_version) == ("rate limit", "Transient", "7")
             assert run.created_at == run.updated_at == run.finished_at == NOW
-
-    def test_each_is_the_attempt_of_a_task_whose_activity_tells_its_story(self) -> None:
-        script = Script(prepare=[Transient("rate limit")])
-        with deployed(script.workflow()):
-            publish("mail", "a")
-            work()
-            activity = Run.objects.get().activity()
-        assert activity is not None
-        assert activity.status == Activity.Status.FAILED_WITH_ERROR
-        assert activity.error == "Transient: rate limit"
-        assert Activity.objects.filter(task_key=activity.task_key).count() == 1
+            activity = Activity.objects.get(task_key=run.key)
+        assert activity == run.activity()
+        assert (activity.status, activity.error) == ("failed_with_error", "Transient: rate limit")
 
 
-STATUSES: list[tuple[Status, dict[str, list[BaseException | None]]]] = [
-    (Status.PAUSED_TRANSIENT, {"prepare": [Transient("rate limit")]}),
-    (Status.PAUSED_APPROVAL, {"mutate": [PermissionRequired("may not write")]}),
-    (Status.PAUSED_RECONCILIATION, {"apply": [Indeterminate("no answer")]}),
-    (Status.FAILED_LOGIC, {"next": [ValueError("bad input")]}),
-    (Status.FAILED_INTERNAL, {"prepare": [Internal("connector broke")]}),
-    (Status.COMMITTED, {}),
-]
+@pytest.fixture
+def run() -> Iterator[Run]:
+    """One that has just begun."""
+    with deployed(Script().workflow()) as workflow:
+        publish("mail", "a")
+        begun = begin(workflow)
+        assert (begun.phase, begun.status) == ("preparing", "active")
+        yield begun
 
 
-class TestRunStatus:
-    def test_active_is_what_is_executing(self) -> None:
-        with deployed(Script().workflow()) as workflow:
-            run = workflow.start(NOW)
-            assert run is not None
-            assert (run.phase, run.status) == ("preparing", "active")
+def put(run: Run, **values: Any) -> Run:
+    Run.objects.filter(pk=run.pk).update(**values)
+    return fresh(run)
 
-    @pytest.mark.parametrize(("status", "trouble"), STATUSES, ids=[row[0] for row in STATUSES])
-    def test_how_a_run_ends(self, status: Status, trouble: dict[str, list[BaseException | None]]) -> None:
-        with deployed(Script(**trouble).workflow()):
-            publish("mail", "a")
-            work()
-            assert Run.objects.order_by("pk")[0].status == status
 
-    def test_crashed_is_what_was_found_incomplete(self) -> None:
-        with deployed(Script(prepare=[Killed()]).workflow()):
-            publish("mail", "a")
-            run = die()
-            work(now=minutes(1))
-            assert fresh(run).status == Status.CRASHED
-
-    @pytest.mark.parametrize("phase", [phase for phase in Phase if phase != Phase.COMMITTED])
-    @pytest.mark.parametrize("status", [row[0] for row in STATUSES if row[0] != Status.COMMITTED])
-    def test_a_run_can_be_paused_at_any_phase_which_stays(self, phase: Phase, status: Status) -> None:
-        with deployed(Script().workflow()) as workflow:
-            run = workflow.start(NOW)
-            assert run is not None
-            if phase != Phase.PREPARING:
-                run.reach(phase, now=NOW)
-            assert run.stop(Stop(status, None, Tries()), "why", now=NOW)
-            assert (fresh(run).phase, fresh(run).status) == (phase, status)
+def test_a_run_can_be_paused_at_any_phase_which_stays(run: Run) -> None:
+    ways = [status for status in Status if status not in (Status.ACTIVE, Status.COMMITTED)]
+    for phase, status in product(PHASES[:-1], ways):
+        put(run, phase=phase, status="active")
+        assert run.stop(Stop(status, None, Tries()), "why", now=NOW)
+        assert (fresh(run).phase, fresh(run).status) == (phase, status)
 
 
 class TestPhases:
-    @pytest.mark.parametrize("target", list(Phase)[1:])
-    @pytest.mark.parametrize("before", list(Phase))
-    def test_they_only_go_forward(self, before: Phase, target: Phase) -> None:
-        with deployed(Script().workflow()) as workflow:
-            run = workflow.start(NOW)
-            assert run is not None
-            Run.objects.filter(pk=run.pk).update(phase=before)
+    def test_they_only_go_forward(self, run: Run) -> None:
+        for before, target in product(PHASES, PHASES[1:]):
+            stale = put(run, phase=before)
             if PHASES.index(before) < PHASES.index(target):
-                run.reach(target, now=NOW)
+                stale.reach(target, now=NOW)
                 assert fresh(run).phase == target
             else:
                 with pytest.raises(Superseded):
-                    run.reach(target, now=NOW)
+                    stale.reach(target, now=NOW)
                 assert fresh(run).phase == before
 
-    def test_a_run_that_is_no_longer_active_reaches_nothing(self) -> None:
-        with deployed(Script().workflow()) as workflow:
-            publish("mail", "a")
-            run = workflow.start(NOW)
-            assert run is not None
-            stale = Run.objects.get(pk=run.pk)
-            run.crash("worker lost", now=NOW)
-            with pytest.raises(Superseded):
-                stale.reach_mutating(now=NOW)
-            with pytest.raises(Superseded):
-                stale.commit(Commit({"done": 9}, [Publication.of("rows", "x")], ""), now=NOW)
-            assert events("rows") == {}
-            assert Handler.objects.get().state is None
+    def test_a_run_that_is_no_longer_active_reaches_nothing(self, run: Run) -> None:
+        stale = Run.objects.get(pk=run.pk)
+        run.crash("worker lost", now=NOW)
+        with pytest.raises(Superseded):
+            stale.reach_mutating(now=NOW)
+        with pytest.raises(Superseded):
+            stale.commit(Commit({"done": 9}, [Publication.of("rows", "x")], ""), now=NOW)
+        assert events("rows") == {}
+        assert Handler.objects.get().state is None
 
     def test_the_order_of_a_consumers_phases(self) -> None:
         reached: list[str] = []
@@ -207,34 +164,28 @@ class TestCheckpoints:
             assert events("mail") == {"a": "reserved"}
             assert Handler.objects.get().state is None
 
-    def test_committed_has_the_state_and_the_marks_of_consumption_all_at_once(self) -> None:
-        with deployed(Script().workflow()):
+    def test_committed_has_the_state_the_marks_and_the_publications_all_at_once(self) -> None:
+        script = Script()
+        with deployed(script.workflow()):
             publish("mail", "a")
             work()
             assert runs()[0] == ("Sort", "committed", "committed")
             assert (events("mail"), events("rows")) == ({"a": "consumed"}, {"a": "pending"})
             assert Handler.objects.get().state == {"done": 1}
-
-    def test_a_commit_that_fails_half_way_leaves_nothing(self) -> None:
-        with deployed(Script().workflow()) as workflow:
-            publish("mail", "a")
-            run = workflow.start(NOW)
-            assert run is not None
-            with (
-                patch.object(Run, "_move_handler", side_effect=Killed),
-                pytest.raises(Killed),
-                transaction.atomic(),
-            ):
-                run.commit(Commit({"done": 1}, [Publication.of("rows", "a")], ""), now=NOW)
-            assert events("rows") == {}
-            assert fresh(run).status == "active"
-
-    def test_published_events_know_their_run_and_the_events_that_led_to_them(self) -> None:
-        with deployed(Script().workflow()):
-            publish("mail", "a")
-            work()
             cause, event = Event.objects.order_by("pk")
             assert (event.created_by, event.caused_by) == (Run.objects.order_by("pk")[0], [cause.pk])
+        assert script.told == [Mutation("applied", {"row": 1}), Mutation("none")]
+        assert script.calls == ["prepare", "mutate", "apply", "after", "next", "prepare", "next"]
+
+    def test_a_commit_that_fails_half_way_leaves_nothing(self, run: Run) -> None:
+        with (
+            patch.object(Run, "_move_handler", side_effect=Killed),
+            pytest.raises(Killed),
+            transaction.atomic(),
+        ):
+            run.commit(Commit({"done": 1}, [Publication.of("rows", "a")], ""), now=NOW)
+        assert events("rows") == {}
+        assert fresh(run).status == "active"
 
 
 class TestPhaseRights:
@@ -258,6 +209,11 @@ class TestPhaseRights:
 
         def next(self, ctx: NextContext, prepared: Prepared, mutation: Mutation) -> None:
             self.attempt("next", ctx)
+
+    def inbox(self, consumer: type[Consumer]) -> type[Workflow]:
+        topics = {"mail": "", "rows": ""}
+        body = {"slug": "inbox", "title": "Inbox", "topics": topics, "consumers": [consumer]}
+        return type("Inbox", (Workflow,), body)
 
     OFFENCES = [
         ("prepare", lambda ctx: ctx.apply(print), "prepare may not apply: that belongs to mutate"),
@@ -289,8 +245,7 @@ class TestPhaseRights:
     @pytest.mark.parametrize(("phase", "offence", "error"), OFFENCES, ids=[row[2] for row in OFFENCES])
     def test_what_belongs_to_another_phase_is_refused(self, phase: str, offence: Any, error: str) -> None:
         rights = type("Rights", (self.Rights,), {"offence": (phase, offence)})
-        body = {"slug": "inbox", "title": "Inbox", "topics": {"mail": "", "rows": ""}, "consumers": [rights]}
-        with deployed(type("Inbox", (Workflow,), body)):
+        with deployed(self.inbox(rights)):
             publish("mail", "a")
             work()
             run = Run.objects.get()
@@ -305,8 +260,7 @@ class TestPhaseRights:
                 ctx.apply(applied.append, 1)
                 ctx.apply(applied.append, 2)
 
-        body = {"slug": "inbox", "title": "Inbox", "topics": {"mail": "", "rows": ""}, "consumers": [Greedy]}
-        with deployed(type("Inbox", (Workflow,), body)):
+        with deployed(self.inbox(Greedy)):
             publish("mail", "a")
             work()
             run = Run.objects.get()
@@ -314,36 +268,6 @@ class TestPhaseRights:
             assert applied == [1]
 
 
-class TestNextIsToldTheOutcome:
-    def test_applied_with_its_result(self) -> None:
-        script = Script()
-        with deployed(script.workflow()):
-            publish("mail", "a")
-            work()
-            assert script.told[0] == Mutation("applied", {"row": 1})
-
-    def test_none_when_nothing_was_reserved(self) -> None:
-        script = Script()
-        with deployed(script.workflow()):
-            work()
-            assert script.told == [Mutation("none")]
-            assert script.calls == ["prepare", "next"]
-
-    def test_skipped_when_a_person_left_it_out(self) -> None:
-        script = Script(apply=[Indeterminate("no answer")])
-        with deployed(script.workflow()):
-            publish("mail", "a")
-            work()
-            last().skip("not needed", initiator=SOMEBODY, now=NOW)
-            work()
-            assert script.told[0] == Mutation("skipped")
-            assert events("mail") == {"a": "skipped"}
-            assert chain() == [("committed", "committed")]
-
-
-def test_at_most_one_run_of_a_workflow_is_open_says_the_database() -> None:
-    with deployed(Script().workflow()) as workflow:
-        run = workflow.start(NOW)
-        assert run is not None
-        with pytest.raises(IntegrityError), transaction.atomic():
-            Run.objects.begin(run.handler, now=NOW)
+def test_at_most_one_run_of_a_workflow_is_open_says_the_database(run: Run) -> None:
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Run.objects.begin(run.handler, now=NOW)
