@@ -92,33 +92,31 @@ def test_every_page_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("route", PAGES)
-def test_each_page_takes_its_own_permission(route: str) -> None:
+def test_each_page_takes_its_own_permission_and_changes_nothing(route: str) -> None:
     permission, status = PAGES[route]
     url, nobody = url_of(route), sign_in("nobody")
     assert nobody.get(url).status_code == (403 if permission else status)
     if permission:
-        user = User.objects.create_user("somebody", is_staff=True)
-        user.user_permissions.add(Permission.objects.get(codename=permission.split(".")[1]))
-        client = Client()
-        client.force_login(user)
-        assert client.get(url).status_code == status
+        before = everything_about_webhooks()
+        assert somebody_with(permission).get(url).status_code == status
+        assert everything_about_webhooks() == before
 
 
-@pytest.mark.parametrize("route", PAGES)
-def test_looking_changes_nothing(route: str, client: Client) -> None:
-    url = url_of(route)
-    before = list(Endpoint.objects.values()), list(Delivery.objects.values()), Activity.objects.count()
-    client.get(url)
-    after = list(Endpoint.objects.values()), list(Delivery.objects.values()), Activity.objects.count()
-    assert before == after
+def everything_about_webhooks() -> Any:
+    return list(Endpoint.objects.values()), list(Delivery.objects.values()), Activity.objects.count()
+
+
+def somebody_with(permission: str) -> Client:
+    user = User.objects.create_user("somebody", is_staff=True)
+    user.user_permissions.add(Permission.objects.get(codename=permission.split(".")[1]))
+    client = Client()
+    client.force_login(user)
+    return client
 
 
 def test_a_viewer_sees_an_endpoint_and_changes_nothing() -> None:
     endpoint = make_endpoint("worker.lost", name="Chat")
-    ada = User.objects.create_user("ada", is_staff=True)
-    ada.user_permissions.add(Permission.objects.get(codename="view_endpoint"))
-    client = Client()
-    client.force_login(ada)
+    client = somebody_with("webhooks.view_endpoint")
     shown = client.get(page("webhooks_endpoint_change", endpoint.pk))
     assert "worker.lost" in shown.content.decode()
     assert b'name="_save"' not in shown.content
@@ -169,13 +167,9 @@ WRONG: list[tuple[str, dict[str, Any], str, str]] = [
     ("a long name", {"name": "x" * 101}, "name", "at most 100 characters"),
     ("control characters", {"name": "a\u202eb"}, "name", "U+202E is not allowed"),
     ("no URL", {"url": ""}, "url", "required"),
-    ("no scheme", {"url": "chat.example/hook"}, "url", "begins with http:// or https://"),
     ("a file", {"url": "file:///etc/passwd"}, "url", "begins with http:// or https://"),
     ("a password", {"url": "https://ada:pw@chat.example/"}, "url", "neither user name nor password"),
-    ("a space", {"url": "https://chat.example/a b"}, "url", "contains a space"),
-    ("port 0", {"url": "https://chat.example:0/"}, "url", "port 0 cannot be called"),
     ("this host", {"url": "http://127.0.0.1/"}, "url", "JIM_HTTP_ALLOW can allow it"),
-    ("an odd spelling", {"url": "http://0x7f000001/"}, "url", "is not public"),
     ("metadata", {"url": "http://[::ffff:169.254.169.254]/"}, "url", "is not public"),
     ("no events", {"kinds": []}, "kinds", "Choose at least one event."),
     ("an unknown event", {"kinds": ["job.done"]}, "kinds", "job.done is not one of the available choices"),
@@ -183,24 +177,18 @@ WRONG: list[tuple[str, dict[str, Any], str, str]] = [
     ("more than all", {"failures": "4"}, "failures", "4 cannot be among the last 3 executions"),
     ("none", {"failures": "0"}, "failures", "greater than or equal to 1"),
     ("too many", {"failures": "3", "among": "51"}, "among", "less than or equal to 50"),
-    ("a word", {"among": "three"}, "among", "whole number"),
-    ("a short secret", {"secret": "whsec_c2hvcnQ="}, "secret", "too short, 5 bytes"),
     ("another secret", {"secret": "hunter2hunter2hunter2"}, "secret", "begins with whsec_"),
 ]
 
 
-@pytest.mark.parametrize(
-    ("fields", "field", "words"), [row[1:] for row in WRONG], ids=[row[0] for row in WRONG]
-)
-def test_what_is_wrong_is_told_at_its_field(
-    client: Client, fields: dict[str, Any], field: str, words: str
-) -> None:
-    answer = add(client, **fields)
-    said = complaints(answer)
-    assert set(said) == {field}
-    assert words in said[field]
+def test_what_is_wrong_is_told_at_its_field(client: Client) -> None:
+    for name, fields, field, words in WRONG:
+        answer = add(client, **fields)
+        said = complaints(answer)
+        assert list(said) == [field], name
+        assert words in said[field], name
+        assert "hunter2" not in answer.content.decode()
     assert not Endpoint.objects.exists()
-    assert "hunter2" not in answer.content.decode()
 
 
 def test_an_endpoint_is_edited(client: Client) -> None:
@@ -255,12 +243,19 @@ def test_a_delivery_shows_what_was_sent_and_answered_and_is_sent_again(client: C
     assert "is on its way already" in told(client, again)
 
 
-@pytest.mark.parametrize(
-    "query", ["status__exact=failed", "kind=worker.lost", "endpoint__id__exact=1", "kind=nonsense", "p=7"]
-)
-def test_the_list_of_deliveries_can_be_filtered(client: Client, query: str) -> None:
-    make_delivery(make_endpoint())
-    assert client.get(f"{page('webhooks_delivery_changelist')}?{query}").status_code == 200
+def test_the_list_of_deliveries_can_be_filtered(client: Client) -> None:
+    endpoint = make_endpoint()
+    delivery = make_delivery(endpoint)
+    for query, found in {
+        "status__exact=failed": [],
+        "kind=worker.lost": [],
+        f"endpoint__id__exact={endpoint.pk}": [delivery],
+        "kind=endpoint.test": [delivery],
+    }.items():
+        answer = client.get(f"{page('webhooks_delivery_changelist')}?{query}")
+        assert list(answer.context["cl"].result_list) == found, query
+    for query in ("kind=nonsense", "p=7"):
+        assert client.get(f"{page('webhooks_delivery_changelist')}?{query}").status_code == 200
 
 
 def test_an_endpoint_that_disabled_itself_needs_a_look(client: Client) -> None:

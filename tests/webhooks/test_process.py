@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 from tests.webhooks.base import make_endpoint, verify
 from webhooks.models import Delivery
 
-pytestmark = [pytest.mark.serial, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.live, pytest.mark.django_db(transaction=True)]
 
 
 def test_a_worker_tells_of_what_it_did(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 from activities import clock
+from execution.models import WorkerTask
 from execution.scheduler import is_due, tick
 from tests.base import NOW, SOMEBODY, claim, make_worker, work_on
 from workflows.definition import Definitions
@@ -16,6 +17,7 @@ from workflows.definition import Workflow as Definition
 from workflows.deployment import Change, deploy
 from workflows.models import Event, Run, Topic, Workflow
 from workflows.models.event import Publication, Published
+from workflows.scheduling import recover, start_due
 
 
 @contextmanager
@@ -50,17 +52,31 @@ def make_topics(*slugs: str) -> None:
         Topic.objects.create(slug=slug, created_at=NOW)
 
 
+def begin(workflow: Workflow, now: datetime = NOW) -> Run:
+    """The run that it starts."""
+    run = workflow.start(now)
+    assert run is not None
+    return run
+
+
 def work(*, now: datetime = NOW) -> list[str]:
-    """Ticks and performs until nothing is left to do at `now`; the handlers that ran, in order."""
+    """Performs until nothing is left to do at `now`; the handlers that ran, in order.
+
+    Of a tick, only what is about workflows, as there is hardly ever anything else to do in these tests.
+    """
     worker, names = make_worker(now), list[str]()
     with patch.object(clock, "now", lambda: now):
+        WorkerTask.objects.recover(now=now)
+        recover(now)
         while True:
-            tick(now)
-            tasks = claim(worker, now=now)
-            if not tasks and not is_due(now):
+            start_due(now)
+            if tasks := claim(worker, now=now):
+                names += [task.step["config"]["handler"] for task in tasks]
+                work_on(worker, tasks, now=now)
+            elif is_due(now):
+                tick(now)
+            else:
                 return names
-            names += [task.step["config"]["handler"] for task in tasks]
-            work_on(worker, tasks, now=now)
 
 
 def runs() -> list[tuple[str, str, str]]:

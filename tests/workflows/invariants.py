@@ -299,7 +299,7 @@ class Witness:
             ("topic", self.topics, Topic.objects.values_list("pk", "last_seq")),
         ):
             for pk, number in rows:
-                if NEVER != number < seen.get(pk, number):
+                if NEVER < number < seen.get(pk, number):
                     yield f"{name} {pk} went back from {seen[pk]} to {number}"
                 seen[pk] = number
 

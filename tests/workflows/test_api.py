@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from activities import clock
 from activities.models import Activity
 from tests.api.calling import Caller
 from tests.base import NOW, SOMEBODY, fresh, seconds
-from tests.workflows.base import events, publish, runs, work
-from tests.workflows.orders import Orders, backing_off, meets, orders, stuck
+from tests.workflows.base import defined, deploy_all, events, make_topics, publish, runs, work
+from tests.workflows.orders import Orders, backing_off, orders, stuck
 from workflows import AuthRequired, Indeterminate, Transient
 from workflows.models import Event, Run, Topic, Workflow
 from workflows.models.event import PAYLOAD_BYTES
@@ -28,10 +29,16 @@ def frozen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock, "now", lambda: NOW)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def workflow() -> Iterator[Workflow]:
     with orders() as deployed:
         yield deployed
+
+
+@pytest.fixture
+def topics() -> None:
+    """Of a workflow that is not here: what is published there stays as it is."""
+    make_topics("orders", "parcels")
 
 
 @pytest.fixture
@@ -45,6 +52,7 @@ def wrong(answer: Any) -> dict[str, str]:
     return {each["field"]: each["detail"] for each in answer.json()["errors"]}
 
 
+@pytest.mark.usefixtures("workflow")
 class TestWorkflows:
     def test_each_is_listed_as_people_see_it(self, api: Caller) -> None:
         stuck(AuthRequired("sign in to the carrier"))
@@ -84,10 +92,8 @@ class TestWorkflows:
         assert (fetch["next_run_at"], fetch["state"]) == ("2026-11-16T03:05:00Z", {"looked": 1})
         assert fetch["publishes"] == ["orders"]
         assert (ship["subscribes"], ship["schedule"]) == (["orders"], "Runs when an event comes")
-
-    @pytest.mark.parametrize(("status", "found"), [("idle", 1), ("needs_attention", 0), ("stopped", 0)])
-    def test_they_are_found_by_that_status(self, api: Caller, status: str, found: int) -> None:
-        assert len(api.get("workflows", status=status).json()["results"]) == found
+        found = {each: api.get("workflows", status=each).json()["results"] for each in ("idle", "stopped")}
+        assert {status: len(rows) for status, rows in found.items()} == {"idle": 1, "stopped": 0}
 
     def test_a_run_now_is_accepted_once_and_refused_while_something_runs(self, api: Caller) -> None:
         answer = api.post("workflows/orders/run", idempotency_key="now")
@@ -119,8 +125,6 @@ class TestWorkflows:
             slug = "other"
             topics = {"orders": "Orders", "parcels": "Parcels"}
 
-        from tests.workflows.base import defined, deploy_all
-
         with defined(Other):
             deploy_all()
         told = {each["slug"]: each["status"] for each in api.get("workflows").json()["results"]}
@@ -129,6 +133,12 @@ class TestWorkflows:
         assert api.post("workflows/orders/resume").status_code == 409
 
 
+OF_APPROVALS = ["approve", "reject", "skip", "retry"]
+OF_THE_UNKNOWN = ["reconcile", "skip", "retry"]
+KNOWN = {"happened": True, "result": {"parcel": 7}, "note": "I looked"}
+
+
+@pytest.mark.usefixtures("workflow")
 class TestRuns:
     def test_they_are_listed_newest_first_and_page_by_page(self, api: Caller) -> None:
         publish("orders", "o1")
@@ -140,25 +150,27 @@ class TestRuns:
         assert ids == list(Run.objects.order_by("-pk").values_list("pk", flat=True)[: len(ids)])
         assert first["results"][1]["summary"] == "Consumed 1 event → published 1 event to parcels"
 
-    @pytest.mark.parametrize(
-        ("query", "handlers"),
-        [
-            ({}, ["Ship", "Fetch", "Ship"]),
-            ({"workflow": "orders"}, ["Ship", "Fetch", "Ship"]),
-            ({"workflow": "others"}, []),
-            ({"handler": "Fetch"}, ["Fetch"]),
-            ({"status": "committed"}, ["Fetch", "Ship"]),
-            ({"status": "paused:transient", "workflow": "orders"}, ["Ship"]),
-            ({"status": "active"}, []),
-            ({"is_open": "true"}, ["Ship"]),
-            ({"is_open": "false"}, ["Fetch", "Ship"]),
-            ({"created_after": "2026-11-16T03:00:00Z"}, ["Ship", "Fetch", "Ship"]),
-            ({"created_before": "2026-11-16T03:00:00Z"}, []),
-        ],
-    )
-    def test_filters(self, api: Caller, query: dict[str, str], handlers: list[str]) -> None:
+    FOUND: list[tuple[dict[str, str], list[str]]] = [
+        ({}, ["Ship", "Fetch", "Ship"]),
+        ({"workflow": "orders"}, ["Ship", "Fetch", "Ship"]),
+        ({"workflow": "others"}, []),
+        ({"handler": "Fetch"}, ["Fetch"]),
+        ({"status": "committed"}, ["Fetch", "Ship"]),
+        ({"status": "paused:transient", "workflow": "orders"}, ["Ship"]),
+        ({"status": "active"}, []),
+        ({"is_open": "true"}, ["Ship"]),
+        ({"is_open": "false"}, ["Fetch", "Ship"]),
+        ({"created_after": "2026-11-16T03:00:00Z"}, ["Ship", "Fetch", "Ship"]),
+        ({"created_before": "2026-11-16T03:00:00Z"}, []),
+    ]
+
+    def test_filters(self, api: Caller) -> None:
         backing_off()
-        assert [each["handler"] for each in api.get("runs", **query).json()["results"]] == handlers
+        found = [
+            (query, [each["handler"] for each in api.get("runs", **query).json()["results"]])
+            for query, _ in self.FOUND
+        ]
+        assert found == self.FOUND
 
     def test_one_comes_with_phases_attempts_events_and_results(self, api: Caller) -> None:
         first = backing_off()
@@ -182,60 +194,33 @@ class TestRuns:
         assert [each["message_id"] for each in before["reserved"]["results"]] == ["o1"]
         assert [each["state"] for each in before["phases"]] == ["done", "done", "here", *["ahead"] * 3]
 
-    @pytest.mark.parametrize(
-        ("error", "ways_out"),
-        [
-            (Transient("later"), ["skip", "retry"]),
-            (AuthRequired("sign in"), ["approve", "reject", "skip", "retry"]),
-            (Indeterminate("who knows"), ["reconcile", "skip", "retry"]),
-            (ValueError("no such thing"), ["reconcile", "skip", "retry"]),
-        ],
-    )
-    def test_it_says_which_ways_out_there_are(
-        self, api: Caller, error: Exception, ways_out: list[str]
-    ) -> None:
-        run = stuck(error)
-        assert api.get(f"runs/{run.pk}").json()["ways_out"] == ways_out
-        committed = Run.objects.filter(status="committed")[0]
-        assert api.get(f"runs/{committed.pk}").json()["ways_out"] == []
+    # What it met, the ways out that it has, the one that is taken; then its order and its parcel.
+    WAYS_OUT: list[tuple[Exception, list[str], str, dict[str, Any], str, str | None]] = [
+        (AuthRequired("?"), OF_APPROVALS, "approve", {"note": "done"}, "consumed", "pending"),
+        (AuthRequired("?"), OF_APPROVALS, "reject", {"note": "never"}, "skipped", None),
+        (Indeterminate("?"), OF_THE_UNKNOWN, "reconcile", KNOWN, "consumed", "pending"),
+        (ValueError("?"), OF_THE_UNKNOWN, "reconcile", {"happened": False}, "consumed", "pending"),
+        (Transient("later"), ["skip", "retry"], "retry", {}, "consumed", "pending"),
+        (Transient("later"), ["skip", "retry"], "skip", {}, "skipped", None),
+    ]
 
-    @pytest.mark.parametrize(
-        ("error", "action", "body", "orders_then", "parcels"),
-        [
-            (AuthRequired("sign in"), "approve", {"note": "done"}, "consumed", {"o1": "pending"}),
-            (AuthRequired("sign in"), "reject", {"note": "never"}, "skipped", {}),
-            (Indeterminate("?"), "reconcile", {"happened": True}, "consumed", {"o1": "pending"}),
-            (Indeterminate("?"), "reconcile", {"happened": False}, "consumed", {"o1": "pending"}),
-            (Transient("later"), "retry", {}, "consumed", {"o1": "pending"}),
-            (Transient("later"), "skip", {}, "skipped", {}),
-        ],
-    )
-    def test_each_way_out_lets_it_go_on(
-        self,
-        api: Caller,
-        error: Exception,
-        action: str,
-        body: dict[str, Any],
-        orders_then: str,
-        parcels: dict[str, str],
-    ) -> None:
-        run = stuck(error)
-        answer = api.post(f"runs/{run.pk}/{action}", body)
-        assert answer.status_code == 202, answer.content
-        assert answer.json()["id"] == run.pk
-        assert answer["Location"].endswith(f"/api/v1/runs/{run.pk}")
-        work()
-        assert events("orders") == {"o1": orders_then}
-        assert events("parcels") == parcels
-        assert fresh(run).note == body.get("note", "")
-        assert Activity.objects.filter(target_type="run", initiator_type="token").exists()
-
-    def test_the_result_that_somebody_knows_is_what_the_next_phase_gets(self, api: Caller) -> None:
-        run = stuck(Indeterminate("?"))
-        body = {"happened": True, "result": {"parcel": 7}, "note": "I looked"}
-        assert api.post(f"runs/{run.pk}/reconcile", body).status_code == 202
-        work()
-        assert Run.objects.get(retry_of=run).mutation_result == {"parcel": 7}
+    def test_each_way_out_is_told_and_lets_it_go_on(self, api: Caller) -> None:
+        for number, (error, ways_out, action, body, order, parcel) in enumerate(self.WAYS_OUT):
+            row, message_id = f"{error!r} {action}", f"o{number}"
+            run = stuck(error, message_id=message_id)
+            assert api.get(f"runs/{run.pk}").json()["ways_out"] == ways_out, row
+            answer = api.post(f"runs/{run.pk}/{action}", body)
+            assert (answer.status_code, answer.json()["id"]) == (202, run.pk), row
+            assert answer["Location"].endswith(f"/api/v1/runs/{run.pk}")
+            assert (
+                Activity.objects.filter(target_type="run", target_id=run.pk).get().initiator_type == "token"
+            )
+            work()
+            assert (events("orders")[message_id], events("parcels").get(message_id)) == (order, parcel), row
+            assert fresh(run).note == body.get("note", ""), row
+            if body is KNOWN:
+                assert Run.objects.get(retry_of=run).mutation_result == {"parcel": 7}
+            assert api.get(f"runs/{run.pk}").json()["ways_out"] == [], row
 
     def test_the_next_attempt_is_named_once_it_has_begun(
         self, api: Caller, django_capture_on_commit_callbacks: Any
@@ -248,34 +233,30 @@ class TestRuns:
         again = api.post(f"runs/{run.pk}/approve", idempotency_key="yes")
         assert (again.status_code, again["Idempotent-Replayed"]) == (202, "true")
 
-    @pytest.mark.parametrize("action", ["approve", "reject", "skip", "retry", "reconcile"])
-    def test_what_is_over_cannot_be_resolved(self, api: Caller, workflow: Workflow, action: str) -> None:
+    def test_what_is_over_cannot_be_resolved(self, api: Caller, workflow: Workflow) -> None:
         run = Run.objects.filter(status="committed").order_by("pk")[0]
         before = runs()
-        body = {"happened": True} if action == "reconcile" else {}
-        answer = api.post(f"runs/{run.pk}/{action}", body)
-        assert answer.status_code == 409, answer.content
-        assert f"Run {run.pk}" in answer.json()["detail"]
+        for action in ("approve", "reject", "skip", "retry", "reconcile"):
+            answer = api.post(f"runs/{run.pk}/{action}", {"happened": True} if action == "reconcile" else {})
+            assert answer.status_code == 409, (action, answer.content)
+            assert f"Run {run.pk}" in answer.json()["detail"]
         assert (runs(), fresh(workflow).status) == (before, "running")
 
-    @pytest.mark.parametrize(
-        ("action", "body", "field"),
-        [
+    def test_bad_input_is_told_by_field(self, api: Caller) -> None:
+        run = stuck(Indeterminate("?"))
+        bad: list[tuple[str, dict[str, Any], str]] = [
             ("reconcile", {}, "happened"),
             ("reconcile", {"happened": "yes"}, "happened"),
             ("reconcile", {"happened": True, "result": {"a": "\0"}}, "result.a"),
             ("approve", {"note": "x" * 1_001}, "note"),
             ("approve", {"reason": "x"}, "reason"),
-        ],
-    )
-    def test_bad_input_is_told_by_field(
-        self, api: Caller, action: str, body: dict[str, Any], field: str
-    ) -> None:
-        run = stuck(Indeterminate("?"))
-        assert field in wrong(api.post(f"runs/{run.pk}/{action}", body))
+        ]
+        for action, body, field in bad:
+            assert list(wrong(api.post(f"runs/{run.pk}/{action}", body))) == [field]
         assert fresh(run).due_at is None
 
 
+@pytest.mark.usefixtures("workflow")
 class TestTopics:
     def test_they_say_who_consumes_them_and_what_waits(self, api: Caller) -> None:
         publish("parcels", "p1", "p2")
@@ -287,35 +268,39 @@ class TestTopics:
         assert api.get("topics/letters").status_code == 404
 
 
+PARCELS = "topics/parcels/events"
+
+
 class TestEvents:
     @pytest.fixture(autouse=True)
-    def published(self) -> None:
+    def published(self, topics: None) -> None:
         publish("parcels", "p1", "p2", "p3")
         Event.objects.get(message_id="p2").skip("lost", initiator=SOMEBODY, now=NOW)
 
-    @pytest.mark.parametrize(
-        ("query", "found"),
-        [
-            ({}, ["p3", "p2", "p1"]),
-            ({"ordering": "seq"}, ["p1", "p2", "p3"]),
-            ({"status": "pending"}, ["p3", "p1"]),
-            ({"status": "pending", "ordering": "seq"}, ["p1", "p3"]),
-            ({"status": "skipped"}, ["p2"]),
-            ({"status": "consumed"}, []),
-            ({"message_id": "p1"}, ["p1"]),
-            ({"message_id": "p2", "status": "pending"}, []),
-        ],
-    )
-    def test_filters(self, api: Caller, query: dict[str, str], found: list[str]) -> None:
-        rows = api.get("topics/parcels/events", **query).json()["results"]
-        assert [each["message_id"] for each in rows] == found
+    FOUND: list[tuple[dict[str, str], list[str]]] = [
+        ({}, ["p3", "p2", "p1"]),
+        ({"ordering": "seq"}, ["p1", "p2", "p3"]),
+        ({"status": "pending"}, ["p3", "p1"]),
+        ({"status": "pending", "ordering": "seq"}, ["p1", "p3"]),
+        ({"status": "skipped"}, ["p2"]),
+        ({"status": "consumed"}, []),
+        ({"message_id": "p1"}, ["p1"]),
+        ({"message_id": "p2", "status": "pending"}, []),
+    ]
+
+    def test_filters(self, api: Caller) -> None:
+        found = [
+            (query, [each["message_id"] for each in api.get(PARCELS, **query).json()["results"]])
+            for query, _ in self.FOUND
+        ]
+        assert found == self.FOUND
 
     @pytest.mark.parametrize("query", [{}, {"status": "skipped"}, {"status": "pending", "ordering": "seq"}])
     def test_pages_have_each_of_them_once(self, api: Caller, query: dict[str, str]) -> None:
         for event in Event.objects.filter(topic__slug="parcels", status="pending"):
             event.skip("", initiator=SOMEBODY, now=NOW) if "status" in query else None
         publish("parcels", "p4", "p5")
-        seen, answer = [], api.get("topics/parcels/events", limit=1, **query).json()
+        seen, answer = [], api.get(PARCELS, limit=1, **query).json()
         while True:
             seen += [each["message_id"] for each in answer["results"]]
             if answer["next"] is None:
@@ -331,11 +316,11 @@ class TestEvents:
     def test_what_is_looked_for_part_by_part_comes_newest_first(
         self, api: Caller, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        assert "ordering" in wrong(api.get("topics/parcels/events", status="skipped", ordering="seq"))
+        assert "ordering" in wrong(api.get(PARCELS, status="skipped", ordering="seq"))
         from api.resources.topics import EventsOfTopic
 
         monkeypatch.setattr(EventsOfTopic, "times", EventsOfTopic.times._replace(reach=1))
-        answer, seen, pages = api.get("topics/parcels/events", status="skipped").json(), [], 1
+        answer, seen, pages = api.get(PARCELS, status="skipped").json(), [], 1
         while answer["next"]:
             seen += answer["results"]
             answer, pages = api.client.get(answer["next"]).json(), pages + 1
@@ -358,57 +343,31 @@ class TestEvents:
 LARGE = "x" * PAYLOAD_BYTES
 # (what, the body, the fields that complain)
 WRONG: list[tuple[str, dict[str, Any], list[str]]] = [
-    ("nothing", {}, ["message_id"]),
     ("no id", {"payload": 1}, ["message_id"]),
-    ("an empty id", {"message_id": ""}, ["message_id"]),
-    ("null as id", {"message_id": None}, ["message_id"]),
     ("a number as id", {"message_id": 7}, ["message_id"]),
     ("a long id", {"message_id": "x" * 201}, ["message_id"]),
-    ("a tab in the id", {"message_id": "a\tb"}, ["message_id"]),
-    ("NUL in the id", {"message_id": "a\0"}, ["message_id"]),
-    ("a long title", {"message_id": "a", "title": "x" * 201}, ["title"]),
     ("two things", {"message_id": "a", "title": 5, "colour": "red"}, ["colour", "title"]),
-    ("oversized", {"message_id": "a", "payload": LARGE}, ["payload"]),
-    ("oversized as ASCII", {"message_id": "a", "payload": "é" * (PAYLOAD_BYTES // 6 + 1)}, ["payload"]),
     ("half a pair", {"message_id": "a", "payload": {"b": ["\ud800"]}}, ["payload.b.0"]),
     ("NUL as a key", {"message_id": "a", "payload": {"\0": 1}}, ["payload.\N{REPLACEMENT CHARACTER}"]),
     ("no events", {"events": []}, ["events"]),
     ("an object of events", {"events": {}}, ["events"]),
-    ("a text of events", {"events": "o1"}, ["events"]),
     ("a text as event", {"events": ["o1"]}, ["events.0"]),
     ("1,001 events", {"events": [{"message_id": "a"}] * 1_001}, ["events"]),
     ("both", {"message_id": "a", "events": [{"message_id": "b"}]}, ["message_id"]),
-    ("the second without id", {"events": [{"message_id": "a"}, {}]}, ["events.1.message_id"]),
     (
         "the first and the third",
-        {
-            "events": [
-                {"message_id": "a", "payload": LARGE},
-                {"message_id": "b"},
-                {"message_id": "c\u202e"},
-            ]
-        },
+        {"events": [{"message_id": "a", "payload": LARGE}, {"message_id": "b"}, {"message_id": "c\u202e"}]},
         ["events.0.payload", "events.2.message_id"],
     ),
 ]
-# (what, the body as it is sent, what is said of it)
-UNREADABLE: list[tuple[str, str | bytes, str]] = [
-    ("NaN", '{"message_id": "a", "payload": NaN}', "NaN is not JSON"),
-    ("infinity", '{"message_id": "a", "payload": 1e999}', "too large a number"),
-    ("a key twice", '{"message_id": "a", "message_id": "b"}', "the key 'message_id' appears twice"),
-    ("too deep", '{"message_id": "a", "payload": ' + "[" * 40 + "]" * 40 + "}", "nested too deeply"),
-    ("a list", '["a"]', "must be a JSON object"),
-    ("half of it", "{", "not JSON"),
-    ("not UTF-8", b'{"message_id": "\xff"}', "not UTF-8"),
-    ("too long", json.dumps({"message_id": "a", "payload": LARGE * 16}), "longer than 4,194,304 bytes"),
-]
 
 
+@pytest.mark.usefixtures("topics")
 class TestPublishing:
     def post(self, api: Caller, body: Any, **headers: str) -> Any:
         return api.post("topics/orders/events", body, **headers)
 
-    def test_one_event_is_published_and_consumed(self, api: Caller) -> None:
+    def test_one_event_is_published(self, api: Caller) -> None:
         answer = self.post(api, {"message_id": "o1", "payload": {"item": "ink"}, "title": "Ink"})
         assert answer.status_code == 202
         link = "http://testserver/api/v1/topics/orders/events"
@@ -420,13 +379,10 @@ class TestPublishing:
         assert (shown["created_by"], shown["published_by"]) == (None, event.published_by)
         record = Activity.objects.get(operation="publish", target_type="topic")
         assert record.initiator_name == event.published_by == f"{api.user} ({api.token.name})"
-        work()
-        assert events("parcels") == {"o1": "pending"}
 
     def test_several_are_new_updated_or_unchanged(self, api: Caller) -> None:
         self.post(api, {"message_id": "o1"})
-        work()
-        Workflow.objects.get().pause("", initiator=SOMEBODY, now=NOW)
+        Event.objects.update(status="consumed")
         self.post(api, {"message_id": "o2", "payload": 1})
         several = [{"message_id": "o1"}, {"message_id": "o2", "payload": 2}, {"message_id": "o3"}]
         counts = self.post(api, {"events": [*several, {"message_id": "o3", "payload": 3}]}).json()
@@ -444,34 +400,23 @@ class TestPublishing:
         assert self.post(api, body | {"payload": 2}, idempotency_key="k").status_code == 409
         assert Event.objects.get().payload == 1
 
-    def test_a_thousand_of_them_are_a_few_statements(
+    def test_hundreds_of_them_are_a_few_statements(
         self, api: Caller, django_assert_max_num_queries: Any
     ) -> None:
-        body = {"events": [{"message_id": f"o{number}", "payload": {"n": number}} for number in range(1_000)]}
+        body = {"events": [{"message_id": f"o{number}", "payload": {"n": number}} for number in range(300)]}
         with django_assert_max_num_queries(16):
-            assert self.post(api, body).json()["new"] == 1_000
-        assert Topic.objects.get(slug="orders").last_seq == 1_000
+            assert self.post(api, body).json()["new"] == 300
+        assert Topic.objects.get(slug="orders").last_seq == 300
 
-    @pytest.mark.parametrize(
-        ("body", "fields"), [each[1:] for each in WRONG], ids=[each[0] for each in WRONG]
-    )
-    def test_bad_input_is_told_by_field_and_nothing_of_it_is_published(
-        self, api: Caller, body: dict[str, Any], fields: list[str]
-    ) -> None:
-        assert sorted(wrong(self.post(api, body))) == fields
-        assert not Event.objects.exists()
-
-    @pytest.mark.parametrize(
-        ("body", "words"), [each[1:] for each in UNREADABLE], ids=[each[0] for each in UNREADABLE]
-    )
-    def test_what_is_no_proper_json_is_told_so(self, api: Caller, body: str | bytes, words: str) -> None:
-        answer = self.post(api, body)
-        assert answer.status_code == 400
-        assert words in answer.json()["detail"]
+    def test_bad_input_is_told_by_field_and_nothing_of_it_is_published(self, api: Caller) -> None:
+        told = {name: sorted(wrong(self.post(api, body))) for name, body, _ in WRONG}
+        assert told == {name: fields for name, _, fields in WRONG}
+        unreadable = self.post(api, '{"message_id": "a", "message_id": "b"}')
+        assert (unreadable.status_code, "appears twice" in unreadable.json()["detail"]) == (400, True)
         assert not Event.objects.exists()
 
     def test_an_oversized_payload_says_what_to_do(self, api: Caller) -> None:
-        told = wrong(self.post(api, {"message_id": "a", "payload": "x" * PAYLOAD_BYTES}))["payload"]
+        told = wrong(self.post(api, {"message_id": "a", "payload": LARGE}))["payload"]
         assert told == "It is 262,146 bytes of JSON, more than the 262,144 of an event; publish where it is."
 
     def test_an_unknown_topic_is_not_found(self, api: Caller) -> None:
@@ -481,64 +426,66 @@ class TestPublishing:
         ):
             assert answer.status_code == 404
 
-    def test_what_was_published_wakes_its_consumer(
-        self, api: Caller, django_capture_on_commit_callbacks: Any
-    ) -> None:
-        before = Run.objects.count()
-        with django_capture_on_commit_callbacks(execute=True):
-            self.post(api, {"message_id": "o1"})
-        assert Run.objects.count() == before + 1
 
-
-@pytest.mark.parametrize(
-    ("path", "queries"),
-    [
-        ("workflows", 1 + 3),
-        ("workflows/orders", 1 + 3),
-        ("runs", 1),
-        ("runs?workflow=orders", 1),
-        # Itself, its chain (2), what it took and gave (2), its record.
-        ("runs/{run}", 6),
-        ("topics", 1),
-        ("topics/orders", 1),
-        # The topic, the events.
-        ("topics/orders/events", 2),
-        ("topics/orders/events?status=pending", 2),
-        # Also how far they go.
-        ("topics/orders/events?status=consumed", 3),
-        ("events/{event}", 1),
-    ],
-)
-def test_the_number_of_queries_does_not_grow(
-    api: Caller, path: str, queries: int, django_assert_num_queries: Any
+def test_what_was_published_wakes_its_consumer(
+    api: Caller, workflow: Workflow, django_capture_on_commit_callbacks: Any
 ) -> None:
+    with django_capture_on_commit_callbacks(execute=True):
+        api.post("topics/orders/events", {"message_id": "o1"})
+    assert Run.objects.active().get().handler.name == "Ship"
+
+
+QUERIES = {
+    "workflows": 1 + 3,
+    "workflows/orders": 1 + 3,
+    "runs": 1,
+    "runs?workflow=orders": 1,
+    # Itself, its chain (2), what it took and gave (2), its record.
+    "runs/{run}": 6,
+    "topics": 1,
+    "topics/orders": 1,
+    # The topic, the events.
+    "topics/orders/events": 2,
+    "topics/orders/events?status=pending": 2,
+    # Also how far they go.
+    "topics/orders/events?status=consumed": 3,
+    "events/{event}": 1,
+}
+
+
+@pytest.mark.usefixtures("workflow")
+def test_the_number_of_queries_does_not_grow(api: Caller) -> None:
     publish("orders", *(f"x{number}" for number in range(20)))
-    run = backing_off()
-    path = path.format(run=run.pk, event=Event.objects.all()[0].pk)
+    run, event = backing_off(), Event.objects.all()[0]
     api.get("topics")  # from then on, its use is noted for a minute
-    with django_assert_num_queries(WHO + queries):
-        assert api.client.get(f"/api/v1/{path}").status_code == 200
+    counted = {}
+    for path in QUERIES:
+        with CaptureQueriesContext(connection) as queries:
+            answer = api.client.get(f"/api/v1/{path.format(run=run.pk, event=event.pk)}")
+        assert answer.status_code == 200
+        counted[path] = len(queries) - WHO
+    assert counted == QUERIES
 
 
-@pytest.mark.parametrize(
-    ("role", "scopes", "path", "body", "code"),
-    [
-        ("Viewer", ["view"], "workflows/orders", None, 200),
-        ("Viewer", ["view"], "runs", None, 200),
-        ("Viewer", ["view"], "topics/orders/events", None, 200),
-        ("Viewer", ["admin"], "workflows/orders/run", {}, 403),
-        ("Viewer", ["admin"], "topics/orders/events", {"message_id": "a"}, 403),
-        ("Operator", ["view"], "workflows/orders/pause", {}, 403),
-        ("Operator", ["view"], "topics/orders/events", {"message_id": "a"}, 403),
-        ("Operator", ["run"], "workflows/orders/pause", {}, 202),
-        ("Operator", ["run"], "topics/orders/events", {"message_id": "a"}, 202),
-        ("Operator", ["define"], "topics/orders/events", {"message_id": "a"}, 403),
-    ],
-)
-def test_looking_takes_the_scope_view_and_acting_the_scope_run(
-    role: str, scopes: list[str], path: str, body: Any, code: int
-) -> None:
-    caller = Caller(role, scopes=scopes)
-    answer = caller.get(path) if body is None else caller.post(path, body)
-    assert answer.status_code == code, answer.content
-    meets.clear()
+ACCESS: list[tuple[str, str, str, dict[str, str] | None, int]] = [
+    ("Viewer", "view", "workflows/orders", None, 200),
+    ("Viewer", "view", "runs", None, 200),
+    ("Viewer", "view", "topics/orders/events", None, 200),
+    ("Viewer", "admin", "workflows/orders/run", {}, 403),
+    ("Viewer", "admin", "topics/orders/events", {"message_id": "a"}, 403),
+    ("Operator", "view", "workflows/orders/pause", {}, 403),
+    ("Operator", "view", "topics/orders/events", {"message_id": "a"}, 403),
+    ("Operator", "define", "topics/orders/events", {"message_id": "a"}, 403),
+    ("Operator", "run", "workflows/orders/pause", {}, 202),
+    ("Operator", "run", "topics/orders/events", {"message_id": "a"}, 202),
+]
+
+
+@pytest.mark.usefixtures("workflow")
+def test_looking_takes_the_scope_view_and_acting_the_scope_run() -> None:
+    answered = []
+    for role, scope, path, body, _ in ACCESS:
+        caller = Caller(role, scopes=[scope])
+        answer = caller.get(path) if body is None else caller.post(path, body)
+        answered.append((role, scope, path, body, answer.status_code))
+    assert answered == ACCESS

@@ -66,12 +66,16 @@ def test_approved_it_goes_on_with_what_it_had_prepared(stuck: Run) -> None:
     assert events("letters")["a"] == "consumed"
 
 
-def test_the_yes_is_for_that_attempt_alone(stuck: Run) -> None:
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_the_yes_is_for_that_attempt_alone(stuck: Run, by_hand: bool) -> None:
     trouble.append(Transient("too many letters"))
     stuck.approve("fine", initiator=SOMEBODY, now=NOW)
     work()
     assert runs()[-1] == ("Send", "mutating", "paused:transient")
-    work(now=NOW + seconds(10))
+    later = NOW + seconds(1 if by_hand else 10)
+    if by_hand:
+        Run.objects.stuck().get().retry("", initiator=SOMEBODY, now=later)
+    work(now=later)
     assert runs()[-1] == ("Send", "prepared", "paused:approval")
     assert sent == []
 
@@ -130,14 +134,6 @@ def test_a_yes_to_what_comes_after_no_mutation_goes_on_there(reserving: int) -> 
         work()
         assert runs()[1] == ("Announce", "committed", "committed")
         assert events("letters") == {"a": "consumed" if reserving else "pending"}
-
-
-def test_rejected_its_events_are_skipped(stuck: Run) -> None:
-    stuck.reject("not this one", initiator=SOMEBODY, now=NOW)
-    work()
-    assert events("letters") == {"a": "skipped"}
-    assert sent == []
-    assert not Run.objects.open().exists()
 
 
 def test_its_job_is_not_retried_by_hand(stuck: Run) -> None:

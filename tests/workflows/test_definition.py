@@ -47,48 +47,34 @@ def read(**fields: Any) -> type[Workflow]:
     return inbox(consumers=[type("Read", (Read,), fields)])
 
 
-def without_slug() -> type[Workflow]:
-    return type("Inbox", (Workflow,), {"title": "Inbox", "producers": [Poll]})
-
-
-def without_title() -> type[Workflow]:
-    return type("Inbox", (Workflow,), {"slug": "inbox", "producers": [Poll]})
+def bare(**fields: Any) -> type[Workflow]:
+    return type("Inbox", (Workflow,), {"producers": [Poll], **fields})
 
 
 WRONG: list[tuple[type[Workflow], str]] = [
-    (without_slug(), "Inbox.slug: '' is no slug"),
+    (bare(title="Inbox"), "Inbox.slug: '' is no slug"),
     (
         inbox(slug="In box"),
         "Inbox.slug: 'In box' is no slug; write at most 60 small letters, digits and hyphens",
     ),
     (inbox(slug="a" * 61), "is no slug"),
-    (inbox(slug="-a"), "is no slug"),
     (inbox(slug=7), "Inbox.slug: 7 is no slug"),
-    (without_title(), "Inbox.title: a text of 1 to 200 characters is expected"),
+    (bare(slug="inbox"), "Inbox.title: a text of 1 to 200 characters is expected"),
     (inbox(title=" "), "Inbox.title: a text of 1 to 200 characters is expected"),
-    (inbox(title="a" * 201), "Inbox.title: a text of 1 to 200 characters is expected"),
     (inbox(title=None), "Inbox.title: a text of 1 to 200 characters is expected"),
     (inbox(description=None), "Inbox.description: a text is expected"),
-    (inbox(pool=""), "Inbox.pool: a text of 1 to 40 characters is expected"),
     (inbox(pool="a" * 41), "Inbox.pool: a text of 1 to 40 characters is expected"),
     (inbox(topics=["mail"]), "Inbox.topics: a mapping of slugs to titles is expected"),
     (inbox(topics={"Mail": "Mail"}), "Inbox.topics: 'Mail' is no slug"),
-    (
-        inbox(topics={"mail": "a" * 201}),
-        "Inbox.topics['mail']: a text of 0 to 200 characters is expected",
-    ),
     (inbox(topics={"mail": None}), "Inbox.topics['mail']: a text of 0 to 200 characters is expected"),
     (inbox(producers=[], consumers=[]), "Inbox: a workflow needs a producer or a consumer"),
     (inbox(producers=[Poll, Poll]), "Inbox: it has two handlers named Poll"),
     (inbox(producers=["Poll"]), "Inbox: 'Poll' is neither a Producer nor a Consumer"),
-    (inbox(producers=[Poll()]), "is neither a Producer nor a Consumer"),
     (inbox(producers=[type("Other", (), {})]), "Other'> is neither a Producer nor a Consumer"),
     (poll(title="a" * 201), "Inbox.Poll.title: a text of 0 to 200 characters is expected"),
-    (poll(version="a" * 101), "Inbox.Poll.version: a text of 0 to 100 characters is expected"),
     (poll(version=2), "Inbox.Poll.version: a text of 0 to 100 characters is expected"),
     (poll(timeout_seconds=0), "Inbox.Poll.timeout_seconds: from 1 to 86,400 is expected"),
     (poll(timeout_seconds=86_401), "Inbox.Poll.timeout_seconds: from 1 to 86,400 is expected"),
-    (poll(timeout_seconds="5"), "Inbox.Poll.timeout_seconds: from 1 to 86,400 is expected"),
     (poll(timeout_seconds=1.5), "Inbox.Poll.timeout_seconds: from 1 to 86,400 is expected"),
     (poll(publishes="mail"), "Inbox.Poll.publishes: a list of topics is expected"),
     (poll(publishes=["rows"]), "Inbox.Poll: no workflow has the topic 'rows' among its topics"),

@@ -33,6 +33,7 @@ from hypothesis.stateful import (
 )
 
 from activities import clock
+from execution import scheduler
 from execution.models import Job, Worker, WorkerTask
 from execution.models.attempt import Finish, Held
 from execution.recorder import Said
@@ -59,10 +60,12 @@ from workflows.definition import applied, failed
 from workflows.models import Event, Run
 from workflows.models import Workflow as Row
 from workflows.performing import Performance
+from workflows.scheduling import recover, start_due
 
 pytestmark = pytest.mark.django_db
 STEPS = 40
-EXAMPLES = 4
+# The first two do nothing unusual.
+EXAMPLES = [3, pytest.param(12, marks=pytest.mark.long)]
 FAILURES: list[Callable[[str], BaseException]] = [
     Transient,
     AuthRequired,
@@ -198,6 +201,9 @@ class Machine(RuleBasedStateMachine):
             self.folder,
             transaction.atomic(),
             patch.object(clock, "now", lambda: self.now),
+            # There are no schedules here.
+            patch.object(scheduler, "SETTLING", [start_due]),
+            patch.object(scheduler, "RECOVERING", [recover]),
             patch.object(Performance, "_checkpoint", self._checkpoint(Performance._checkpoint)),
             patch.object(Performance, "stop_for", self._stop_for(Performance.stop_for)),
             defined(Office),
@@ -460,12 +466,13 @@ class Machine(RuleBasedStateMachine):
         self.promises_are_kept()
 
 
-def test_promises_are_kept_whatever_happens(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("examples", EXAMPLES)
+def test_promises_are_kept_whatever_happens(examples: int, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=EXAMPLES,
+            max_examples=examples,
             stateful_step_count=STEPS,
             deadline=None,
             derandomize=True,

@@ -116,7 +116,6 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
     ("a placeholder as topic", {"topic": "{{ schedule }}"}, "topic", "takes no placeholders"),
     ("a number as topic", {"topic": 7}, "topic", "must be text, not 7"),
     ("long message id", {"message_id": "x" * 201}, "message_id", "A text of 1 to 200 characters"),
-    ("a tab in the message id", {"message_id": "a\tb"}, "message_id", "U+0009 is not allowed"),
     ("a number as message id", {"message_id": 17}, "message_id", "must be text, not 17"),
     ("payload as text", {"payload": "17"}, "payload", "must be an object of names and values"),
     ("large payload", {"payload": {"a": "x" * PAYLOAD_BYTES}}, "payload", "more than the 262,144"),
@@ -128,12 +127,12 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("config", "field", "words"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
-def test_bad_config(config: dict[str, Any], field: str, words: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        get("publish").clean({"topic": "orders"} | config)
-    assert list(refused.value.errors) == [field]
-    assert words in refused.value.errors[field]
+def test_bad_config() -> None:
+    for name, config, field, words in BAD:
+        with pytest.raises(ConfigError) as refused:
+            get("publish").clean({"topic": "orders"} | config)
+        assert list(refused.value.errors) == [field], name
+        assert words in refused.value.errors[field], name
 
 
 def test_without_any_topic_the_complaint_says_where_they_come_from() -> None:

@@ -81,16 +81,3 @@ def test_a_worker_without_the_handler_cannot_say_that_a_mutation_did_not_happen(
         work(now=NOW + seconds(10))
     assert (script.asked, len(script.keys)) == (script.keys, 1)
     assert events("mail") == {"a": "consumed"}
-
-
-def test_a_failure_in_logic_is_tried_again_once_the_code_is_another() -> None:
-    with defined(Before):
-        deploy_all()
-        work()
-        assert runs() == [("Look", "preparing", "failed:logic")]
-        deploy_all(now=NOW + seconds(60))
-        assert work(now=NOW + seconds(60)) == []
-    with defined(After):
-        deploy_all(now=NOW + seconds(61))
-        work(now=NOW + seconds(61))
-    assert runs()[-1] == ("Look", "committed", "committed")
