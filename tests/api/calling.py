@@ -51,3 +51,8 @@ class Caller:
 def _named(headers: dict[str, str]) -> dict[str, str]:
     """`if_match` → `If-Match`."""
     return {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+def fields(answer: Any) -> list[str]:
+    """Those that an answer complains about."""
+    return [each["field"] for each in answer.json()["errors"]]

@@ -10,12 +10,12 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from activities import clock
-from activities.models import Activity, Initiator
+from activities.models import Activity
 from api.models import ApiToken, KeyedAnswer
 from execution.models import Limit, Worker
 from tests.api.calling import Caller
 from tests.base import NOW, claim, enqueue, make_worker, seconds, start, step
-from webhooks.models import Delivery, Endpoint
+from webhooks.models import Delivery
 
 pytestmark = pytest.mark.django_db
 HOOK: dict[str, Any] = {"name": "Chat", "url": "https://chat.example/x", "events": ["execution.failed"]}
@@ -74,23 +74,21 @@ class TestWebhooks:
         assert api.delete(path, if_match="*").status_code == 204
         assert api.get(path).status_code == 404
 
-    @pytest.mark.parametrize(
-        ("changes", "field"),
-        [
-            ({"url": "ftp://x"}, "url"),
-            ({"events": ["none"]}, "events.0"),
-            ({"events": []}, "events"),
-            ({"schedules": [5]}, "schedules"),
-            ({"failures": 9}, "failures"),
-            ({"name": "Taken"}, "name"),
-            ({"secret": "short"}, "secret"),
-        ],
-    )
-    def test_what_is_wrong_is_told_by_field(self, changes: dict[str, Any], field: str) -> None:
+    def test_what_is_wrong_is_told_by_field(self) -> None:
         api = Caller()
         api.post("webhooks", HOOK | {"name": "taken"})
-        wrong = api.post("webhooks", HOOK | changes)
-        assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (400, field), wrong.json()
+        changes: dict[str, tuple[str, Any]] = {
+            "url": ("url", "ftp://x"),
+            "events.0": ("events", ["none"]),
+            "events": ("events", []),
+            "schedules": ("schedules", [5]),
+            "failures": ("failures", 9),
+            "name": ("name", "Taken"),
+            "secret": ("secret", "short"),
+        }
+        for field, (name, value) in changes.items():
+            wrong = api.post("webhooks", HOOK | {name: value})
+            assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (400, field), wrong.json()
 
     def test_a_test_is_a_delivery_that_can_be_sent_again(self) -> None:
         api = Caller()
@@ -116,15 +114,6 @@ class TestWebhooks:
         ):
             assert len(api.get("deliveries", **query).json()["results"]) == count, query
 
-    def test_operators_look_and_viewers_do_not(self) -> None:
-        Endpoint.objects.define(
-            name="Chat", url="https://chat.example", kinds=["worker.lost"], initiator=_system(), now=NOW
-        )
-        assert len(Caller("Operator").get("webhooks").json()["results"]) == 1
-        assert Caller("Operator").post("webhooks", HOOK).status_code == 403
-        assert Caller("Viewer").get("webhooks").status_code == 403
-        assert Caller("Viewer").get("deliveries").status_code == 403
-
 
 class TestTokens:
     def test_everybody_has_tokens_of_their_own_and_administrators_see_all(self) -> None:
@@ -148,29 +137,24 @@ class TestTokens:
         assert client.get("/api/v1/executions").status_code == 401
         assert api.post(f"tokens/{made['id']}/revoke").status_code == 409
         assert api.get("tokens", state="ended").json()["results"][0]["id"] == made["id"]
+        body = {"name": "x", "scopes": ["run"], "expires_at": "2099-01-01T00:00:00Z"}
+        client = Client()
+        client.force_login(User.objects.create_user("ada"))
+        assert client.post("/api/v1/tokens", body, content_type="application/json").status_code == 201
 
     def test_a_narrow_token_leads_to_no_others(self) -> None:
         narrow = Caller(scopes=["view", "run", "define"])
         assert narrow.get("tokens").status_code == 403
         assert narrow.post("tokens", {"name": "x", "scopes": ["admin"]}).status_code == 403
 
-    def test_a_session_will_do(self) -> None:
-        client = Client()
-        client.force_login(User.objects.create_user("ada"))
-        body = {"name": "x", "scopes": ["run"], "expires_at": "2099-01-01T00:00:00Z"}
-        assert client.post("/api/v1/tokens", body, content_type="application/json").status_code == 201
-
-    @pytest.mark.parametrize(
-        ("body", "field"),
-        [
-            ({"name": "x", "scopes": []}, "scopes"),
-            ({"name": "x", "scopes": ["all"]}, "scopes.0"),
-            ({"name": "x", "scopes": ["view"], "expires_at": "2001-01-01T00:00:00Z"}, "expires_at"),
-        ],
-    )
-    def test_what_is_wrong_is_told_by_field(self, body: dict[str, Any], field: str) -> None:
-        wrong = Caller().post("tokens", body)
-        assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (400, field)
+    def test_what_is_wrong_is_told_by_field(self) -> None:
+        for changes, field in (
+            ({"scopes": []}, "scopes"),
+            ({"scopes": ["all"]}, "scopes.0"),
+            ({"expires_at": "2001-01-01T00:00:00Z"}, "expires_at"),
+        ):
+            wrong = Caller().post("tokens", {"name": "x", "scopes": ["view"]} | changes)
+            assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (400, field)
 
     def test_neither_texts_nor_secrets_are_kept_with_a_key(self) -> None:
         api = Caller()
@@ -180,7 +164,3 @@ class TestTokens:
         assert not Activity.objects.filter(details__icontains=text).exists()
         assert not Activity.objects.filter(details__icontains=secret).exists()
         assert ApiToken.objects.filter(name="x").count() == 1
-
-
-def _system() -> Initiator:
-    return Initiator.system("test")

@@ -34,7 +34,7 @@ SAMPLE = 1
 OPTIONS = shlex.split(os.environ.get("FUZZ_OPTIONS") or "")
 ROLES = ("Administrator", "Viewer")
 pytestmark = [
-    pytest.mark.serial,
+    pytest.mark.live,
     pytest.mark.django_db(transaction=True),
     pytest.mark.skipif(TEST_DB != "sqlite", reason="what is asked is the same on every database"),
 ]

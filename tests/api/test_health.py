@@ -13,7 +13,7 @@ from activities import clock
 from api import health
 from execution import recovery
 from tests.api.calling import Caller
-from tests.base import make_schedule, make_worker, run_until_idle, seconds, start, step
+from tests.base import make_worker, run_until_idle, seconds, start, step
 from tests.workflows.base import publish
 from tests.workflows.orders import orders, stuck
 from workflows import AuthRequired
@@ -23,12 +23,12 @@ pytestmark = pytest.mark.django_db
 
 
 class TestHealth:
-    def test_a_process_that_answers_is_alive(self, django_assert_num_queries: Any) -> None:
+    def test_a_process_that_answers_is_alive_and_an_installation_at_work_ready(
+        self, django_assert_num_queries: Any, django_assert_max_num_queries: Any
+    ) -> None:
         with django_assert_num_queries(0):
             answer = Client().get("/api/v1/health/live")
         assert (answer.status_code, answer.json()) == (200, {"status": "alive"})
-
-    def test_an_installation_at_work_is_ready(self, django_assert_max_num_queries: Any) -> None:
         recovery.bury_expired(clock.now())
         make_worker(clock.now())
         with django_assert_max_num_queries(6):
@@ -120,18 +120,16 @@ class TestMetrics:
         assert 40 <= told["jim_topic_oldest_pending_seconds", "parcels"] < 100
         assert told["jim_topic_oldest_pending_seconds", "orders"] == 0
 
-    def test_a_scheduler_that_never_ticked_is_infinitely_late(self) -> None:
-        told = self.scraped(Caller("Viewer").client.get("/metrics").content.decode())
-        assert told["jim_scheduler_tick_age_seconds",] == float("inf")
-
-    def test_prometheus_gets_the_format_that_it_asks_for(self) -> None:
+    def test_they_take_a_token_unless_they_are_open_and_have_the_format_that_is_asked_for(
+        self, settings: Any
+    ) -> None:
+        assert Client().get("/metrics").status_code == 401
+        settings.JIM_METRICS_OPEN = True
+        assert Client().get("/metrics").status_code == 200
         accept = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
         answer = Caller("Viewer").client.get("/metrics", headers={"Accept": accept})
         assert answer["Content-Type"].startswith("application/openmetrics-text")
         assert answer.content.decode().endswith("# EOF\n")
-
-    def test_they_take_a_token_unless_they_are_open(self, settings: Any) -> None:
-        make_schedule()
-        assert Client().get("/metrics").status_code == 401
-        settings.JIM_METRICS_OPEN = True
-        assert Client().get("/metrics").status_code == 200
+        # A scheduler that never ticked is infinitely late.
+        told = self.scraped(Client().get("/metrics").content.decode())
+        assert told["jim_scheduler_tick_age_seconds",] == float("inf")

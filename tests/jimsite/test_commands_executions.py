@@ -68,6 +68,11 @@ class TestRunSchedule:
         execution = Execution.objects.get()
         assert line == f"“Nightly” is started: execution {execution.pk}."
         assert execution.activity.initiator_name == Initiator.command("runschedule").name
+        words = refusal("runschedule", "nightly", code=3)
+        assert f"Execution {execution.pk} is still running" in words
+        assert "--overlap" in words
+        assert told("runschedule", "nightly", "--overlap", "buffer_all")["execution"] is None
+        assert "waits for its turn" in said("runschedule", "nightly", "--overlap", "buffer_all")[0]
 
     def test_the_same_key_asks_for_the_same_run(self) -> None:
         make_schedule(name="Nightly", overlap="allow_all")
@@ -79,34 +84,15 @@ class TestRunSchedule:
         told("runschedule", "nightly", "--at", "2026-11-10T02:00")
         assert Execution.objects.get().nominal_at == NOW - seconds(6 * 86_400 + 10 * 3_600)
 
-    def test_what_runs_already_is_in_the_way(self) -> None:
-        execution = start(name="Nightly")
-        words = refusal("runschedule", "nightly", code=3)
-        assert f"Execution {execution.pk} is still running" in words
-        assert "--overlap" in words
-
-    def test_it_may_wait_for_its_turn(self) -> None:
-        start(name="Nightly")
-        assert told("runschedule", "nightly", "--overlap", "buffer_all")["execution"] is None
-        assert "waits for its turn" in said("runschedule", "nightly", "--overlap", "buffer_all")[0]
-
     def test_waiting_shows_each_step_as_it_ends(self, meanwhile: Any) -> None:
-        make_schedule(step("first"), step("second", 1), name="Nightly")
-        meanwhile(run_until_idle)
-        lines = said("runschedule", "nightly", "--wait")
-        assert lines[0].startswith("“Nightly” is started: execution ")
-        assert [line[10:].split(" (")[0] for line in lines[1:3]] == [
-            "✓ complete  first",
-            "✓ complete  second",
-        ]
-        assert lines[3].startswith("“Nightly #")
-        assert "completed after" in lines[3]
-
-    def test_a_step_that_was_not_run_took_no_time(self, meanwhile: Any) -> None:
         make_schedule(step("first"), step("alarm", 1, run_if="failure"), name="Nightly")
         meanwhile(run_until_idle)
         lines = said("runschedule", "nightly", "--wait")
+        assert lines[0].startswith("“Nightly” is started: execution ")
+        assert lines[1][10:].split(" (")[0] == "✓ complete  first"
         assert lines[2][10:] == "↷ skipped  alarm: Not run: nothing before it failed."
+        assert lines[3].startswith("“Nightly #")
+        assert "completed after" in lines[3]
 
     def test_programs_get_the_end_as_json_and_nothing_else(self, meanwhile: Any) -> None:
         make_schedule(step("first"), name="Nightly")
@@ -114,15 +100,13 @@ class TestRunSchedule:
         facts = told("runschedule", "nightly", "--wait")
         assert (facts["state"], [each["status"] for each in facts["steps"]]) == ("completed", ["complete"])
 
-    def test_a_failure_is_its_exit_code(self, meanwhile: Any) -> None:
+    def test_the_outcome_is_its_exit_code(self, meanwhile: Any) -> None:
         make_schedule(FAILING, name="Nightly")
         meanwhile(run_until_idle)
         assert "failed after" in refusal("runschedule", "nightly", "--wait", code=1)
-
-    def test_a_cancellation_is_its_exit_code(self, meanwhile: Any) -> None:
-        make_schedule(name="Nightly")
-        meanwhile(lambda: Execution.objects.get().cancel(initiator=SOMEBODY, now=NOW, reason="enough"))
-        assert "cancelled after" in refusal("runschedule", "nightly", "--wait", code=4)
+        make_schedule(name="Daily")
+        meanwhile(lambda: Execution.objects.latest("pk").cancel(initiator=SOMEBODY, now=NOW, reason="enough"))
+        assert "cancelled after" in refusal("runschedule", "daily", "--wait", code=4)
 
     @pytest.mark.django_db(transaction=True)
     def test_one_that_waits_for_its_turn_is_followed_from_its_start(self, meanwhile: Any) -> None:
@@ -180,44 +164,34 @@ class TestExecutions:
         ]
         assert said("executions", "alpha")[1].split()[:4] == [str(first.pk), "✓", "completed", "Alpha"]
 
-    @pytest.mark.parametrize(
-        ("arguments", "count"),
-        [
-            (["--state", "in_progress"], 1),
-            (["--state", "cancelling"], 0),
-            (["--state", "late"], 0),
-            (["--state", "completed"], 1),
-            (["--within", "1h"], 2),
-            (["--limit", "1"], 1),
-        ],
-    )
-    def test_filters(self, arguments: list[str], count: int) -> None:
+    def test_filters(self) -> None:
         start()
         run_until_idle()
         start()
-        assert len(told("executions", *arguments)["executions"]) == count
+        wanted = {
+            "--state in_progress": 1,
+            "--state cancelling": 0,
+            "--state late": 0,
+            "--state completed": 1,
+        }
+        wanted |= {"--within 1h": 2, "--limit 1": 1}
+        found = {given: len(told("executions", *given.split())["executions"]) for given in wanted}
+        assert found == wanted
 
-    def test_one_with_its_steps(self) -> None:
-        execution = start(step("first"), step("second", 1, "fail"), name="Nightly")
+    def test_one_with_its_steps_and_the_last_attempt_of_each(self) -> None:
+        execution = start(step("first"), step("second", 1, "fail", max_retries=1), name="Nightly")
         run_until_idle()
-        lines = said("execution", str(execution.pk))
-        assert lines[0] == f"Nightly #{execution.pk}  ✕ failed"
         facts = told("execution", f"#{execution.pk}")
-        assert [(each["name"], each["status"]) for each in facts["steps"]] == [
-            ("first", "complete"),
-            ("second", "failed_with_error"),
+        assert [(each["name"], each["attempt"], each["status"]) for each in facts["steps"]] == [
+            ("first", 1, "complete"),
+            ("second", 2, "pending"),
         ]
+        run_until_idle(now=NOW + seconds(600))
+        assert said("execution", str(execution.pk))[0] == f"Nightly #{execution.pk}  ✕ failed"
 
-    def test_a_step_stands_for_its_last_attempt(self) -> None:
-        execution = start(step(max_retries=1))
-        worker = make_worker()
-        break_down(worker, *claim(worker))
-        [facts] = told("execution", str(execution.pk))["steps"]
-        assert (facts["attempt"], facts["status"]) == (2, "pending")
-
-    @pytest.mark.parametrize("text", ["7", "seven", "99999999999999999999", ""])
-    def test_an_unknown_one(self, text: str) -> None:
-        assert refusal("execution", text).startswith(f"There is no execution “{text}”")
+    def test_an_unknown_one(self) -> None:
+        for text in ("7", "seven", "99999999999999999999", ""):
+            assert refusal("execution", text).startswith(f"There is no execution “{text}”")
 
     def test_where_there_is_little_room_what_runs_and_failed_stays(self) -> None:
         rows = [Activity(pk=pk, status="complete", finished_at=NOW) for pk in range(10)]
@@ -237,16 +211,13 @@ class TestExecutions:
 class TestCancel:
     def test_an_execution_with_the_number_of_its_tasks(self) -> None:
         execution = start(step("a"), step("b"), step("c", 1), name="Nightly")
+        assert "would be cancelled, with 3 tasks." in said("cancel", str(execution.pk), "--dry-run")[0]
+        assert fresh(execution).status == "in_progress"
         assert said("cancel", str(execution.pk), "--reason", "enough") == [
             f"“Nightly #{execution.pk}” is being cancelled, with 3 tasks."
         ]
         ended = fresh(execution)
         assert (ended.status, ended.cancel_reason) == ("cancelled", "enough")
-
-    def test_a_dry_run_cancels_nothing(self) -> None:
-        execution = start(name="Nightly")
-        assert "would be cancelled, with 1 task." in said("cancel", str(execution.pk), "--dry-run")[0]
-        assert fresh(execution).status == "in_progress"
 
     def test_all_that_runs_of_a_schedule(self) -> None:
         execution = start(name="Nightly")
@@ -254,46 +225,37 @@ class TestCancel:
         assert facts["cancelled"] == [{"execution": execution.pk, "tasks": 1, "is_cancelled": True}]
         assert refusal("cancel", "--schedule", "nightly") == "Nothing of “Nightly” is running."
 
-    def test_a_job_by_its_id(self) -> None:
+    def test_a_job_by_its_id_or_at_once(self) -> None:
         [task] = enqueue(step("alone"))
         assert told("cancel", str(task.key))["cancelled"][0]["is_cancelled"] is True
         assert "has ended already" in said("cancel", str(task.key))[0]
-
-    def test_terminating_ends_it_at_once(self) -> None:
         execution = start(name="Nightly")
         claim(make_worker())
         assert "is being terminated" in said("cancel", str(execution.pk), "--terminate")[0]
         assert fresh(execution).status == "cancelled"
 
-    @pytest.mark.parametrize(
-        ("arguments", "words"),
-        [
+    def test_what_is_not_there(self) -> None:
+        for arguments, words in (
             ([], "Name executions and jobs by their ids"),
             (["1", "--schedule", "x"], "Name executions and jobs by their ids"),
             (["--schedule", "x"], "There is no schedule “x”"),
             (["1"], "There is no execution “1”"),
             ([str(uuid.UUID(int=7))], "There is no job 00000000"),
-        ],
-    )
-    def test_what_is_not_there(self, arguments: list[str], words: str) -> None:
-        assert words in refusal("cancel", *arguments)
+        ):
+            assert words in refusal("cancel", *arguments)
 
 
 class TestRetry:
-    def test_what_failed_of_an_execution(self) -> None:
-        before = start(step("good"), step("bad", 1, "fail"), name="Nightly")
+    def test_what_failed_of_an_execution_or_all_of_it(self) -> None:
+        before = start(step("good"), step("bad", 1, "fail"), name="Nightly", overlap="allow_all")
         run_until_idle()
-        facts = told("retry", str(before.pk))
-        again = Execution.objects.get(pk=facts["execution"])
+        again = Execution.objects.get(pk=told("retry", str(before.pk))["execution"])
         assert (again.retry_of_id, queue(again)) == (before.pk, {"bad": "queued"})
-
-    def test_all_of_it(self) -> None:
-        before = start(step("good"), name="Nightly")
+        whole = Execution.objects.get(pk=told("retry", str(before.pk), "--whole")["execution"])
+        assert queue(whole) == {"good": "queued", "bad": "waiting"}
+        fine = start(step("good"), name="Fine")
         run_until_idle()
-        assert "run it again as a whole" in refusal("retry", str(before.pk))
-        assert queue(Execution.objects.get(pk=told("retry", str(before.pk), "--whole")["execution"])) == {
-            "good": "queued"
-        }
+        assert "run it again as a whole" in refusal("retry", str(fine.pk))
 
     def test_waiting_for_its_end(self, meanwhile: Any) -> None:
         before = start(FAILING)
@@ -322,15 +284,13 @@ class TestQueue:
         assert "no worker is alive that serves pool reports" in lines[3]
 
     def test_filters_and_the_limit(self) -> None:
+        assert said("queue") == ["Nothing waits and nothing runs."]
+        assert said("queue", "--pool", "elsewhere") == ["No task is like that now."]
         enqueue(*[step(f"job {number}") for number in range(3)])
         enqueue(step("other", pool="reports"))
         assert [row["name"] for row in told("queue", "--pool", "reports")["tasks"]] == ["other"]
         assert told("queue", "--status", "processing")["tasks"] == []
         assert said("queue", "--limit", "1")[-1] == "1 of 4 tasks; --limit shows more."
-
-    def test_an_empty_queue(self) -> None:
-        assert said("queue") == ["Nothing waits and nothing runs."]
-        assert said("queue", "--pool", "elsewhere") == ["No task is like that now."]
 
 
 class TestActivity:
@@ -345,24 +305,18 @@ class TestActivity:
         assert [line["text"] for line in facts["output"]] == ["line 0", "line 1"]
         assert [item["name"] for item in facts["item_rows"]] == ["object 0", "object 1"]
 
-    def test_following_one_that_has_ended_shows_all_of_its_output(self) -> None:
+    def test_following_shows_all_of_the_output_and_names_the_steps_of_an_execution(self) -> None:
         execution = start(step("work", 0, "talk", kwargs={"lines": 30}))
         run_until_idle()
         [attempt] = attempts(execution)
-        assert said("activity", str(attempt.pk), "--follow") == [f"line {number}" for number in range(30)]
-
-    def test_following_an_execution_names_the_steps(self) -> None:
-        execution = start(step("work", 0, "talk", kwargs={"lines": 1}))
-        run_until_idle()
-        assert said("activity", str(execution.activity_id), "--follow") == ["work │ line 0"]
-
-    def test_programs_get_an_object_per_line(self) -> None:
-        execution = start(step("work", 0, "talk", kwargs={"lines": 1}))
-        run_until_idle()
+        lines = [f"line {number}" for number in range(30)]
+        assert said("activity", str(attempt.pk), "--follow") == lines
+        root = str(execution.activity_id)
+        assert said("activity", root, "--follow") == [f"work │ {line}" for line in lines]
         out = io.StringIO()
-        call_command("activity", str(execution.activity_id), "--follow", "--json", stdout=out)
-        line, end = map(json.loads, out.getvalue().splitlines())
-        assert (line["text"], end["ended"]["status"]) == ("line 0", "complete")
+        call_command("activity", root, "--follow", "--json", stdout=out)
+        *rows, end = map(json.loads, out.getvalue().splitlines())
+        assert ([row["text"] for row in rows], end["ended"]["status"]) == (lines, "complete")
 
     def test_a_retry_is_followed_to_its_end(self) -> None:
         [task] = enqueue(step("alone", 0, "fail", max_retries=1))
@@ -382,9 +336,9 @@ class TestActivity:
         cancelled.cancel(initiator=SOMEBODY, now=NOW)
         refusal("activity", str(cancelled.activity_id), "--follow", code=4)
 
-    @pytest.mark.parametrize("text", ["7", "x", str(uuid.UUID(int=7))])
-    def test_an_unknown_one(self, text: str) -> None:
-        assert refusal("activity", text).startswith(f"There is no activity “{text}”")
+    def test_an_unknown_one(self) -> None:
+        for text in ("7", "x", str(uuid.UUID(int=7))):
+            assert refusal("activity", text).startswith(f"There is no activity “{text}”")
 
 
 def test_a_wrong_option_is_told_in_the_usual_way() -> None:

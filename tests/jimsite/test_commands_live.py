@@ -1,4 +1,4 @@
-"""Commands as processes of their own, beside a real worker."""
+"""Commands as processes of their own, beside a worker."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import pytest
 from django.conf import settings
 
 from execution.models import Execution
-from tests.base import fresh, make_schedule, step
+from tests.base import make_schedule, step
 from tests.conftest import subprocess_env
-from tests.processes import Command, worker
-from tests.waiting import PATIENCE_SECONDS, wait_until
+from tests.loops import running_worker
+from tests.processes import Command
+from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.serial, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.live, pytest.mark.django_db(transaction=True)]
 
 
 class Terminal:
@@ -66,9 +67,9 @@ class Terminal:
             return
 
 
-def test_on_ctrl_c_one_is_asked_what_to_do() -> None:
+def test_on_ctrl_c_one_is_asked_what_to_do_and_term_cancels_if_that_was_wanted() -> None:
     schedule = make_schedule(step("work", 0, "wait_for_ever"), name="Nightly")
-    with worker("--processes", "1", "--threads", "2"):
+    with running_worker():
         terminal = Terminal("runschedule", "Nightly", "--wait")
         for answer in ("w", "c"):
             wait_until(lambda: terminal.shows("0 of 1 steps done"))
@@ -77,17 +78,9 @@ def test_on_ctrl_c_one_is_asked_what_to_do() -> None:
             terminal.forget()
             terminal.type(f"{answer}\n")
         assert terminal.end() == 4, terminal.shown
-    assert Execution.objects.get(schedule=schedule).status == "cancelled"
-
-
-def test_term_cancels_if_that_was_wanted_and_output_can_be_followed_meanwhile() -> None:
-    make_schedule(step("work", 0, "wait_for_ever"), name="Nightly")
-    with (
-        worker("--processes", "1", "--threads", "2"),
-        Command("runschedule", "Nightly", "--wait", "--cancel-on-interrupt", ready="in progress") as run,
-    ):
-        execution = Execution.objects.get()
-        with Command("activity", str(execution.activity_id), "--follow") as follow:
+        assert Execution.objects.get(schedule=schedule).status == "cancelled"
+        words = ("runschedule", "Nightly", "--wait", "--cancel-on-interrupt")
+        with Command(*words, ready="in progress") as run:
             assert run.terminate() == 4
-            assert follow.process.wait(PATIENCE_SECONDS) == 4
-    assert fresh(execution).status == "cancelled"
+    assert Execution.objects.latest("pk").status == "cancelled"
+    assert Execution.objects.count() == 2

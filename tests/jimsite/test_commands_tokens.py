@@ -52,13 +52,10 @@ def test_without_more_words_it_may_read_and_lasts() -> None:
     assert (told["scopes"], told["expires_at"], told["user"]) == (["view"], None, "ada")
 
 
-def test_users_that_are_not_there() -> None:
+def test_users_and_scopes_that_are_not_there() -> None:
     assert "no user “adda”; did you mean ada?" in refusal("createtoken", "adda", "--name", "x")
+    with pytest.raises(CommandError, match="there is no scope “viw”; did you mean view"):
+        create("ada", "--name", "x", "--scopes", "viw")
     User.objects.update(is_active=False)
     assert refusal("createtoken", "ada", "--name", "x") == "The user “ada” is not active."
     assert not ApiToken.objects.exists()
-
-
-def test_a_scope_that_is_not_there() -> None:
-    with pytest.raises(CommandError, match="there is no scope “viw”; did you mean view"):
-        create("ada", "--name", "x", "--scopes", "viw")

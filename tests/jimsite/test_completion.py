@@ -39,25 +39,20 @@ def completed(path: Path, *words: str, function: str = "_jim") -> list[str]:
     return [line for line in done.stdout.splitlines() if line]
 
 
-@pytest.mark.parametrize(
-    ("words", "offered"),
-    [
-        (["jim", "runsch"], ["runschedule", "runscheduler"]),
-        (["jim", "runschedule", "--w"], ["--wait"]),
-        (["jim", "runschedule", "night"], [r"Nightly\ HR\ Sync", r"Night\ watch"]),
-        (["jim", "runschedule", r"Nightly\ h"], [r"Nightly\ HR\ Sync"]),
-        (["jim", "pause", "Backup", "ada"], [r"Ada\'s\ report"]),
-        (["jim", "cancel", "--schedule", "b"], ["Backup"]),
-        (["jim", "cancel", "b"], []),
-        (["jim", "nonsense", "b"], []),
-        (["manage.py", "desc"], ["describe"]),
-    ],
-)
-def test_what_is_offered(written: Path, words: list[str], offered: list[str]) -> None:
-    assert completed(written, *words) == offered
-
-
-def test_python_is_completed_only_for_this(written: Path) -> None:
+def test_what_is_offered(written: Path) -> None:
+    wanted = {
+        ("jim", "runsch"): ["runschedule", "runscheduler"],
+        ("jim", "runschedule", "--w"): ["--wait"],
+        ("jim", "runschedule", "night"): [r"Nightly\ HR\ Sync", r"Night\ watch"],
+        ("jim", "runschedule", r"Nightly\ h"): [r"Nightly\ HR\ Sync"],
+        ("jim", "pause", "Backup", "ada"): [r"Ada\'s\ report"],
+        ("jim", "cancel", "--schedule", "b"): ["Backup"],
+        ("jim", "cancel", "b"): [],
+        ("jim", "nonsense", "b"): [],
+        ("manage.py", "desc"): ["describe"],
+    }
+    assert {words: completed(written, *words) for words in wanted} == wanted
+    # Python is completed only for this.
     assert completed(written, "python", "manage.py", "desc", function="_jim_python") == ["describe"]
     assert completed(written, "python", "other.py", "desc", function="_jim_python") == []
 
@@ -122,25 +117,21 @@ def zsh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zsh]:
     shell.close()
 
 
-@pytest.mark.parametrize(
-    ("line", "completed", "offered"),
-    [
-        ("jim runsch", "jim runschedule", ["runschedule", "runscheduler"]),
-        ("jim runschedule --w", "jim runschedule --wait ", []),
-        ("jim runschedule night", "jim runschedule Night", [r"Night\ watch", r"Nightly\ HR\ Sync"]),
-        (r"jim runschedule Nightly\ h", r"jim runschedule Nightly\ HR\ Sync ", []),
-        ('jim runschedule "nightly', 'jim runschedule "Nightly HR Sync" ', []),
-        ("jim pause Backup ada", r"jim pause Backup Ada\'s\ report ", []),
-        ("jim cancel --schedule b", "jim cancel --schedule Backup ", []),
-        ("jim cancel b", "jim cancel beside.txt ", []),
-        ("jim nonsense b", "jim nonsense beside.txt ", []),
-        ("manage.py desc", "manage.py describe ", []),
-        ("python manage.py desc", "python manage.py describe ", []),
-        ("python other.py desc", "python other.py desc", []),
-    ],
-)
-def test_what_zsh_makes_of_it(zsh: Zsh, line: str, completed: str, offered: list[str]) -> None:
-    assert zsh.completed(line) == (completed, offered)
+def test_what_zsh_makes_of_it(zsh: Zsh) -> None:
+    wanted: dict[str, tuple[str, list[str]]] = {
+        "jim runsch": ("jim runschedule", ["runschedule", "runscheduler"]),
+        "jim runschedule --w": ("jim runschedule --wait ", []),
+        "jim runschedule night": ("jim runschedule Night", [r"Night\ watch", r"Nightly\ HR\ Sync"]),
+        r"jim runschedule Nightly\ h": (r"jim runschedule Nightly\ HR\ Sync ", []),
+        'jim runschedule "nightly': ('jim runschedule "Nightly HR Sync" ', []),
+        "jim pause Backup ada": (r"jim pause Backup Ada\'s\ report ", []),
+        "jim cancel --schedule b": ("jim cancel --schedule Backup ", []),
+        "jim cancel b": ("jim cancel beside.txt ", []),
+        "manage.py desc": ("manage.py describe ", []),
+        "python manage.py desc": ("python manage.py describe ", []),
+        "python other.py desc": ("python other.py desc", []),
+    }
+    assert {line: zsh.completed(line) for line in wanted} == wanted
 
 
 def test_every_command_is_known_with_its_options() -> None:

@@ -17,10 +17,19 @@ from activities.models import Activity, OutputLine
 from execution.invoker import trigger
 from execution.models import Execution, WorkerTask
 from execution.recorder import Said
-from execution.steps.base import Work, perform
+from execution.steps.base import Context, Outcome, Work, perform
 from jimsite import demo
 from schedules.models import Schedule, SharedCalendar, TaskTemplate
-from tests.base import NOW, SOMEBODY, everything, make_schedule, make_template, nursery, step_statuses
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    everything,
+    make_schedule,
+    make_template,
+    nursery,
+    seconds,
+    step_statuses,
+)
 from tests.conftest import subprocess_env
 
 SCRIPT = settings.BASE_DIR / "scripts" / "disk_report.sh"
@@ -58,65 +67,43 @@ def test_it_creates_each_schedule_once_and_starts_the_nightly_one(
 
 
 @pytest.mark.django_db
-def test_names_that_are_taken_are_left_alone() -> None:
+def test_what_has_one_of_its_names_is_left_alone() -> None:
+    now, closed = clock.now(), [{"dates": "2026-12-25"}]
     own = make_schedule(name="HEARTBEAT", description="mine")
-    demo.create(now=clock.now())
+    SharedCalendar.objects.define("uk HOLIDAYS", closed, initiator=SOMEBODY, now=now)
+    template = make_template("DIRECTORY EXPORT")
+    demo.create(now=now)
     assert Schedule.objects.filter(name__iexact="heartbeat").get() == own
     assert Schedule.objects.count() == 10
-
-
-@pytest.mark.django_db
-def test_a_calendar_of_that_name_is_left_alone_and_used() -> None:
-    now = clock.now()
-    own = [{"dates": "2026-12-25"}]
-    SharedCalendar.objects.define("uk HOLIDAYS", own, initiator=SOMEBODY, now=now)
-    demo.create(now=now)
-    assert SharedCalendar.objects.get().excluded == own
-    assert Schedule.objects.get(name="Opening report").calendars == {"uk HOLIDAYS": own}
-
-
-@pytest.mark.django_db
-@pytest.mark.parametrize("name", ["Directory export", "DIRECTORY EXPORT"])
-def test_a_template_of_that_name_is_left_alone(name: str) -> None:
-    own = make_template(name)
-    demo.create(now=clock.now())
-    assert list(TaskTemplate.objects.all()) == [own]
+    assert SharedCalendar.objects.get().excluded == closed
+    assert Schedule.objects.get(name="Opening report").calendars == {"uk HOLIDAYS": closed}
+    assert list(TaskTemplate.objects.all()) == [template]
     nightly = Schedule.objects.get(name="Nightly HR Sync")
     assert {step.template for step in nightly.steps.all()} == {None}
 
 
 @pytest.mark.django_db
-def test_it_shows_what_schedules_can_do() -> None:
-    demo.create(now=clock.now())
+def test_it_shows_what_schedules_can_do_and_something_is_due_within_the_first_minute() -> None:
+    now = clock.now()
+    demo.create(now=now)
     report = Schedule.objects.get(name="Opening report")
     assert "except UK holidays" in report.spec_in_words
-    assert "Christmas" in str(report.why(datetime(2028, 12, 25, 8, 45, tzinfo=UTC), now=clock.now()))
+    assert "Christmas" in str(report.why(datetime(2028, 12, 25, 8, 45, tzinfo=UTC), now=now))
     exports = Schedule.objects.get(name="Nightly HR Sync").steps.filter(template__isnull=False)
     assert [step.config["kwargs"] for step in exports] == [{"directory": "AD"}, {"directory": "LDAP"}]
     assert Schedule.objects.get(name="Order intake").overlap == "buffer_all"
     assert Schedule.objects.get(name="Backup").compiled_spec.jitter == 600
-    assert {name for schedule in Schedule.objects.all() for name in schedule.tags} == {
-        *("people", "nightly", "finance")
-    }
-
-
-@pytest.mark.django_db
-def test_something_is_due_within_the_first_minute() -> None:
-    now = clock.now()
-    demo.create(now=now)
-    waits = [
-        (schedule.next_run_at - now).total_seconds()
-        for schedule in Schedule.objects.all()
-        if schedule.next_run_at
-    ]
-    assert min(waits) <= 20
-    assert len([wait for wait in waits if wait <= 60]) >= 3
-    paused = Schedule.objects.get(status="paused")
-    assert paused.pause_note
+    tags = {name for schedule in Schedule.objects.all() for name in schedule.tags}
+    assert tags == {"people", "nightly", "finance"}
+    due = [schedule.next_run_at - now for schedule in Schedule.objects.all() if schedule.next_run_at]
+    assert min(due) <= seconds(20)
+    assert len([wait for wait in due if wait <= seconds(60)]) >= 3
+    assert Schedule.objects.get(status="paused").pause_note
     assert Schedule.objects.get(spec={}).next_run_at is None
 
 
-@pytest.mark.serial
+@pytest.mark.long
+@pytest.mark.live
 @pytest.mark.django_db(transaction=True)
 def test_a_worker_runs_them() -> None:
     demo.create(now=clock.now())
@@ -142,14 +129,43 @@ def test_a_worker_runs_them() -> None:
     assert OutputLine.objects.filter(text="The report is ready.").exists()
 
 
+def performed(function: str, **kwargs: Any) -> tuple[Outcome, Said]:
+    """A function of the demonstration, in this process."""
+    config = {"function": f"jimsite.demo.{function}", "args": [], "kwargs": kwargs, "isolation": "thread"}
+    work = Work(key="k", attempt=2, name=function, step_type="python", config=config)
+    said = Said(1, lambda: NOW)
+    with nursery() as children:
+        return perform(work, said, nursery=children), said
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Context, "wait", lambda self, seconds: None)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_each_function_does_what_it_says() -> None:
+    wanted: dict[str, tuple[dict[str, Any], str, Any]] = {
+        "import_people": ({}, "complete", {"imported": 16}),
+        "synchronise": ({}, "complete_with_warning", {"changed": 7, "unchanged": 9}),
+        "export": ({"directory": "AD"}, "complete", {"exported": 7}),
+        "confirm": ({"directory": "AD"}, "complete", "confirmed"),
+        "tell": ({}, "complete", "told"),
+        "clean_up": ({}, "complete", "tidy"),
+        "beat": ({}, "complete", None),
+    }
+    found = {name: performed(name, **given)[0] for name, (given, _, _) in wanted.items()}
+    told = {name: (outcome.status, outcome.result) for name, outcome in found.items()}
+    assert told == {name: (status, result) for name, (_, status, result) in wanted.items()}
+    items = performed("import_people")[1].take().items
+    assert len(items) == 16
+
+
+@pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize(("luck", "status"), [(0.0, "failed_with_error"), (0.9, "complete")])
 def test_the_supplier_is_unreliable(monkeypatch: pytest.MonkeyPatch, luck: float, status: str) -> None:
     monkeypatch.setattr(random, "random", lambda: luck)
-    config = {"function": "jimsite.demo.fetch_prices", "args": [], "kwargs": {}, "isolation": "thread"}
-    work = Work(key="k", attempt=2, name="Fetch prices", step_type="python", config=config)
-    said = Said(1, lambda: NOW)
-    with nursery() as children:
-        outcome = perform(work, said, nursery=children)
+    outcome, said = performed("fetch_prices")
     assert outcome.status == status
     assert outcome.can_retry is (status != "complete")
     assert [line[3] for line in said.take().lines] == ["Attempt 2: asking the supplier"]

@@ -69,25 +69,17 @@ def test_it_is_the_same_each_time() -> None:
     assert outcomes[0] == outcomes[1]
 
 
-@pytest.fixture
-def installation(client: Client) -> Client:
+def test_there_is_one_of_everything_and_no_page_of_the_admin_asks_too_often(
+    client: Client, django_assert_max_num_queries: Any
+) -> None:
     owner = User.objects.create_superuser("ada")
     demo_installation.create(now=NOW, days=2, owner=owner)
-    client.force_login(owner)
-    return client
-
-
-def test_there_is_one_of_everything(installation: Client) -> None:
     assert Activity.objects.filter(status="in_progress").exists()
     assert None not in demo_installation.examples().values()
     assert len({each.name for each in addresses()}) > 20
-
-
-def test_no_list_and_no_row_of_the_admin_asks_too_often(
-    installation: Client, django_assert_max_num_queries: Any
-) -> None:
+    client.force_login(owner)
     found = {each.name: each.url for each in admin_addresses()}
     assert len([name for name in found if name.endswith("-change")]) >= len(admin.site._registry) - 3
     for url in found.values():
         with django_assert_max_num_queries(MOST_QUERIES):
-            assert installation.get(url).status_code == 200
+            assert client.get(url).status_code == 200

@@ -17,6 +17,7 @@ from django.conf import settings as jim
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.test import override_settings
 
 from activities import clock
 from execution.models import Chore, Execution, Limit, Worker, WorkerTask
@@ -63,34 +64,14 @@ def ailments() -> list[Finding]:
     return [each for each in examine() if each.severity != "ok"]
 
 
-def test_a_healthy_system_has_nothing_to_complain_of() -> None:
+def test_a_healthy_system_has_nothing_to_complain_of_and_looking_changes_nothing() -> None:
+    start()
+    before = everything()
     assert ailments() == []
     out = io.StringIO()
     call_command("doctor", stdout=out)
     assert "found nothing wrong" in out.getvalue()
-
-
-def test_looking_changes_nothing() -> None:
-    start()
-    before = everything()
-    examine()
     assert everything() == before
-
-
-def silence_scheduler() -> None:
-    Chore.objects.filter(name="tick").update(last_run_at=NOW - timedelta(minutes=5))
-
-
-def never_schedule() -> None:
-    Chore.objects.filter(name="tick").delete()
-
-
-def bury_workers() -> None:
-    Worker.objects.all().bury(now=NOW)
-
-
-def let_lease_expire() -> None:
-    Worker.objects.update(lease_until=NOW - seconds(1))
 
 
 def serve_another_pool() -> None:
@@ -114,17 +95,17 @@ def lose_tasks() -> None:
     WorkerTask.objects.filter(execution=execution).delete()
 
 
-def miss_a_tick() -> None:
+FAILED = {"status": "paused", "pause_note": "Paused by itself. It failed: x"}
+
+
+def nightly(**fields: Any) -> None:
+    """A schedule to which this happened."""
     schedule = make_schedule(name="Nightly", spec={"every": ["1h"]})
-    Schedule.objects.filter(pk=schedule.pk).update(next_run_at=NOW - timedelta(minutes=5))
+    Schedule.objects.filter(pk=schedule.pk).update(**fields)
 
 
-def break_a_spec() -> None:
-    Schedule.objects.filter(pk=make_schedule(name="Nightly").pk).update(spec_error="cron: nonsense")
-
-
-def pause_over_failures() -> None:
-    make_schedule(name="Nightly").pause(initiator=SOMEBODY, now=NOW, note="Paused by itself. It failed: x")
+def tick_at(name: str = "tick", **ago: int) -> None:
+    Chore.objects.update_or_create(name=name, defaults={"last_run_at": NOW - timedelta(**ago)})
 
 
 def be_late() -> None:
@@ -134,10 +115,6 @@ def be_late() -> None:
 
 def close_a_limit() -> None:
     Limit.objects.define(key="type:sql", size=0, initiator=SOMEBODY, now=NOW)
-
-
-def keep_no_house() -> None:
-    Chore.objects.create(name="history", last_run_at=NOW - timedelta(days=3))
 
 
 def disable_an_endpoint() -> None:
@@ -152,33 +129,34 @@ def get_a_workflow_stuck() -> None:
         stuck(AuthRequired("sign in to the carrier"))
 
 
-def lock_out_everybody() -> None:
-    User.objects.update(is_active=False)
+AILMENTS: list[tuple[Callable[[], object], str, str, str]] = [
+    (lambda: tick_at(minutes=5), "error", "scheduler", "It ticked 5 min ago. Nothing starts by itself."),
+    (lambda: Chore.objects.all().delete(), "error", "scheduler", "None has ever run"),
+    (lambda: Worker.objects.all().bury(now=NOW), "error", "workers", "None is alive"),
+    (lambda: Worker.objects.update(lease_until=NOW - seconds(1)), "error", "workers", "None is alive"),
+    (serve_another_pool, "error", "pool reports", "1 task queued, and no living worker serves it."),
+    (queue_for_hours, "warning", "queue", "A task has been ready for 3 h."),
+    (lose_a_worker, "warning", "stuck work", "1 task of workers that are dead or gone."),
+    (lose_tasks, "warning", "stuck work", "1 execution in progress without a task: “Nightly #"),
+    (
+        lambda: nightly(next_run_at=NOW - seconds(300)),
+        "warning",
+        "schedules",
+        "1 schedule overdue: “Nightly”.",
+    ),
+    (lambda: nightly(spec_error="cron: nonsense"), "warning", "schedules", "they stand still: “Nightly”."),
+    (lambda: nightly(**FAILED), "warning", "schedules", "Paused by their failures: “Nightly”."),
+    (be_late, "warning", "executions", "Running beyond their deadline: “Nightly #"),
+    (close_a_limit, "note", "limits", "“type:sql”"),
+    (lambda: tick_at("history", days=3), "warning", "housekeeping", "last removed 3 d ago"),
+    (disable_an_endpoint, "warning", "webhooks", "Disabled after too many failures: “Pager”."),
+    (get_a_workflow_stuck, "warning", "workflows", "Waiting for somebody to act: “Orders”."),
+    (lambda: User.objects.update(is_active=False), "warning", "users", "There is no active administrator."),
+]
 
 
-@pytest.mark.parametrize(
-    ("ail", "severity", "subject", "words"),
-    [
-        (silence_scheduler, "error", "scheduler", "It ticked 5 min ago. Nothing starts by itself."),
-        (never_schedule, "error", "scheduler", "None has ever run"),
-        (bury_workers, "error", "workers", "None is alive"),
-        (let_lease_expire, "error", "workers", "None is alive"),
-        (serve_another_pool, "error", "pool reports", "1 task queued, and no living worker serves it."),
-        (queue_for_hours, "warning", "queue", "A task has been ready for 3 h."),
-        (lose_a_worker, "warning", "stuck work", "1 task of workers that are dead or gone."),
-        (lose_tasks, "warning", "stuck work", "1 execution in progress without a task: “Nightly #"),
-        (miss_a_tick, "warning", "schedules", "1 schedule overdue: “Nightly”."),
-        (break_a_spec, "warning", "schedules", "they stand still: “Nightly”."),
-        (pause_over_failures, "warning", "schedules", "Paused by their failures: “Nightly”."),
-        (be_late, "warning", "executions", "Running beyond their deadline: “Nightly #"),
-        (close_a_limit, "note", "limits", "“type:sql”"),
-        (keep_no_house, "warning", "housekeeping", "last removed 3 d ago"),
-        (disable_an_endpoint, "warning", "webhooks", "Disabled after too many failures: “Pager”."),
-        (get_a_workflow_stuck, "warning", "workflows", "Waiting for somebody to act: “Orders”."),
-        (lock_out_everybody, "warning", "users", "There is no active administrator."),
-    ],
-)
-def test_what_ails_the_work(ail: Callable[[], None], severity: str, subject: str, words: str) -> None:
+@pytest.mark.parametrize(("ail", "severity", "subject", "words"), AILMENTS)
+def test_what_ails_the_work(ail: Callable[[], object], severity: str, subject: str, words: str) -> None:
     ail()
     [found] = [each for each in ailments() if each.subject == subject][:1]
     assert (found.severity, words in found.text, bool(found.remedy)) == (severity, True, True), found.text
@@ -192,28 +170,27 @@ def test_workflows_that_cannot_be_deployed(monkeypatch: pytest.MonkeyPatch) -> N
     assert "syncworkflows" in found.remedy
 
 
-@pytest.mark.parametrize(
-    ("changes", "severity", "subject", "words"),
-    [
-        ({"ALLOWED_HOSTS": ["localhost"]}, "note", "web", "Only names of this very host"),
-        ({"ALLOWED_HOSTS": ["*"]}, "warning", "web", "Every host name is allowed"),
-        ({"JIM_HTTPS": False}, "warning", "web", "travel in the clear"),
-        ({"DEBUG": True}, "error", "web", "JIM_DEBUG is on"),
-        ({"JIM_HEARTBEAT_URL": ""}, "note", "heartbeat", "Nobody outside notices"),
-        ({"JIM_PWSH": "no-such-pwsh"}, "note", "powershell", "no step needs it"),
-        ({"JIM_EXECUTABLE_FOLDERS": ["/nowhere"]}, "note", "JIM_EXECUTABLE_FOLDERS", "does not exist"),
-        ({"JIM_DATA_DIR": "/nowhere"}, "error", "data folder", "cannot be written to"),
-        ({"JIM_CONCURRENCY_POLICY": "no.such"}, "error", "check execution.E001", "no.such"),
-    ],
-)
-def test_what_ails_the_configuration(
-    settings: Any, changes: dict[str, Any], severity: str, subject: str, words: str
-) -> None:
-    for name, value in changes.items():
-        setattr(settings, name, value)
-    found: dict[tuple[str, str], Finding] = {(each.severity, each.subject): each for each in ailments()}
-    assert words in found[severity, subject].text
-    assert found[severity, subject].remedy
+AILING: list[tuple[dict[str, Any], str, str, str]] = [
+    ({"ALLOWED_HOSTS": ["localhost"]}, "note", "web", "Only names of this very host"),
+    ({"ALLOWED_HOSTS": ["*"]}, "warning", "web", "Every host name is allowed"),
+    ({"JIM_HTTPS": False}, "warning", "web", "travel in the clear"),
+    ({"DEBUG": True}, "error", "web", "JIM_DEBUG is on"),
+    ({"JIM_HEARTBEAT_URL": ""}, "note", "heartbeat", "Nobody outside notices"),
+    ({"JIM_PWSH": "no-such-pwsh"}, "note", "powershell", "no step needs it"),
+    ({"JIM_EXECUTABLE_FOLDERS": ["/nowhere"]}, "note", "JIM_EXECUTABLE_FOLDERS", "does not exist"),
+    ({"JIM_DATA_DIR": "/nowhere"}, "error", "data folder", "cannot be written to"),
+    ({"JIM_CONCURRENCY_POLICY": "no.such"}, "error", "check execution.E001", "no.such"),
+]
+
+
+def test_what_ails_the_configuration() -> None:
+    healthy = []
+    for changes, severity, subject, words in AILING:
+        with override_settings(**changes):
+            found = [each for each in ailments() if (each.severity, each.subject) == (severity, subject)]
+        if not any(words in each.text and each.remedy for each in found):
+            healthy.append((changes, found))
+    assert healthy == []
 
 
 def test_powershell_is_missed_where_steps_need_it(settings: Any, tmp_path: Path) -> None:
@@ -224,16 +201,14 @@ def test_powershell_is_missed_where_steps_need_it(settings: Any, tmp_path: Path)
     assert [(each.severity, each.subject) for each in ailments()] == [("warning", "powershell")]
 
 
-@pytest.mark.parametrize("name", ["secret_key", "secrets_keys", "sql_connections.json"])
-def test_keys_that_others_can_read(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    path.write_text("x")
-    path.chmod(0o644)
-    [found] = [each for each in configuration.data_folder() if each.severity == "error"]
-    assert found.remedy == f"chmod 600 {path}"
-
-
-def test_folders_that_others_can_write_to(tmp_path: Path) -> None:
+def test_keys_that_others_can_read_and_folders_that_they_can_write_to(tmp_path: Path) -> None:
+    for name in ("secret_key", "secrets_keys", "sql_connections.json"):
+        path = tmp_path / name
+        path.write_text("x")
+        path.chmod(0o644)
+        [found] = [each for each in configuration.data_folder() if each.severity == "error"]
+        assert found.remedy == f"chmod 600 {path}"
+        path.unlink()
     tmp_path.chmod(0o777)
     assert {(each.severity, each.subject) for each in ailments()} == {
         ("warning", "data folder"),
@@ -243,29 +218,18 @@ def test_folders_that_others_can_write_to(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
 
 
-@pytest.mark.parametrize(
-    ("free", "severity"), [(50 * 1024**3, "ok"), (1024**3, "warning"), (100 * 1024**2, "error")]
-)
-def test_a_full_disk(free: int, severity: str) -> None:
-    assert configuration.free_space(Path("/data"), free).severity == severity
-
-
-@pytest.mark.parametrize(
-    ("ahead", "severity", "words"),
-    [
+def test_a_full_disk_and_a_database_that_answers_slowly_or_has_another_time() -> None:
+    free = [configuration.free_space(Path("/data"), size << 20).severity for size in (51_200, 1024, 100)]
+    assert free == ["ok", "warning", "error"]
+    assert [database.latency(seconds(took)).severity for took in (0.001, 0.2)] == ["ok", "warning"]
+    for ahead, severity, words in (
         (0.3, "ok", "300 ms ahead of"),
         (-1, "ok", "behind"),
         (5, "warning", "5.0 s ahead of"),
         (-90, "warning", "behind"),
-    ],
-)
-def test_clocks_that_differ(ahead: float, severity: str, words: str) -> None:
-    found = database.skew(seconds(ahead))
-    assert (found.severity, words in found.text) == (severity, True)
-
-
-def test_a_database_that_answers_slowly() -> None:
-    assert [database.latency(seconds(took)).severity for took in (0.001, 0.2)] == ["ok", "warning"]
+    ):
+        found = database.skew(seconds(ahead))
+        assert (found.severity, words in found.text) == (severity, True)
 
 
 def test_a_server_that_may_lose_what_was_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,13 +240,11 @@ def test_a_server_that_may_lose_what_was_accepted(monkeypatch: pytest.MonkeyPatc
     assert found == (told if connection.vendor == "postgresql" else [])
 
 
-@pytest.mark.parametrize(
-    ("path", "kind"), [("/srv/jim/x", "ext4"), ("/mnt/share/jim", "nfs4"), ("/mnt/shared", "ext4")]
-)
-def test_the_filesystem_of_a_path(tmp_path: Path, path: str, kind: str) -> None:
+def test_the_filesystem_of_a_path(tmp_path: Path) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text("/dev/sda / ext4 rw 0 0\nserver:/x /mnt/share nfs4 rw 0 0\n")
-    assert database.filesystem_of(Path(path), mounts) == kind
+    for path, kind in (("/srv/jim/x", "ext4"), ("/mnt/share/jim", "nfs4"), ("/mnt/shared", "ext4")):
+        assert database.filesystem_of(Path(path), mounts) == kind
 
 
 def test_a_database_that_is_not_migrated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,21 +268,22 @@ def test_a_check_that_breaks_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> 
     assert "ZeroDivisionError" in found[0].text
 
 
-@pytest.mark.parametrize(
-    ("ail", "verdict", "code"),
-    [(close_a_limit, "note", 0), (be_late, "warning", 1), (bury_workers, "error", 2)],
-)
-def test_the_exit_code_is_the_worst_finding(ail: Callable[[], None], verdict: str, code: int) -> None:
-    ail()
-    out, found = io.StringIO(), 0
-    try:
-        call_command("doctor", "--json", stdout=out)
-    except CommandError as error:
-        found = error.returncode
-    assert (json.loads(out.getvalue())["verdict"], found) == (verdict, code)
+def test_the_exit_code_is_the_worst_finding() -> None:
+    for ail, verdict, code in (
+        (close_a_limit, "note", 0),
+        (be_late, "warning", 1),
+        (lambda: Worker.objects.all().bury(now=NOW), "error", 2),
+    ):
+        ail()
+        out, found = io.StringIO(), 0
+        try:
+            call_command("doctor", "--json", stdout=out)
+        except CommandError as error:
+            found = error.returncode
+        assert (json.loads(out.getvalue())["verdict"], found) == (verdict, code)
 
 
-@pytest.mark.serial
+@pytest.mark.live
 def test_without_a_database_the_rest_is_examined(tmp_path: Path) -> None:
     url = "postgresql://nobody@127.0.0.1:1/none"
     env = subprocess_env(DATABASE_URL=url, JIM_DATA_DIR=str(tmp_path / str(uuid.uuid4())))

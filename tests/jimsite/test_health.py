@@ -25,8 +25,3 @@ def test_healthz_is_503_when_the_database_is_away(client: Client, monkeypatch: p
 
 def test_healthz_changes_nothing_and_takes_no_posts(client: Client) -> None:
     assert client.post("/healthz").status_code == 405
-
-
-def test_strangers_are_asked_to_sign_in(client: Client) -> None:
-    response = client.get("/")
-    assert (response.status_code, response.headers["Location"]) == (302, "/login?next=/")

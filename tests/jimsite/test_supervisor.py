@@ -68,11 +68,8 @@ def running(tmp_path: Path) -> Iterator[Running]:
         supervisor.stop()
 
 
-@pytest.mark.parametrize(
-    ("ends", "seconds"), [(1, 1), (2, 2), (3, 4), (5, 16), (6, 30), (50, 30), (2000, 30)]
-)
-def test_backoff_doubles_up_to_its_cap(ends: int, seconds: float) -> None:
-    assert backoff(ends) == seconds
+def test_backoff_doubles_up_to_its_cap() -> None:
+    assert [backoff(ends) for ends in (1, 2, 3, 5, 6, 50, 2000)] == [1, 2, 4, 16, 30, 30, 30]
 
 
 def test_a_child_that_dies_is_started_again(running: Running) -> None:
@@ -84,7 +81,7 @@ def test_a_child_that_dies_is_started_again(running: Running) -> None:
     assert running.lives("web")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_stop_signal_stops_stage_by_stage(running: Running, number: signal.Signals) -> None:
     running.start([[("worker", "draining")], [("web", "steady")]])
     running.process.send_signal(number)

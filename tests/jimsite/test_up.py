@@ -9,18 +9,22 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 from urllib.request import HTTPCookieProcessor, OpenerDirector, Request, build_opener, urlopen
 
 import psycopg
 import pytest
 from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import OperationalError
 
+from jimsite.management.commands import up
+from tests.commands import refusal
 from tests.conftest import server, subprocess_env
 from tests.settings import TEST_DB
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
-pytestmark = pytest.mark.serial
 CANARY = "Kanarienvogel-4711-im-Bergwerk"
 
 
@@ -53,12 +57,6 @@ class Jim:
         self.process.send_signal(signal.SIGINT)
         return self.process.wait(PATIENCE_SECONDS)
 
-    def manage(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "manage.py", *arguments]
-        return subprocess.run(
-            command, cwd=settings.BASE_DIR, env=self.environment, capture_output=True, text=True
-        )
-
     def url(self, path: str) -> str:
         return f"http://127.0.0.1:{self.port}{path}"
 
@@ -72,7 +70,11 @@ def jim(tmp_path: Path) -> Iterator[Jim]:
             instance.stop()
 
 
-def test_up_shows_where_to_click_and_keeps_everything_for_the_next_time(jim: Jim) -> None:
+@pytest.mark.live
+@pytest.mark.parametrize(
+    "is_again", [False, pytest.param(True, marks=pytest.mark.long)], ids=["once", "and again"]
+)
+def test_up_shows_where_to_click_and_keeps_everything_for_the_next_time(jim: Jim, is_again: bool) -> None:
     said = jim.start()
     assert f"{jim.url('/')}\n" in said
     password = re.search(r"Password: +(\S+) +\(shown this once\)", said)
@@ -80,7 +82,7 @@ def test_up_shows_where_to_click_and_keeps_everything_for_the_next_time(jim: Jim
     browser = signed_in(jim, "admin", password[1])
     with urlopen(jim.url("/static/admin/css/base.css")) as css:
         assert css.headers["Content-Type"].startswith("text/css")
-    demo = schedules(jim)
+    demo = schedules(jim, browser)
     assert demo
     shown = type_secret(jim, browser, CANARY) + type_secret(jim, browser, f"{CANARY}\0", name="not allowed")
     assert jim.stop() == 0
@@ -88,30 +90,37 @@ def test_up_shows_where_to_click_and_keeps_everything_for_the_next_time(jim: Jim
     assert CANARY not in shown
     assert CANARY.encode() not in kept
     assert "Traceback" not in jim.log.read_text()
-
-    said = jim.start()
-    assert "shown this once" not in said
-    signed_in(jim, "admin", password[1])
-    assert schedules(jim) == demo
+    if is_again:
+        assert "shown this once" not in jim.start()
+        assert schedules(jim, signed_in(jim, "admin", password[1])) == demo
 
 
-def test_up_refuses_a_port_in_use_before_it_starts_anything(tmp_path: Path) -> None:
-    jim = Jim(tmp_path, "")
+def test_up_refuses_a_port_in_use_before_it_starts_anything(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", jim.port))
+        taken.bind(("127.0.0.1", 0))
         taken.listen()
-        refused = jim.manage("up")
-    assert refused.returncode == 2
-    assert refused.stderr.count("\n") == 1
-    assert f"Port {jim.port} on 127.0.0.1 cannot be used" in refused.stderr
-    assert not (tmp_path / "data" / "jim.sqlite3").exists()
+        settings.JIM_PORT = taken.getsockname()[1]
+        monkeypatch.setattr(up, "call_command", lambda *_, **__: pytest.fail("something was started"))
+        assert f"Port {settings.JIM_PORT} on 127.0.0.1 cannot be used" in refusal("up")
 
 
-def test_up_says_in_one_line_that_there_is_no_database(tmp_path: Path) -> None:
-    refused = Jim(tmp_path, f"postgresql://nobody@/jim?host={tmp_path}").manage("up")
-    assert refused.returncode == 2
-    assert refused.stderr.count("\n") == 1
-    assert "The database cannot be used" in refused.stderr
+def test_up_says_in_one_line_that_there_is_no_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: Any, **__: Any) -> None:
+        raise OperationalError("connection failed:\nno such host")
+
+    monkeypatch.setattr(up, "refuse_taken_port", lambda port: None)
+    monkeypatch.setattr(up, "call_command", away)
+    assert refusal("up") == "The database cannot be used: connection failed: no such host"
+
+
+@pytest.mark.django_db
+def test_up_makes_one_administrator() -> None:
+    User.objects.create_user("admin")
+    name, password = up.ensure_administrator()
+    assert (name, User.objects.get(username=name).check_password(password or "")) == ("admin2", True)
+    assert up.ensure_administrator() == ("admin2", None)
 
 
 def signed_in(jim: Jim, name: str, password: str) -> OpenerDirector:
@@ -139,9 +148,9 @@ def send(browser: OpenerDirector, url: str, **fields: str) -> tuple[str, str]:
         return page.url, page.read().decode()
 
 
-def schedules(jim: Jim) -> list[str]:
-    code = "from schedules.models import Schedule; print(*sorted(s.pk for s in Schedule.objects.all()))"
-    return jim.manage("shell", "-v0", "-c", code).stdout.split()
+def schedules(jim: Jim, browser: OpenerDirector) -> list[str]:
+    with browser.open(jim.url("/schedules")) as page:
+        return sorted(set(re.findall(r'href="/schedules/([0-9]+)"', page.read().decode())))
 
 
 def free_port() -> int:

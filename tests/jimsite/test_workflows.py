@@ -54,53 +54,37 @@ def test_it_is_not_there_without_its_folder() -> None:
     assert "inbox" not in discovery.definitions().workflows
 
 
-def test_two_files_of_a_name_become_one(inbox: Path) -> None:
+def test_two_files_of_a_name_become_one_and_one_that_was_taken_away_holds_nobody_up(inbox: Path) -> None:
+    put(inbox, "order-16.csv")
     put(inbox, "order-17.csv", text="paper,500\n")
     work(now=NOW + seconds(10))
     assert written(inbox) == {}
+    (inbox / "order-16.csv").unlink()
+    put(inbox, "order-16.json", at=NOW + seconds(10))
     put(inbox, "order-17.json", text="{}\n", at=NOW + seconds(10))
     put(inbox, "order-18.json")
     work(now=NOW + seconds(20))
     assert written(inbox) == {"order-17.txt": "paper,500\n\n{}\n\n"}
-    assert sorted(events("inbox-files").values()) == ["consumed", "consumed", "pending"]
+    assert sorted(events("inbox-files").values()) == ["consumed"] * 4 + ["pending"]
     assert "Combined order-17" in Run.objects.values_list("summary", flat=True)
 
 
 def test_a_file_is_published_once_and_again_when_it_was_changed(inbox: Path) -> None:
-    put(inbox, "a.csv")
-    work(now=NOW + seconds(10))
-    work(now=NOW + seconds(20))
-    assert Event.objects.count() == 1
-    put(inbox, "a.csv", at=NOW + seconds(25))
-    work(now=NOW + seconds(30))
-    assert Event.objects.count() == 2
-
-
-def test_what_may_still_be_written_to_waits(inbox: Path) -> None:
-    put(inbox, "a.csv", at=NOW + seconds(9.5))
-    (inbox / "folder").mkdir()
-    (inbox / "link.csv").symlink_to(inbox / "a.csv")
-    work(now=NOW + seconds(10))
-    assert not Event.objects.exists()
-    work(now=NOW + seconds(20))
-    assert [event.title for event in Event.objects.all()] == ["a.csv"]
-
-
-def test_an_empty_folder_publishes_nothing_and_wakes_nobody(inbox: Path) -> None:
     before = len(runs())
     assert work(now=NOW + seconds(10)) == ["WatchFolder"]
     assert [name for name, _, _ in runs()[before:]] == ["WatchFolder"]
-    assert not Event.objects.exists()
-
-
-def test_a_pair_that_was_taken_away_holds_nobody_up(inbox: Path) -> None:
-    put(inbox, "a.csv")
-    work(now=NOW + seconds(10))
-    (inbox / "a.csv").unlink()
-    put(inbox, "a.json", "b.csv", "b.json", at=NOW + seconds(10))
+    put(inbox, "a.csv", at=NOW + seconds(19.5))
+    (inbox / "folder").mkdir()
+    (inbox / "link.csv").symlink_to(inbox / "a.csv")
+    # It may still be written to.
     work(now=NOW + seconds(20))
-    assert list(written(inbox)) == ["b.txt"]
-    assert set(events("inbox-files").values()) == {"consumed"}
+    assert not Event.objects.exists()
+    for after in (30, 40):
+        work(now=NOW + seconds(after))
+        assert [event.title for event in Event.objects.all()] == ["a.csv"]
+    put(inbox, "a.csv", at=NOW + seconds(45))
+    work(now=NOW + seconds(50))
+    assert Event.objects.count() == 2
 
 
 def test_a_crash_after_the_file_was_written_writes_it_once(

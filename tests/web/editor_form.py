@@ -5,6 +5,8 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from typing import Any
 
+from django.test import Client
+
 
 class Form(HTMLParser):
     """The fields of the editor's form as they would be sent, in their order."""
@@ -66,3 +68,16 @@ class Form(HTMLParser):
 
     def value(self, name: str) -> str:
         return next(value for each, value in self.pairs if each == name)
+
+
+def opened(client: Client, url: str) -> Form:
+    answer = client.get(url)
+    assert answer.status_code == 200
+    return Form(answer.text)
+
+
+def pressed(client: Client, form: Form, do: str, url: str, **changes: str | None) -> Form:
+    """The form as it is after a button of it that stores nothing."""
+    answer = client.post(url, form.sent(do, **changes))
+    assert answer.status_code == 200
+    return Form(answer.text)

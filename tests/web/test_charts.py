@@ -5,8 +5,6 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-import pytest
-
 from execution.history import Bucket, Progress, Ran, usual_duration
 from tests.base import NOW, seconds
 from web import charts
@@ -32,39 +30,31 @@ class TestBars:
         assert re.findall(r'href="([^"]+)"', drawn) == ["/executions/1", "/executions/2", "/executions/3"]
         assert [shape[:4] for shape in shapes(drawn)] == ["M171", "M174", "M177"]
 
-    def test_no_more_than_sixty_are_drawn(self) -> None:
+    def test_no_more_than_sixty_are_drawn_as_high_as_they_took_long(self) -> None:
         drawn = charts.bars([ran(pk) for pk in range(100, 0, -1)], url=url)
         assert len(shapes(drawn)) == charts.BARS
-        assert "#41 " in drawn
-        assert "#40 " not in drawn
-
-    def test_they_are_as_high_as_they_took_long(self) -> None:
+        assert ("#41 " in drawn, "#40 " in drawn) == (True, False)
         drawn = charts.bars([ran(3, took=100), ran(2, took=25), ran(1, took=0)], url=url)
         heights = [int(re.findall(r"v(\d+)", shape)[0]) for shape in shapes(drawn)]
         assert heights == [charts.LEAST_BAR, 10, charts.BAR_HEIGHT]
 
-    @pytest.mark.parametrize(
-        ("state", "took", "shape"),
-        [
-            ("completed", 10, "M177 0v16h2v-16z"),
-            ("failed", 10, "M177 0v20h2v-20z"),
-            ("cancelled", 10, "M177.5 0.5v15h1v-15z"),
-            ("in_progress", None, "M177.5 0.5v15h1v-15"),
-            ("cancelling", None, "M177.5 0.5v15h1v-15"),
-        ],
-    )
-    def test_outcomes_differ_in_shape_not_only_in_colour(
-        self, state: str, took: float | None, shape: str
-    ) -> None:
-        assert shapes(charts.bars([ran(1, state, took)], url=url)) == [shape]
+    def test_outcomes_differ_in_shape_not_only_in_colour(self) -> None:
+        wanted = {
+            "completed": "M177 0v16h2v-16z",
+            "failed": "M177 0v20h2v-20z",
+            "cancelled": "M177.5 0.5v15h1v-15z",
+            "in_progress": "M177.5 0.5v15h1v-15",
+            "cancelling": "M177.5 0.5v15h1v-15",
+        }
+        for state, shape in wanted.items():
+            took = None if state in ("in_progress", "cancelling") else 10
+            assert shapes(charts.bars([ran(1, state, took)], url=url)) == [shape], state
 
     def test_they_are_told_in_words_as_well(self) -> None:
         drawn = charts.bars([ran(3, "in_progress", None), ran(2, "failed"), ran(1), ran(0)], url=url)
         assert "The last 4 runs: 2 completed, 1 failed and 1 in progress</span>" in drawn
         assert "<title>#2 failed, 10 s</title>" in drawn
         assert 'aria-hidden="true"' in drawn
-
-    def test_without_runs_there_is_a_line(self) -> None:
         assert shapes(charts.bars([], url=url)) == []
         assert "No runs" in charts.bars([], url=url)
 
@@ -82,22 +72,16 @@ class TestDay:
         ]
         assert hour.words == "02:00 UTC: 6 completed and 2 failed"
         assert day.label == "Runs that ended in the last 24 hours: 6 completed and 2 failed"
-
-    def test_one_failure_among_thousands_is_still_seen(self) -> None:
+        # One failure among thousands is still seen.
         day = charts.day([Bucket(NOW, "completed", 5_000), Bucket(NOW, "failed", 1)], now=NOW)
         assert day.hours[-1].parts[0].height == 2
 
-    def test_the_rate_is_of_what_completed_or_failed(self) -> None:
+    def test_the_rate_is_of_what_completed_or_failed_in_that_day(self) -> None:
         buckets = [Bucket(NOW, "completed", 3), Bucket(NOW, "failed", 1), Bucket(NOW, "cancelled", 9)]
-        day = charts.day(buckets, now=NOW)
+        day = charts.day([*buckets, Bucket(NOW - timedelta(hours=24), "completed", 1)], now=NOW)
         assert (day.total, day.success_rate) == (13, 0.75)
-
-    def test_a_quiet_day(self) -> None:
         day = charts.day([], now=NOW)
         assert (day.total, day.success_rate, day.label[-4:]) == (0, None, "none")
-
-    def test_what_is_older_is_not_counted(self) -> None:
-        assert charts.day([Bucket(NOW - timedelta(hours=24), "completed", 1)], now=NOW).total == 0
 
 
 class TestYear:
@@ -116,27 +100,20 @@ class TestYear:
         assert {cell.tone for cell in year.cells} == {"none"}
         assert [mark.words for mark in year.months][0:2] == ["Dec", "Jan"]
 
-    @pytest.mark.parametrize(
-        ("counts", "tone", "level", "is_marked"),
-        [
+    def test_a_cell_shows_the_worst_of_its_day_and_how_much_there_was(self) -> None:
+        for counts, tone, level, is_marked in (
             ({"completed": 1}, "complete", 1, False),
             ({"completed": 3}, "complete", 2, False),
             ({"completed": 500}, "complete", 4, False),
             ({"completed": 9, "failed": 1}, "failed", 3, True),
             ({"cancelled": 1}, "cancelled", 1, False),
             ({"in_progress": 1}, "running", 1, False),
-        ],
-    )
-    def test_a_cell_shows_the_worst_of_its_day_and_how_much_there_was(
-        self, counts: dict[str, int], tone: str, level: int, is_marked: bool
-    ) -> None:
-        buckets = [Bucket(NOW, status, count) for status, count in counts.items()]
-        cell = charts.year(buckets, zone=UTC, now=NOW).cells[-1]
-        assert (cell.tone, cell.level, cell.is_marked) == (tone, level, is_marked)
-
-    def test_days_with_failures_have_a_mark_as_well_as_a_colour(self) -> None:
-        drawn = charts.year([Bucket(NOW, "failed", 1)], zone=UTC, now=NOW).drawn
-        assert drawn.count('class="mark"') == drawn.count("tone-failed") == 1
+        ):
+            buckets = [Bucket(NOW, status, count) for status, count in counts.items()]
+            year = charts.year(buckets, zone=UTC, now=NOW)
+            cell = year.cells[-1]
+            assert (cell.tone, cell.level, cell.is_marked) == (tone, level, is_marked), counts
+            assert year.drawn.count('class="mark"') == year.drawn.count("tone-failed") == is_marked
 
 
 class TestDurations:
@@ -155,10 +132,8 @@ class TestDurations:
         assert drawn.count("<circle") == drawn.count('class="tone-failed cross"') == 1
         assert re.findall(r'href="([^"]+)"', drawn) == ["/executions/1", "/executions/2"]
 
-    def test_what_runs_has_no_duration_yet(self) -> None:
+    def test_what_runs_has_no_duration_yet_and_what_took_none_is_at_the_bottom(self) -> None:
         assert charts.durations([ran(1, "in_progress", None)], zone=UTC) is None
-
-    def test_all_at_once_is_no_division_by_zero(self) -> None:
         plot = charts.durations([ran(1, took=0)], zone=UTC)
         assert plot is not None
         assert plot.points[0].y == charts.PLOT_HEIGHT - charts.PLOT_MARGIN
@@ -181,8 +156,6 @@ class TestLanes:
         assert len(box.name) == LONGEST_LINE
         assert box.words.startswith("x" * 60)
         assert box.condition == "if something failed"
-
-    def test_an_empty_plan_is_drawn_as_nothing(self) -> None:
         assert lanes([]).boxes == []
 
 

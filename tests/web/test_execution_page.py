@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from activities import clock
@@ -16,7 +17,6 @@ from tests.base import (
     NOW,
     SOMEBODY,
     attempts,
-    break_down,
     claim,
     end,
     fresh,
@@ -30,11 +30,7 @@ from tests.base import (
 from tests.web.pages import ask, poll, text_of, toasts, version_of
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def client() -> Client:
-    return sign_in()
+TABS = ("steps", "output", "items", "data", "audit")
 
 
 def failed_one() -> Execution:
@@ -48,13 +44,27 @@ def failed_one() -> Execution:
 
 
 class TestPage:
-    def test_it_says_what_happened_and_why(self, client: Client) -> None:
-        execution = failed_one()
-        text = text_of(client.get(f"/executions/{execution.pk}"))
+    def test_it_says_what_happened_and_why_and_draws_every_attempt(self, client: Client) -> None:
+        execution, running = failed_one(), start(step("a"), step("b"), step("c", 1))
+        answer = client.get(f"/executions/{execution.pk}")
+        text = text_of(answer)
         assert re.search(r"Nightly #\d+ ✕ failed ! partial", text)
         assert "Step “flaky” failed: RuntimeError: it broke" in text
         assert "3 of 3" in text
         assert "ada manual" in text
+        svg = re.search(r"<svg.*?</svg>", answer.text[answer.text.index("gantt") :], re.DOTALL)
+        assert svg is not None
+        for activity in Activity.objects.filter(parent=execution.activity_id):
+            assert f'id="attempt-{activity.pk}"' in answer.text
+            assert activity.get_absolute_url() in svg[0]
+        assert svg[0].count('class="bar"') == 4
+        other = client.get(f"/executions/{running.pk}")
+        assert "Group 1: 2 steps side by side" in text_of(other)
+        # Buttons fit the state.
+        found = [
+            (f"/do/execution/{verb}" in each.text) for each in (answer, other) for verb in ("cancel", "retry")
+        ]
+        assert found == [False, True, True, False]
 
     def test_a_step_that_is_tried_again_says_when(
         self, client: Client, django_assert_max_num_queries: Any
@@ -69,87 +79,64 @@ class TestPage:
         url = f"/executions/{execution.pk}"
         assert "Tries again" not in text_of(client.get(url))
         run_until_idle(now=now)
-        text = text_of(client.get(url))
+        answer = client.get(url)
+        text = text_of(answer)
         assert (text.count("Tries again in "), text.count("Waiting until ")) == (1, 1)
+        assert "attempt 2: pending · waits for" in answer.text
         with django_assert_max_num_queries(5):
             assert "Tries again in " in text_of(poll(client, f"{url}/live", "live", tab="steps"))
 
-    def test_every_attempt_is_in_the_table_and_in_the_drawing(self, client: Client) -> None:
-        execution = failed_one()
-        answer = client.get(f"/executions/{execution.pk}")
-        svg = re.search(r"<svg.*?</svg>", answer.text[answer.text.index("gantt") :], re.DOTALL)
-        assert svg is not None
-        for activity in Activity.objects.filter(parent=execution.activity_id):
-            assert f'id="attempt-{activity.pk}"' in answer.text
-            assert activity.get_absolute_url() in svg[0]
-        assert svg[0].count('class="bar"') == 4
-
-    def test_steps_side_by_side_are_told_as_such(self, client: Client) -> None:
-        execution = start(step("a"), step("b"), step("c", 1))
-        assert "Group 1: 2 steps side by side" in text_of(client.get(f"/executions/{execution.pk}"))
-
     def test_the_usual_duration_says_when_it_should_end(self, client: Client) -> None:
-        schedule = start(step("a")).schedule
+        schedule, worker = start(step("a")).schedule, make_worker()
         assert schedule is not None
-        worker = make_worker()
         end(worker, *claim(worker), now=NOW + seconds(90))
-        now = clock.now()
-        trigger(schedule, initiator=SOMEBODY, now=now)
-        running = schedule.executions.order_by("pk").last()
-        assert running is not None
+        trigger(schedule, initiator=SOMEBODY, now=clock.now())
+        running = schedule.executions.latest("pk")
         assert "Should end in 1 min" in text_of(client.get(running.get_absolute_url()))
 
-    def test_neighbours_are_those_of_the_same_schedule(self, client: Client) -> None:
-        first = start(step("a"), overlap="allow_all")
-        other = start(step("a"))
+    def test_neighbours_are_those_of_the_same_schedule_and_lag_is_told_of_automatic_ones(
+        self, client: Client
+    ) -> None:
+        first, other = start(step("a"), overlap="allow_all"), start(step("a"))
         assert first.schedule is not None
         trigger(first.schedule, initiator=SOMEBODY, now=NOW)
-        last = Execution.objects.order_by("pk").last()
-        assert last is not None
+        last = Execution.objects.latest("pk")
         assert first.neighbours() == (None, last.pk)
         assert last.neighbours() == (first.pk, None)
         assert other.neighbours() == (None, None)
-        assert f"/executions/{last.pk}?tab=audit" in client.get(f"/executions/{first.pk}?tab=audit").text
-
-    def test_lag_is_told_of_automatic_ones(self, client: Client) -> None:
-        execution = start(step("a"))
-        assert "after its time" not in text_of(client.get(execution.get_absolute_url()))
-        Execution.objects.filter(pk=execution.pk).update(source="auto", started_at=NOW + seconds(7))
-        assert "7.0 s after its time" in text_of(client.get(execution.get_absolute_url()))
+        shown = client.get(f"/executions/{first.pk}?tab=audit")
+        assert f"/executions/{last.pk}?tab=audit" in shown.text
+        assert "after its time" not in text_of(shown)
+        Execution.objects.filter(pk=first.pk).update(source="auto", started_at=NOW + seconds(7))
+        assert "7.0 s after its time" in text_of(client.get(first.get_absolute_url()))
 
     def test_one_that_is_not_there_is_not_found(self, client: Client) -> None:
         for path in ("", "/live", "/output", "/output.txt"):
             assert client.get(f"/executions/999999999999999999999{path}").status_code == 404
 
-    def test_a_damaged_plan_is_shown_as_far_as_it_goes(self, client: Client) -> None:
-        execution = start(step("a"))
-        run_until_idle()
-        Execution.objects.filter(pk=execution.pk).update(plan=[])
-        for tab in ("steps", "output", "items", "data", "audit"):
-            assert client.get(f"/executions/{execution.pk}?tab={tab}").status_code == 200
-
-    def test_texts_are_text(self, client: Client) -> None:
+    def test_a_damaged_plan_is_shown_as_far_as_it_goes_and_texts_are_text(self, client: Client) -> None:
         nasty = "<script>alert(1)</script>"
         execution = start(step(nasty, 0, "fail", kwargs={"message": nasty}), name=nasty)
         run_until_idle()
-        for tab in ("steps", "output", "items", "data", "audit"):
-            assert nasty not in client.get(f"/executions/{execution.pk}?tab={tab}").text
+        urls = [f"/executions/{execution.pk}?tab={tab}" for tab in TABS]
+        for _ in range(2):
+            answers = [client.get(url) for url in urls]
+            assert {(each.status_code, nasty in each.text) for each in answers} == {(200, False)}
+            Execution.objects.filter(pk=execution.pk).update(plan=[])
 
-    @pytest.mark.parametrize("tab", ["steps", "output", "items", "data", "audit"])
     def test_its_cost_does_not_depend_on_its_size(
-        self, client: Client, tab: str, django_assert_max_num_queries: Any
+        self, client: Client, django_assert_max_num_queries: Any
     ) -> None:
         execution = start(*(step(f"step {n}", n % 4, "talk") for n in range(20)))
         run_until_idle()
-        with django_assert_max_num_queries(12):
-            client.get(f"/executions/{execution.pk}?tab={tab}")
+        for tab in TABS:
+            with django_assert_max_num_queries(12):
+                client.get(f"/executions/{execution.pk}?tab={tab}")
 
     def test_what_steps_said_is_for_those_who_may_read_it(self) -> None:
-        from tests.execution.test_admin import grant
-
-        execution = failed_one()
-        client = sign_in("nobody")
-        grant("nobody", "execution.view_execution")
+        execution, client = failed_one(), sign_in("nobody")
+        may_see = Permission.objects.get(codename="view_execution")
+        User.objects.get(username="nobody").user_permissions.add(may_see)
         answer = client.get(f"/executions/{execution.pk}?tab=output")
         assert "line 2" not in answer.text
         assert "?tab=output" not in answer.text
@@ -158,62 +145,57 @@ class TestPage:
 
 
 class TestLive:
-    def test_nothing_is_sent_while_nothing_changes(
+    def test_only_what_changed_is_sent_and_at_the_end_the_new_state_and_buttons(
         self, client: Client, django_assert_max_num_queries: Any
     ) -> None:
-        now = clock.now()
-        execution = start(step("a"), step("b", 1), now=now - seconds(3600))
-        answer = client.get(f"/executions/{execution.pk}")
-        with django_assert_max_num_queries(3):
-            again = poll(client, f"/executions/{execution.pk}/live", "live", version=version_of(answer))
-        assert again.status_code == 204
-
-    def test_what_changed_is_sent_with_the_new_state_and_buttons(
-        self, client: Client, django_assert_max_num_queries: Any
-    ) -> None:
-        execution = start(step("a"), step("b", 1))
+        execution = start(step("a"), step("b", 1), now=clock.now() - seconds(3600))
         url = f"/executions/{execution.pk}/live"
         version = version_of(client.get(f"/executions/{execution.pk}"))
-        run_until_idle()
+        with django_assert_max_num_queries(3):
+            assert poll(client, url, "live", version=version).status_code == 204
+        worker, asked = make_worker(), {"version": version, "state": "in_progress", "tab": "steps"}
+        end(worker, *claim(worker))
+        answer = poll(client, url, "live", **asked)
+        assert (answer.status_code, "hx-swap-oob" in answer.text) == (200, False)
+        assert "data-poll" in answer.text
+        end(worker, *claim(worker))
         with django_assert_max_num_queries(5):
-            answer = poll(client, url, "live", version=version, state="in_progress", tab="steps")
+            answer = poll(client, url, "live", **asked)
         assert answer.status_code == 286
         assert 'id="states" class="row" hx-swap-oob="true"' in answer.text
         assert "completed" in answer.text
         assert "Run again" in answer.text
         assert "data-poll" not in answer.text
 
-    def test_the_state_is_left_alone_while_it_stays(self, client: Client) -> None:
-        execution = start(step("a"), step("b", 1))
-        worker = make_worker()
-        end(worker, *claim(worker))
-        answer = poll(client, f"/executions/{execution.pk}/live", "live", state="in_progress", tab="steps")
-        assert (answer.status_code, "hx-swap-oob" in answer.text) == (200, False)
-        assert "data-poll" in answer.text
-
-    @pytest.mark.parametrize("usual", ["", "x", "nan", "inf", "-1", "1e300"])
-    def test_what_the_page_says_about_itself_is_not_trusted(self, client: Client, usual: str) -> None:
-        execution = start(step("a"))
-        assert poll(client, f"/executions/{execution.pk}/live", "live", usual=usual).status_code == 200
+    def test_what_the_page_says_about_itself_is_not_trusted(self, client: Client) -> None:
+        url = f"/executions/{start(step('a')).pk}/live"
+        for usual in ("", "x", "nan", "inf", "-1", "1e300"):
+            assert poll(client, url, "live", usual=usual).status_code == 200, usual
 
 
 class TestOutput:
-    def test_it_is_merged_by_time_and_names_the_steps(self, client: Client) -> None:
+    def test_it_is_merged_by_time_names_the_steps_and_is_filtered(self, client: Client) -> None:
         execution = start(step("left", 0, "talk"), step("right", 0, "talk"))
         run_until_idle()
-        text = text_of(client.get(f"/executions/{execution.pk}?tab=output"))
+        page = f"/executions/{execution.pk}"
+        text = text_of(client.get(f"{page}?tab=output"))
         assert text.count("line 2") == 2
         assert re.search(r"left line 0 .*right line 0", text)
-
-    def test_it_is_filtered_by_step_stream_and_text(self, client: Client) -> None:
-        execution = start(step("left", 0, "talk"), step("right", 0, "talk"))
-        run_until_idle()
         left = attempts(execution, "left")[0].pk
         for query, count in ((f"of={left}", 3), ("q=line 2", 2), ("stream=stderr", 0), ("stream=log", 6)):
-            answer = client.get(f"/executions/{execution.pk}?tab=output&{query}")
+            answer = client.get(f"{page}?tab=output&{query}")
             assert answer.text.count('class="line ') == count, query
-            text = client.get(f"/executions/{execution.pk}/output.txt?{query}").text
-            assert text.count("\n") == count, query
+            assert client.get(f"{page}/output.txt?{query}").text.count("\n") == count, query
+        # A cursor that makes no sense is the beginning.
+        for cursor in ("", "x", "1", "1.x", "1.2-", "9999999999999999999999.1", "-1.5"):
+            answer = poll(client, f"{page}/output", "more", after=cursor)
+            assert answer.text.count('class="line ') == 6, cursor
+        # Colours are styles, and markup is text.
+        OutputLine.objects.filter(number=1).update(text="\x1b[31m<b>red</b>\x1b[0m")
+        assert '<span class="ansi-red">&lt;b&gt;red&lt;/b&gt;</span>' in client.get(f"{page}?tab=output").text
+        answer = client.get(f"{page}/output.txt")
+        assert answer["Content-Type"] == "text/plain; charset=utf-8"
+        assert answer.text.startswith("[left] <b>red</b>\n")
 
     def test_only_new_lines_are_sent(self, client: Client, django_assert_max_num_queries: Any) -> None:
         execution = start(step("talk", 0, "talk"), step("after", 1, "talk"))
@@ -249,23 +231,6 @@ class TestOutput:
         assert "line 29" in text
         assert "line 30" not in text
 
-    def test_colours_are_styles_and_markup_is_text(self, client: Client) -> None:
-        execution = start(step("a", 0, "talk"))
-        run_until_idle()
-        OutputLine.objects.filter(number=1).update(text="\x1b[31m<b>red</b>\x1b[0m")
-        shown = client.get(f"/executions/{execution.pk}?tab=output").text
-        assert '<span class="ansi-red">&lt;b&gt;red&lt;/b&gt;</span>' in shown
-        answer = client.get(f"/executions/{execution.pk}/output.txt")
-        assert answer["Content-Type"] == "text/plain; charset=utf-8"
-        assert answer.text.startswith("<b>red</b>\n")
-
-    @pytest.mark.parametrize("cursor", ["", "x", "1", "1.x", "1.2-", "9999999999999999999999.1", "-1.5"])
-    def test_a_cursor_that_makes_no_sense_is_the_beginning(self, client: Client, cursor: str) -> None:
-        execution = start(step("a", 0, "talk"))
-        run_until_idle()
-        answer = poll(client, f"/executions/{execution.pk}/output", "more", after=cursor)
-        assert answer.text.count('class="line ') == 3
-
     def test_a_transcript_reads_no_further_than_it_looked(self) -> None:
         execution = start(step("a", 0, "talk"))
         run_until_idle()
@@ -289,14 +254,12 @@ class TestOtherTabs:
         assert client.get(more[1].replace("&amp;", "&")).text.count("object ") == 2
         assert "No item ended so" in text_of(client.get(f"{url}&outcome=failed"))
 
-    def test_inputs_and_results_are_by_step(self, client: Client) -> None:
+    def test_inputs_and_results_are_by_step_and_the_audit_says_who_did_what(self, client: Client) -> None:
         execution = start(step("a", 0, "result", kwargs={"value": {"rows": 17}}))
         run_until_idle()
         text = text_of(client.get(f"/executions/{execution.pk}?tab=data"))
         assert '"function": "tests.work.result"' in text
         assert 'Result { "rows": 17 }' in text
-
-    def test_the_audit_says_who_did_what(self, client: Client) -> None:
         execution = start(step("a"))
         execution.cancel(initiator=SOMEBODY, now=NOW, reason="not today")
         text = text_of(client.get(f"/executions/{execution.pk}?tab=audit"))
@@ -304,13 +267,6 @@ class TestOtherTabs:
 
 
 class TestActions:
-    def test_buttons_fit_the_state(self, client: Client) -> None:
-        failed, running = failed_one(), start(step("a"))
-        shown = client.get(f"/executions/{running.pk}").text
-        assert ("/do/execution/cancel" in shown, "/do/execution/retry" in shown) == (True, False)
-        shown = client.get(f"/executions/{failed.pk}").text
-        assert ("/do/execution/cancel" in shown, "/do/execution/retry" in shown) == (False, True)
-
     def test_a_retry_leads_to_the_new_execution(self, client: Client) -> None:
         failed = failed_one()
         answer = client.post(ask("execution", "retry", failed.pk), {"key": "once", "overlap": ""})
@@ -329,11 +285,3 @@ class TestActions:
         text = text_of(client.get(f"/executions/{execution.pk}"))
         assert "◔ cancelling" in text
         assert "Asked to stop: too slow" in text
-
-    def test_a_retry_in_backoff_is_a_waiting_bar(self, client: Client) -> None:
-        execution = start(step("flaky", max_retries=3), now=clock.now())
-        worker = make_worker(clock.now())
-        break_down(worker, *claim(worker, now=clock.now()), now=clock.now())
-        shown = client.get(f"/executions/{execution.pk}").text
-        assert shown.count('class="bar"') == 2
-        assert "attempt 2: pending · waits for" in shown

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.base import NOW, seconds
@@ -46,9 +46,7 @@ def test_a_bar_is_as_long_as_its_attempt_and_its_wait_goes_before_it() -> None:
     assert (bar.tone, bar.glyph) == ("complete", "✓")
     assert bar.title == "work, attempt 1: complete · waited 2.5 s · took 7.5 s"
     assert drawn.rows[0].note == "complete · 7.5 s"
-
-
-def test_what_runs_reaches_to_the_present() -> None:
+    # What runs reaches to the present.
     drawn = chart([Attempt(status="in_progress", began=5, ended=None)], start=NOW, now=NOW + seconds(20))
     (bar,) = drawn.rows[0].bars
     assert (bar.x, bar.width, bar.tone) == (25, 75, "running")
@@ -114,12 +112,9 @@ def test_ticks_are_at_round_times(length: float, labels: list[str]) -> None:
     assert [tick.label for tick in drawn.ticks] == labels
 
 
-def test_of_very_many_steps_the_first_are_drawn() -> None:
+def test_of_very_many_steps_the_first_are_drawn_and_of_none_nothing() -> None:
     drawn = chart([Attempt(n, line=n) for n in range(MOST_ROWS + 5)], start=NOW, now=NOW)
     assert (len(drawn.rows), drawn.left_out) == (MOST_ROWS, 5)
-
-
-def test_no_steps_make_an_empty_drawing() -> None:
     assert chart([], start=NOW, now=NOW).rows == []
 
 
@@ -142,6 +137,7 @@ moments = st.none() | st.floats(-1000, 100_000, allow_nan=False)
     ),
     st.floats(0, 100_000),
 )
+@settings(max_examples=50)
 def test_everything_stays_inside_the_drawing(attempts: list[Attempt], now: float) -> None:
     drawn = chart(attempts, start=NOW, now=NOW + timedelta(seconds=now))
     for bar in (bar for row in drawn.rows for bar in row.bars):

@@ -117,7 +117,9 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quiet")
-@pytest.mark.parametrize("role", ["Viewer", "Operator", "superuser"])
+@pytest.mark.parametrize(
+    "role", ["Operator", *(pytest.param(role, marks=pytest.mark.long) for role in ("Viewer", "superuser"))]
+)
 def test_no_poll_takes_more_than_five_queries_with_or_without_news(role: str) -> None:
     now = clock.now()
     demo_installation.create(now=now, days=2, owner=User.objects.create_superuser("ada"))

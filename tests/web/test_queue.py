@@ -7,20 +7,29 @@ import pytest
 from django.test import Client
 
 from activities import clock
+from activities.operations import Declined
 from activities.together import together
 from activities.words import badge
 from execution.models import Execution, WorkerTask
+from execution.operations import CancelTask
 from execution.turns import depths
 from tests.admin_pages import sign_in
-from tests.base import break_down, claim, enqueue, fresh, make_worker, seconds, start, step
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    break_down,
+    claim,
+    enqueue,
+    fresh,
+    make_worker,
+    run_until_idle,
+    seconds,
+    start,
+    step,
+)
 from tests.web.pages import ask, poll, text_of, toasts, version_of
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def client() -> Client:
-    return sign_in()
 
 
 def shown(answer: Any) -> list[str]:
@@ -38,16 +47,8 @@ def fill() -> None:
     enqueue(step("ready"), step("urgent", priority=5), step("elsewhere", pool="slow"), now=now)
 
 
-def test_an_empty_queue_says_what_will_be_there(client: Client) -> None:
-    assert "Nothing runs and nothing waits." in text_of(client.get("/queue"))
-
-
-def test_what_runs_comes_first_then_what_is_ready_in_its_order(client: Client) -> None:
-    fill()
-    assert shown(client.get("/queue")) == ["running", "urgent", "ready", "elsewhere", "flaky", "waiting"]
-
-
 def test_each_says_why_it_waits(client: Client) -> None:
+    assert "Nothing runs and nothing waits." in text_of(client.get("/queue"))
     fill()
     text = text_of(client.get("/queue"))
     for words in (
@@ -60,9 +61,11 @@ def test_each_says_why_it_waits(client: Client) -> None:
         assert words in text
 
 
-def test_states_pools_and_names_are_filters(client: Client) -> None:
+def test_states_and_pools_are_filters_of_what_is_in_the_order_of_the_queue(client: Client) -> None:
     fill()
+    every = ["running", "urgent", "ready", "elsewhere", "flaky", "waiting"]
     wanted = {
+        "": every,
         "state=processing": ["running"],
         "state=queued": ["urgent", "ready", "elsewhere"],
         "state=delayed": ["flaky"],
@@ -70,29 +73,30 @@ def test_states_pools_and_names_are_filters(client: Client) -> None:
         "pool=slow": ["elsewhere"],
         "pool=default&state=queued": ["urgent", "ready"],
         "pool=nowhere": [],
-        "state=odd": ["running", "urgent", "ready", "elsewhere", "flaky", "waiting"],
+        "state=odd": every,
     }
-    assert {query: shown(client.get(f"/queue?{query}")) for query in wanted} == wanted
-    text = text_of(client.get("/queue"))
-    assert "All Processing 1 Queued 3 Delayed 1 Waiting 1" in text
+    answers = {query: client.get(f"/queue?{query}") for query in wanted}
+    assert {query: shown(answer) for query, answer in answers.items()} == wanted
+    assert "All Processing 1 Queued 3 Delayed 1 Waiting 1" in text_of(answers[""])
     assert together(depths()) == [[[1, 3, 1, 1]]]
+    # Each is shown in the state that its tab counts.
+    assert badge("delayed") in answers["state=delayed"].text
+    assert badge("delayed") not in answers["state=queued"].text
 
 
-def test_each_is_shown_in_the_state_that_its_tab_counts(client: Client) -> None:
-    fill()
-    assert badge("delayed") in client.get("/queue?state=delayed").text
-    assert badge("delayed") not in client.get("/queue?state=queued").text
-
-
-def test_a_long_queue_is_shown_in_parts(client: Client) -> None:
+def test_a_long_queue_is_shown_in_parts_and_costs_no_more(
+    client: Client, django_assert_max_num_queries: Any
+) -> None:
     enqueue(*(step(f"job {number}") for number in range(60)))
     first = client.get("/queue")
-    assert (len(shown(first)), shown(client.get("/queue?skip=50"))) == (
-        50,
-        [f"job {number}" for number in range(50, 60)],
-    )
+    last = [f"job {number}" for number in range(50, 60)]
+    assert (len(shown(first)), shown(client.get("/queue?skip=50"))) == (50, last)
     assert "skip=50" in first.text
     assert client.get("/queue?skip=99999999999999").status_code == 200
+    fill()
+    start(*(step(f"step {number}", number) for number in range(20)))
+    with django_assert_max_num_queries(14):
+        client.get("/queue")
 
 
 def test_the_queue_is_sent_again_only_if_it_changed(
@@ -110,14 +114,6 @@ def test_the_queue_is_sent_again_only_if_it_changed(
     assert (answer.status_code, shown(answer)) == (200, [])
     monkeypatch.setattr(clock, "now", lambda: now + seconds(60))
     assert poll(client, "/queue?state=queued", "rows", version=version_of(answer)).status_code == 200
-
-
-def test_its_cost_does_not_depend_on_its_length(client: Client, django_assert_max_num_queries: Any) -> None:
-    fill()
-    enqueue(*(step(f"job {number}") for number in range(60)))
-    start(*(step(f"step {number}", number) for number in range(20)))
-    with django_assert_max_num_queries(14):
-        client.get("/queue")
 
 
 class TestVerbs:
@@ -149,13 +145,9 @@ class TestVerbs:
         ]
         assert fresh(execution).status == Execution.Status.CANCELLED
 
-    def test_one_that_has_ended_meanwhile_is_said_so(self, client: Client) -> None:
+    def test_one_that_has_ended_meanwhile_is_said_so(self) -> None:
         execution = start(step("a"), now=clock.now())
         [task] = WorkerTask.objects.all()
-        from activities.operations import Declined
-        from execution.operations import CancelTask
-        from tests.base import NOW, SOMEBODY, run_until_idle
-
         run_until_idle(now=clock.now())
         with pytest.raises(Declined, match="has ended already"):
             CancelTask().perform(task, answers={}, initiator=SOMEBODY, now=NOW)
@@ -166,4 +158,3 @@ class TestVerbs:
         viewer = sign_in("viewer")
         assert 'type="checkbox"' not in viewer.get("/queue").text
         assert viewer.post(ask("workertask", "cancel", task.pk)).status_code == 403
-        assert sign_in("nobody").get("/queue").status_code == 403

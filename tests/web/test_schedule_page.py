@@ -10,14 +10,13 @@ from activities import clock
 from activities.words import badge
 from execution.invoker import invoke, trigger
 from execution.models import Execution
-from schedules.models import Backfill, Occurrence, Schedule
+from schedules.models import Backfill, Schedule
 from tests.admin_pages import sign_in
 from tests.base import (
     NOW,
     SOMEBODY,
     claim,
     end,
-    everything,
     make_schedule,
     make_worker,
     run_until_idle,
@@ -31,11 +30,6 @@ pytestmark = pytest.mark.django_db
 HOURLY = {"every": [{"every": "1h"}]}
 LONDON = {"cron": ["30 1 * * *"], "time_zone": "Europe/London"}
 TABS = ("", "/ledger", "/why", "/revisions", "/backfills", "/export?show", "/now", "/export")
-
-
-@pytest.fixture
-def client() -> Client:
-    return sign_in()
 
 
 def page(schedule: Schedule, tab: str = "") -> str:
@@ -55,13 +49,15 @@ def ask_backfill(schedule: Schedule, hours: int = 3) -> Backfill:
 
 
 class TestHead:
-    def test_it_says_what_the_schedule_is(self, client: Client) -> None:
+    def test_it_says_what_the_schedule_is_and_draws_its_plan(self, client: Client) -> None:
+        plan = (step("import"), step("left", 1), step("right", 1), step("mail", 2))
         schedule = make_schedule(
-            name="Nightly", description="Moves money", tags=["finance"], spec=LONDON, now=clock.now()
+            *plan, name="Nightly", description="Moves money", tags=["finance"], spec=LONDON, now=clock.now()
         )
         text = client.get(page(schedule)).text
         for words in ("Nightly", "Moves money", "At 01:30 every day, Europe/London", badge("running")):
             assert words in text
+        assert "The plan: “import”, then “left” beside “right”, then “mail”" in text
 
     def test_run_now_takes_one_click_and_shows_the_execution(self, client: Client) -> None:
         schedule = make_schedule()
@@ -72,50 +68,35 @@ class TestHead:
             answer = client.post(url, sent)
         assert answer["Location"] == Execution.objects.get().get_absolute_url()
 
-    def test_everything_that_can_be_done_is_in_its_menu(self, client: Client) -> None:
+    def test_everything_that_can_be_done_and_is_allowed_is_in_its_menu(self, client: Client) -> None:
         schedule = make_schedule(spec=HOURLY, now=clock.now())
         text = client.get(page(schedule)).text
         for url in ("/edit", "/duplicate", "/export"):
             assert f'href="{page(schedule)}{url}"' in text
         assert labels(client, schedule) == ["run", "skip", "backfill", "pause", "close"]
+        assert labels(sign_in("operator"), schedule) == ["run", "skip", "backfill", "pause"]
+        assert labels(sign_in("viewer"), schedule) == []
         schedule.pause(initiator=SOMEBODY, now=clock.now())
         schedule.skip_next(initiator=SOMEBODY, now=clock.now())
         trigger(schedule, initiator=SOMEBODY, now=clock.now())
         expected = ["run", "cancel", "skip", "unskip", "backfill", "resume", "close"]
         assert labels(client, schedule) == expected
-
-    def test_a_closed_one_can_only_be_looked_at(self, client: Client) -> None:
-        schedule = make_schedule(spec=HOURLY)
-        schedule.close(initiator=SOMEBODY, now=NOW)
-        assert labels(client, schedule) == []
+        schedule.close(initiator=SOMEBODY, now=clock.now())
+        # What runs goes on.
+        assert labels(client, schedule) == ["cancel"]
         assert "/edit" not in client.get(page(schedule)).text
+        assert client.get(page(schedule, "/export")).status_code == 404
 
-    def test_closing_says_what_it_ends(self, client: Client) -> None:
-        schedule = make_schedule(overlap="buffer_all")
+    def test_closing_and_cancelling_say_what_they_end(self, client: Client) -> None:
+        schedule = make_schedule(step("a"), step("b"), step("c", 1), overlap="buffer_all")
         for _ in range(3):
             trigger(schedule, initiator=SOMEBODY, now=NOW)
         text = client.get(f"/do/schedule/close?id={schedule.pk}").text
         assert "2 waiting times will be cancelled, 1 execution will go on" in text
-
-    def test_cancelling_says_how_many_tasks_it_ends(self, client: Client) -> None:
-        execution = start(step("a"), step("b"), step("c", 1))
-        text = client.get(f"/do/schedule/cancel?id={execution.schedule_id}").text
-        assert "3 tasks will be cancelled" in text
-
-    @pytest.mark.parametrize(
-        ("role", "verbs"), [("viewer", []), ("operator", ["run", "skip", "backfill", "pause"])]
-    )
-    def test_only_what_is_allowed_is_offered(self, role: str, verbs: list[str]) -> None:
-        schedule = make_schedule(spec=HOURLY, now=clock.now())
-        assert labels(sign_in(role), schedule) == verbs
+        assert "3 tasks will be cancelled" in client.get(f"/do/schedule/cancel?id={schedule.pk}").text
 
 
 class TestOverview:
-    def test_the_plan_is_drawn_and_told(self, client: Client) -> None:
-        schedule = make_schedule(step("import"), step("left", 1), step("right", 1), step("mail", 2))
-        text = client.get(page(schedule)).text
-        assert "The plan: “import”, then “left” beside “right”, then “mail”" in text
-
     def test_the_next_times_say_what_a_change_of_the_clocks_does_to_them(self, client: Client) -> None:
         schedule = make_schedule(spec=LONDON, now=clock.now())
         Schedule.objects.filter(pk=schedule.pk).update(
@@ -124,12 +105,18 @@ class TestOverview:
         text = client.get(page(schedule)).text
         assert "moved: 01:30 does not exist on 25 March 2998" in text
 
-    def test_a_time_that_is_left_out_can_be_taken_back(self, client: Client) -> None:
+    def test_a_time_that_is_left_out_can_be_taken_back_and_a_pause_says_who_and_why(
+        self, client: Client
+    ) -> None:
         schedule = make_schedule(spec=HOURLY, now=clock.now())
         schedule.skip_next(initiator=SOMEBODY, now=clock.now())
         text = client.get(page(schedule)).text
         assert "on request of ada" in text
         assert f"/do/schedule/unskip?id={schedule.pk}" in text
+        schedule.pause(initiator=SOMEBODY, now=clock.now(), note="The bank is closed")
+        text = client.get(page(schedule)).text
+        assert "by ada" in text
+        assert "The bank is closed" in text
 
     def test_results_durations_and_the_year_are_shown(self, client: Client) -> None:
         schedule, worker, now = make_schedule(), make_worker(), clock.now()
@@ -144,13 +131,6 @@ class TestOverview:
         assert "no luck" in shown.text
         assert "50.0 %" in shown.text
 
-    def test_a_pause_says_who_and_why(self, client: Client) -> None:
-        schedule = make_schedule(spec=HOURLY, now=clock.now())
-        schedule.pause(initiator=SOMEBODY, now=clock.now(), note="The bank is closed")
-        text = client.get(page(schedule)).text
-        assert "by ada" in text
-        assert "The bank is closed" in text
-
     def test_a_broken_one_says_why(self, client: Client) -> None:
         schedule = make_schedule(spec=HOURLY)
         Schedule.objects.filter(pk=schedule.pk).update(spec={"cron": ["nonsense"]}, spec_error="cron: no")
@@ -158,22 +138,16 @@ class TestOverview:
         assert badge("broken") in text
         assert "stands still until somebody edits it: cron: no" in text
 
-    def test_what_runs_is_followed(self, client: Client) -> None:
+    def test_what_runs_is_followed(self, client: Client, django_assert_max_num_queries: Any) -> None:
         execution = start(step("a"), step("b", 1), now=clock.now())
         assert execution.schedule is not None
         version = version_in(client.get(page(execution.schedule)).text, "now")
         url = page(execution.schedule, "/now")
-        assert poll(client, url, version).status_code == 204
-        run_until_idle(now=clock.now())
-        assert badge("completed") in poll(client, url, version).text
-
-    def test_following_costs_five_queries_at_most(
-        self, client: Client, django_assert_max_num_queries: Any
-    ) -> None:
-        execution = start(step("a"), now=clock.now())
-        assert execution.schedule is not None
         with django_assert_max_num_queries(5):
-            client.get(page(execution.schedule, "/now"))
+            assert poll(client, url, version).status_code == 204
+        run_until_idle(now=clock.now())
+        with django_assert_max_num_queries(5):
+            assert badge("completed") in poll(client, url, version).text
 
     def test_the_page_costs_few_queries(self, client: Client, django_assert_max_num_queries: Any) -> None:
         execution = start(*(step(f"s{n}", n % 3) for n in range(20)), now=clock.now())
@@ -186,44 +160,26 @@ class TestOverview:
 
 
 class TestExport:
-    def test_it_is_downloaded_as_code(self, client: Client) -> None:
-        answer = client.get(page(make_schedule(name="Ümlaut / x", spec=HOURLY), "/export"))
+    def test_it_is_downloaded_as_code_or_shown_to_be_copied(self, client: Client) -> None:
+        schedule = make_schedule(name="Ümlaut / x", spec=HOURLY)
+        answer = client.get(page(schedule, "/export"))
         assert answer["Content-Disposition"] == 'attachment; filename="umlaut-x.yaml"'
         assert "name: Ümlaut / x" in answer.text
-
-    def test_a_name_of_no_letters_has_a_file_all_the_same(self, client: Client) -> None:
+        assert 'data-copy="#code"' in client.get(page(schedule, "/export?show")).text
         schedule = make_schedule(name="日本語")
         answer = client.get(page(schedule, "/export"))
         assert f'filename="schedule-{schedule.pk}.yaml"' in answer["Content-Disposition"]
-
-    def test_it_is_shown_to_be_copied(self, client: Client) -> None:
-        assert 'data-copy="#code"' in client.get(page(make_schedule(), "/export?show")).text
-
-    def test_a_closed_one_is_no_code_any_more(self, client: Client) -> None:
-        schedule = make_schedule()
-        schedule.close(initiator=SOMEBODY, now=NOW)
-        assert client.get(page(schedule, "/export")).status_code == 404
 
 
 class TestLedger:
     def test_each_time_has_a_fate_and_a_reason(self, client: Client) -> None:
         schedule = make_schedule()
-        trigger(schedule, initiator=SOMEBODY, now=NOW)
-        blocker = Execution.objects.get()
-        Occurrence.objects.create(
-            schedule=schedule,
-            source="auto",
-            key="auto/x",
-            nominal_at=NOW,
-            planned_at=NOW,
-            status="skipped",
-            reason="overlap",
-            blocked_by=blocker.pk,
-            initiator_type="schedule",
-            initiator_name="x",
-            created_at=NOW,
-            settled_at=NOW,
-        )
+        for number in range(2):
+            trigger(schedule, initiator=SOMEBODY, now=NOW, key=str(number), overlap="allow_all")
+        occurrences = schedule.occurrences.order_by("pk")
+        blocker = Execution.objects.earliest("pk")
+        skipped = {"status": "skipped", "reason": "overlap", "blocked_by": blocker.pk}
+        occurrences.filter(pk=occurrences[1].pk).update(**skipped)
         text = client.get(page(schedule, "/ledger")).text
         assert badge("skipped") in text
         assert "another was running" in text
@@ -232,22 +188,14 @@ class TestLedger:
         assert [row["occurrence"].status for row in rows] == ["skipped"]
         assert client.get(page(schedule, "/ledger?source=backfill")).context["told"] == []
         assert len(client.get(page(schedule, "/ledger?status=nonsense")).context["told"]) == 2
-
-    def test_only_a_time_of_its_own_can_start_after_its_time(self, client: Client) -> None:
-        """A retry or a backfill stands for a time long ago, and is asked for when it starts."""
-        schedule = start(now=NOW).schedule
-        assert schedule is not None
-        url, occurrences = page(schedule, "/ledger"), schedule.occurrences
+        # Only a time of its own can start after its time: others are asked for when they start.
         occurrences.update(planned_at=NOW - timedelta(seconds=7))
-        assert "7.0 s" not in client.get(url).text
+        assert "7.0 s" not in client.get(page(schedule, "/ledger")).text
         occurrences.update(source="auto")
-        assert "7.0 s" in client.get(url).text
+        assert "7.0 s" in client.get(page(schedule, "/ledger")).text
 
-    def test_it_is_read_in_pages(
-        self, client: Client, monkeypatch: pytest.MonkeyPatch, django_assert_max_num_queries: Any
-    ) -> None:
-        schedule = make_schedule(spec=HOURLY, catch_up_seconds=0)
-        schedule.generate_until(NOW + timedelta(hours=2))
+    def test_it_is_read_in_pages(self, client: Client, django_assert_max_num_queries: Any) -> None:
+        make_schedule(spec=HOURLY, catch_up_seconds=0).generate_until(NOW + timedelta(hours=2))
         schedule = make_schedule(spec={"every": [{"every": "1m"}]}, catch_up_seconds=0)
         schedule.generate_until(NOW + timedelta(minutes=60))
         with django_assert_max_num_queries(6):
@@ -257,11 +205,18 @@ class TestLedger:
 
 
 class TestWhy:
-    def test_a_time_that_was_no_time_is_explained(self, client: Client) -> None:
-        schedule = make_schedule(spec=LONDON, now=clock.now())
-        text = client.get(page(schedule, "/why?at=2998-06-01T12:00:00")).text
+    def test_a_time_that_was_no_time_is_explained_on_the_clock_of_the_schedule(self, client: Client) -> None:
+        url = page(make_schedule(spec=LONDON, now=clock.now()), "/why?at=")
+        text = client.get(f"{url}2998-06-01T12:00:00").text
         assert "It has no such time: no rule gives this time" in text
         assert "12:00 on 1 June 2998, Europe/London" in text
+        for asked in ("2026-07-16T03:00:00Z", "2026-07-16T04:00:00"):
+            text = client.get(f"{url}{asked}").text
+            assert 'value="2026-07-16T04:00:00"' in text
+            assert "04:00 on 16 July 2026, Europe/London" in text
+        answer = client.get(f"{url}soon")
+        assert (answer.status_code, answer.context["answer"]) == (200, None)
+        assert answer.context["form"].errors
 
     def test_a_time_that_ran_leads_to_its_execution(self, client: Client) -> None:
         execution = start(now=NOW)
@@ -270,44 +225,30 @@ class TestWhy:
         assert "By hand (ada): it is running" in text
         assert f'href="{execution.get_absolute_url()}"' in text
 
-    @pytest.mark.parametrize("asked", ["2026-07-16T03:00:00Z", "2026-07-16T04:00:00"])
-    def test_the_field_has_the_time_on_the_clock_of_the_schedule(self, client: Client, asked: str) -> None:
-        answer = client.get(page(make_schedule(spec=LONDON, now=clock.now()), f"/why?at={asked}"))
-        assert 'value="2026-07-16T04:00:00"' in answer.text
-        assert "04:00 on 16 July 2026, Europe/London" in answer.text
-
-    def test_what_is_no_time_is_complained_about(self, client: Client) -> None:
-        answer = client.get(page(make_schedule(), "/why?at=soon"))
-        assert answer.status_code == 200
-        assert answer.context["answer"] is None
-        assert answer.context["form"].errors
-
 
 class TestRevisions:
-    def test_each_change_is_shown_with_what_differs(self, client: Client) -> None:
-        schedule = make_schedule(name="Before")
-        schedule.edit(token=1, initiator=SOMEBODY, now=NOW, changes={"name": "After"})
-        text = client.get(page(schedule, "/revisions")).text
-        assert "<del>Before</del>" in text
-        assert "<ins>After</ins>" in text
-
-    def test_any_two_can_be_compared(self, client: Client) -> None:
+    def test_each_change_is_shown_and_any_two_can_be_compared(self, client: Client) -> None:
         schedule = make_schedule(name="One")
         for token, name in enumerate(("Two", "Three"), 1):
             schedule.edit(token=token, initiator=SOMEBODY, now=NOW, changes={"name": name})
-        text = client.get(page(schedule, "/revisions?from=1&to=3")).text
-        assert "<del>One</del>" in text
-        assert "<ins>Three</ins>" in text
+        for query, before, after in (("", "Two", "Three"), ("?from=1&to=3", "One", "Three")):
+            text = client.get(page(schedule, f"/revisions{query}")).text
+            assert f"<del>{before}</del>" in text
+            assert f"<ins>{after}</ins>" in text
 
 
 class TestBackfills:
-    def test_they_are_listed_with_their_progress(self, client: Client) -> None:
+    def test_they_are_listed_with_their_progress_and_can_be_cancelled(self, client: Client) -> None:
         schedule = make_schedule(spec=HOURLY)
         assert "Nothing was backfilled yet" in client.get(page(schedule, "/backfills")).text
         backfill = ask_backfill(schedule)
         text = client.get(page(schedule, "/backfills")).text
         assert f'href="{backfill.get_absolute_url()}"' in text
         assert "0 of 3" in text
+        url = f"/do/backfill/cancel?id={backfill.pk}"
+        assert url in client.get(f"/backfills/{backfill.pk}").text
+        client.post(url, {"reason": "not now"})
+        assert "not now" in client.get(f"/backfills/{backfill.pk}").text
 
     def test_its_page_follows_it_until_it_is_done(self, client: Client) -> None:
         backfill = ask_backfill(make_schedule(spec=HOURLY))
@@ -327,36 +268,8 @@ class TestBackfills:
         assert (ended.status_code, "3 ended" in ended.text) == (286, True)
         assert "data-poll" not in ended.text
 
-    def test_it_can_be_cancelled(self, client: Client) -> None:
-        backfill = ask_backfill(make_schedule(spec=HOURLY))
-        url = f"/do/backfill/cancel?id={backfill.pk}"
-        assert url in client.get(f"/backfills/{backfill.pk}").text
-        client.post(url, {"reason": "not now"})
-        assert "not now" in client.get(f"/backfills/{backfill.pk}").text
 
-
-@pytest.mark.parametrize("tab", TABS)
-def test_every_page_of_it_is_for_those_who_may_see_it_and_changes_nothing(tab: str) -> None:
-    schedule = make_schedule(spec=HOURLY)
-    assert sign_in("nobody").get(page(schedule, tab)).status_code == 403
-    viewer = sign_in("viewer")
-    before = everything()
-    assert viewer.get(page(schedule, tab)).status_code == 200
-    assert everything() == before
-
-
-@pytest.mark.parametrize("pk", [4711, 2**63, 2**70])
-@pytest.mark.parametrize("tab", TABS)
-def test_one_that_does_not_exist_is_told_so(client: Client, tab: str, pk: int) -> None:
-    assert client.get(f"/schedules/{pk}{tab}").status_code == 404
-    assert client.get(f"/backfills/{pk}").status_code == 404
-
-
-def test_text_is_shown_as_text(client: Client) -> None:
-    evil = "<script>alert(1)</script>"
-    schedule = make_schedule(
-        step(evil), name=evil, description=evil, memo={evil: evil}, spec=HOURLY, now=clock.now()
-    )
-    schedule.pause(initiator=SOMEBODY, now=clock.now(), note=evil)
-    for tab in TABS[:-1]:
-        assert evil not in client.get(page(schedule, tab)).text
+def test_one_that_does_not_exist_is_told_so(client: Client) -> None:
+    for pk in (4711, 2**63, 2**70):
+        for url in (*(f"/schedules/{pk}{tab}" for tab in TABS), f"/backfills/{pk}"):
+            assert client.get(url).status_code == 404, url

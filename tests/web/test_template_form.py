@@ -12,7 +12,7 @@ from activities.models import Activity
 from schedules.models import TaskTemplate
 from tests.admin_pages import sign_in
 from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, make_template
-from tests.web.editor_form import Form
+from tests.web.editor_form import Form, opened, pressed
 
 pytestmark = pytest.mark.django_db
 NEW = "/templates/new"
@@ -21,18 +21,6 @@ URL = "https://shop.example/orders"
 
 def edit(template: TaskTemplate) -> str:
     return f"/templates/{template.pk}/edit"
-
-
-def opened(client: Client, url: str) -> Form:
-    answer = client.get(url)
-    assert answer.status_code == 200
-    return Form(answer.text)
-
-
-def pressed(client: Client, form: Form, do: str, url: str = NEW, **changes: str | None) -> Form:
-    answer = client.post(url, form.sent(do, **changes))
-    assert answer.status_code == 200
-    return Form(answer.text)
 
 
 def errors(answer: Any) -> dict[str, str]:
@@ -57,38 +45,18 @@ def author(*, may_define_code: bool = True) -> Client:
 
 
 def made(client: Client, **changes: str) -> TaskTemplate:
-    form = pressed(client, opened(client, NEW), "show", name="Fetch", step__1__runs="type:http")
+    form = pressed(client, opened(client, NEW), "show", NEW, name="Fetch", step__1__runs="type:http")
     answer = client.post(NEW, form.sent("save", step__1__config__url=URL, **changes))
     assert answer.status_code == 302, errors(answer)
     return TaskTemplate.objects.get()
 
 
-def test_one_is_made_with_the_fields_of_its_type() -> None:
-    template = made(author(), description="All orders", step__1__timeout_seconds="1m30s")
+def test_one_is_made_with_the_fields_of_its_type_and_saving_it_as_it_is_changes_nothing() -> None:
+    client = author()
+    typed = {"step__1__retry_on": "TimeoutError", "step__1__config__headers": "Accept: text/plain"}
+    template = made(client, description="All orders", step__1__timeout_seconds="1m30s", **typed)
     assert (template.name, template.step_type, template.description) == ("Fetch", "http", "All orders")
     assert (template.config["url"], template.timeout_seconds) == (URL, 90)
-
-
-def test_choosing_a_type_shows_its_fields_and_complains_about_nothing_yet() -> None:
-    client = sign_in()
-    form = opened(client, NEW)
-    assert not any(name.startswith("step-1-config-") for name, _ in form.pairs)
-    answer = client.post(NEW, form.sent("show", step__1__runs="type:sql"))
-    assert "step-1-config-connection" in dict(Form(answer.text).pairs)
-    assert answer.context["shown"].wrong_count == 0
-
-
-def test_what_was_typed_for_one_type_is_there_again_after_another() -> None:
-    client = sign_in()
-    form = pressed(client, opened(client, NEW), "show", step__1__runs="type:http")
-    form = pressed(client, form, "show", step__1__config__url=URL, step__1__runs="type:wait")
-    form = pressed(client, form, "show", step__1__runs="type:http")
-    assert form.value("step-1-config-url") == URL
-
-
-def test_its_form_shows_all_that_is_stored_and_saving_that_changes_nothing() -> None:
-    client = sign_in()
-    template = made(client, step__1__retry_on="TimeoutError", step__1__config__headers="Accept: text/plain")
     before = everything()
     form = opened(client, edit(template))
     assert form.value("step-1-config-headers") == "Accept: text/plain"
@@ -97,15 +65,25 @@ def test_its_form_shows_all_that_is_stored_and_saving_that_changes_nothing() -> 
     assert list(Activity.objects.values_list("operation", flat=True)) == ["create"]
 
 
+def test_choosing_a_type_shows_its_fields_and_complains_about_nothing_yet() -> None:
+    client = sign_in()
+    form = opened(client, NEW)
+    assert not any(name.startswith("step-1-config-") for name, _ in form.pairs)
+    headers = {"HX-Request": "true", "HX-Target": "editor"}
+    answer = client.post(NEW, form.sent("show", step__1__runs="type:sql"), headers=headers)
+    assert "step-1-config-connection" in dict(Form(answer.text).pairs)
+    assert answer.context["shown"].wrong_count == 0
+    assert ("<html" in answer.text, answer.text.lstrip().startswith('<form id="editor"')) == (False, True)
+
+
 def test_one_is_changed_and_with_it_the_steps_that_use_it() -> None:
     client = author()
     template = made(client)
     schedule = make_schedule({"index": 0, "name": "a", "template": "Fetch"})
     form = opened(client, edit(template))
     changes = {"step__1__config__url": f"{URL}/2", "step__1__max_retries": "5"}
-    assert (
-        client.post(edit(template), form.sent("save", **changes))["Location"] == template.get_absolute_url()
-    )
+    answer = client.post(edit(template), form.sent("save", **changes))
+    assert answer["Location"] == template.get_absolute_url()
     assert (fresh(template).config["url"], fresh(template).max_retries) == (f"{URL}/2", 5)
     assert schedule.steps.get().config["url"] == f"{URL}/2"
     assert "name" not in dict(form.pairs)
@@ -115,62 +93,47 @@ def test_no_button_but_save_stores_anything() -> None:
     client = sign_in()
     template = made(client)
     form, before = opened(client, edit(template)), everything()
-    for do in [*form.buttons, "add-step", "remove-step.1", "nonsense", ""]:
-        if do != "save":
-            answer = client.post(edit(template), form.sent(do, step__1__config__url="x"))
-            assert answer.status_code == 200
-            assert Form(answer.text).value("step-1-runs") == "type:http"
+    for do in {*form.buttons, "remove-step.1", "nonsense", ""} - {"save"}:
+        answer = client.post(edit(template), form.sent(do, step__1__config__url="x"))
+        assert Form(answer.text).value("step-1-runs") == "type:http"
+    for sent in ({}, {"do": "save"}, {"step": "9", "step-9-runs": "template:x", "do": "save"}):
+        assert client.post(NEW, sent).status_code == 200
     assert everything() == before
 
 
-@pytest.mark.parametrize(
-    ("changes", "place", "words"),
-    [
-        ({"name": ""}, "name", "blank"),
-        ({"name": "taken"}, "name", "choose another name"),
-        ({"step__1__runs": ""}, "step-1-runs", "Choose what it runs."),
-        ({"step__1__config__url": ""}, "step-1-config-url", "required"),
-        ({"step__1__config__url": "{{ secrets.NONE }}"}, "step-1-config-url", "no secret"),
-        ({"step__1__max_retries": "101"}, "step-1-max_retries", "100"),
-        ({"step__1__retry_seconds": "soon"}, "step-1-retry_seconds", "Enter a duration"),
-        ({"step__1__pool": ""}, "step-1-pool", "required"),
-        ({"step__1__resources": "\n".join(map(str, range(11)))}, "step-1-resources", "too many"),
-    ],
-)
-def test_what_is_wrong_is_said_at_its_field_and_nothing_is_saved(
-    changes: dict[str, str], place: str, words: str
-) -> None:
+# Each round is sent at once: by field, what is typed and what is said about it.
+MISTAKES: list[dict[str, tuple[str, str]]] = [
+    {
+        "name": ("", "blank"),
+        "step-1-max_retries": ("101", "100"),
+        "step-1-retry_seconds": ("soon", "Enter a duration"),
+        "step-1-pool": ("", "required"),
+    },
+    {"name": ("taken", "choose another name")},
+    {"step-1-runs": ("", "Choose what it runs.")},
+    {"step-1-config-url": ("{{ secrets.NONE }}", "no secret")},
+    {"step-1-resources": ("\n".join(map(str, range(11))), "too many")},
+]
+
+
+def test_what_is_wrong_is_said_at_its_field_and_nothing_is_saved() -> None:
     client = sign_in()
     make_template("Taken")
-    form = pressed(client, opened(client, NEW), "show", name="Fetch", step__1__runs="type:http")
-    right = {"name": "Fetch", "step__1__config__url": URL}
-    found = errors(answer := client.post(NEW, form.sent("save", **(right | changes))))
-    assert list(found) == [place]
-    assert words in found[place]
-    assert "1 field to mend" in answer.text
-    assert TaskTemplate.objects.count() == 1
-
-
-def test_what_is_folded_away_is_open_where_something_is_wrong() -> None:
-    client = sign_in()
-    form = pressed(client, opened(client, NEW), "show", name="Fetch", step__1__runs="type:http")
+    form = pressed(client, opened(client, NEW), "show", NEW, name="Fetch", step__1__runs="type:http")
     assert '<details id="step-1-failing">' in client.post(NEW, form.sent("save")).text
-    wrong = client.post(NEW, form.sent("save", step__1__max_retries="101"))
-    assert '<details id="step-1-failing" open>' in wrong.text
-
-
-def test_settings_are_written_as_json_by_those_who_like_that_better() -> None:
-    client = sign_in()
-    template = made(client)
-    form = pressed(client, opened(client, edit(template)), "json.1", edit(template))
-    answer = client.post(edit(template), form.sent("save", step__1__config='{"url": '))
-    assert "JSON" in errors(answer)["step-1-config"]
-    form = pressed(
-        client, Form(answer.text), "json.1", edit(template), step__1__config=f'{{"url": "{URL}/3"}}'
-    )
-    assert form.value("step-1-config-url") == f"{URL}/3"
-    client.post(edit(template), form.sent("save"))
-    assert fresh(template).config["url"] == f"{URL}/3"
+    for mistakes in MISTAKES:
+        typed = {"name": "Fetch", "step-1-config-url": URL} | {
+            name: each[0] for name, each in mistakes.items()
+        }
+        sent = form.sent("save", **{name.replace("-", "__"): value for name, value in typed.items()})
+        found = errors(answer := client.post(NEW, sent))
+        assert found.keys() == mistakes.keys()
+        for name, (_, words) in mistakes.items():
+            assert words in found[name]
+        # What is folded away is open where something is wrong.
+        is_open = '<details id="step-1-failing" open>' in answer.text
+        assert is_open == bool({"step-1-max_retries", "step-1-resources"} & mistakes.keys())
+    assert TaskTemplate.objects.count() == 1
 
 
 def test_a_type_that_is_not_installed_any_more_is_shown_as_it_is() -> None:
@@ -185,7 +148,7 @@ def test_a_type_that_is_not_installed_any_more_is_shown_as_it_is() -> None:
 
 def test_code_needs_its_permission() -> None:
     client = author(may_define_code=False)
-    form = pressed(client, opened(client, NEW), "show", name="Count", step__1__runs="type:python")
+    form = pressed(client, opened(client, NEW), "show", NEW, name="Count", step__1__runs="type:python")
     answer = client.post(NEW, form.sent("save", step__1__config__function="tests.work.noop"))
     assert "schedules.define_code" in errors(answer)["step-1"]
     assert not TaskTemplate.objects.exists()
@@ -204,34 +167,13 @@ def test_two_who_change_the_same_one() -> None:
     assert (fresh(template).description, fresh(template).priority) == ("Mine", 0)
 
 
-def test_a_form_that_does_not_say_what_it_changes_changes_nothing() -> None:
+def test_a_form_that_does_not_say_what_it_changes_or_one_of_an_archived_template_changes_nothing() -> None:
     client = sign_in()
     template = made(client)
     form = opened(client, edit(template))
     answer = client.post(edit(template), form.sent("save", token=None, description="Mine"))
     assert "load the page again" in errors(answer)[""]
-    assert fresh(template).description == ""
-
-
-def test_an_archived_one_says_what_to_do() -> None:
-    client = sign_in()
-    template = made(client)
-    form = opened(client, edit(template))
     fresh(template).archive(initiator=SOMEBODY, now=NOW)
     answer = client.post(edit(template), form.sent("save", token="2", description="Mine"))
     assert "restore it first" in errors(answer)[""]
-
-
-def test_only_the_form_is_sent_to_a_page_that_asks_for_it() -> None:
-    client = sign_in()
-    form = opened(client, NEW)
-    headers = {"HX-Request": "true", "HX-Target": "editor"}
-    answer = client.post(NEW, form.sent("show", step__1__runs="type:http"), headers=headers)
-    assert ("<html" in answer.text, answer.text.lstrip().startswith('<form id="editor"')) == (False, True)
-
-
-def test_whatever_is_sent_is_answered_in_words() -> None:
-    client = sign_in()
-    for sent in ({}, {"do": "save"}, {"step": "9", "step-9-runs": "template:x", "do": "save"}):
-        assert client.post(NEW, sent).status_code == 200
-    assert not TaskTemplate.objects.exists()
+    assert fresh(template).description == ""
