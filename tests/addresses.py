@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
+import pytest
+from django.contrib.auth.models import AnonymousUser, User
+from django.test import Client
 from django.urls import NoReverseMatch, URLPattern, URLResolver, get_resolver, reverse
+from drf_spectacular.generators import SchemaGenerator
+
+from jimsite.authentication import Backend
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 # What an address is about that is not called like it.
@@ -86,3 +93,23 @@ def _parameters(pattern: URLPattern) -> Iterator[str]:
     yield from pattern.pattern.converters
     if regex := getattr(pattern.pattern, "_regex", ""):
         yield from re.findall(r"\?P<(\w+)>", str(regex))
+
+
+@cache
+def described() -> Any:
+    """The addresses of the API, as it describes them."""
+    return SchemaGenerator().get_schema(request=None, public=True)["paths"]  # type: ignore[no-untyped-call]
+
+
+def visitor(
+    user: User | None, monkeypatch: pytest.MonkeyPatch, *, draws: bool = True, **options: Any
+) -> Client:
+    """Somebody who asks for hundreds of addresses, and is looked up once.
+
+    Where only the code of the answer matters, no page is drawn.
+    """
+    found: Any = Backend().get_user(user.pk) if user else AnonymousUser()
+    monkeypatch.setattr("django.contrib.auth.middleware.get_user", lambda request: found)
+    if not draws:
+        monkeypatch.setattr("django.template.backends.django.Template.render", lambda *args, **kwargs: "")
+    return Client(raise_request_exception=False, **options)

@@ -6,8 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from django.contrib.admin import site
 from django.contrib.auth.models import Permission, User
-from django.test import Client
+from django.db.models import Model
+from django.http import HttpRequest
+from django.test import Client, RequestFactory
 from django.urls import reverse
 
 from schedules.models import Schedule
@@ -106,16 +109,29 @@ def save(client: Client, form: Mapping[str, str], schedule: Schedule | None = No
 
 def complaints(response: Any) -> dict[str, str]:
     """What the form says is wrong, by field; `steps` is about all steps, `config` and the like about one."""
-    form, formset = (
-        response.context["adminform"].form,
-        response.context["inline_admin_formsets"][0].formset,
-    )
+    form, formset = (response.context["adminform"].form, response.context["inline_admin_formsets"][0].formset)
     said = {name: " ".join(texts) for name, texts in form.errors.items()}
     if formset.non_form_errors():
         said["steps"] = " ".join(formset.non_form_errors())
     for errors in formset.errors:
         said |= {f"step {name}": " ".join(texts) for name, texts in errors.items()}
     return said
+
+
+def listed(model: type[Model], query: str = "") -> list[Any]:
+    """What the list shows to a superuser, without its page."""
+    return list(site.get_model_admin(model).get_changelist_instance(_request(query)).result_list)
+
+
+def form_of(model: type[Model], answers: Mapping[str, str]) -> Any:
+    """The form for a new one as a superuser sends it, without its page."""
+    return site.get_model_admin(model).get_form(_request())(answers)
+
+
+def _request(query: str = "") -> HttpRequest:
+    request = RequestFactory().get(f"/?{query}")
+    request.user = User(is_superuser=True, is_active=True)
+    return request
 
 
 def page(name: str, *args: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from html.parser import HTMLParser
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -12,9 +11,8 @@ from django.contrib.admin import site
 from django.contrib.auth.models import User
 from django.test import Client
 
-from tests.addresses import Route, routes
+from tests.addresses import described, routes, visitor
 from tests.api.calling import Caller
-from tests.api.test_schema import schema
 from tests.base import everything, make_schedule
 from tests.commands import told
 from tests.test_looking import furnish, others
@@ -25,8 +23,18 @@ MARK, NOTHING = "quince", "zzzzzzzz"
 LIVE = "<img src=x onerror=alert(1)>"
 # Something may be called so, and is then found by it.
 NAMES = ["*)(uid=*", "%", "%_\\%", "\\", "' OR 1=1 --", '"', LIVE]
-# Nothing is.
-NO_NAMES = ["{{ secrets.x }}", "a\0b", "\ud800", "x" * 10_240, "x " * 5_120, "%" * 60_000]
+CALLED = f"{MARK} {' '.join(NAMES)}"
+# Nothing is called so; the first ones are one of each kind: a wildcard, markup and quotes, what is no text.
+STRANGE = ["qu%ce", f"{LIVE}' OR '1'='1' --", "a\0b\ud800"]
+ALL_STRANGE = [
+    *STRANGE,
+    *("qu_nce", "qu*ce", "qu.*ce", "*)(uid=**", "%%%%", "\\\\", "' OR 2=2 --", '""', "{{ secrets.x }}"),
+    *("a\0b", "\ud800", "x" * 10_240, "x " * 5_120, "%" * 60_000),
+]
+THOROUGHLY = pytest.param(NAMES, ALL_STRANGE, marks=pytest.mark.long, id="one by one")
+TEXTS = pytest.mark.parametrize(
+    ("names", "strange"), [pytest.param([" ".join(NAMES)], STRANGE, id="one of each kind"), THOROUGHLY]
+)
 # By what is typed there, a thing is found that is called exactly so.
 EXACT = {"pool", "memo", "target_id"}
 WHOLE = "/admin/workflows/event/"
@@ -38,6 +46,8 @@ class Box(NamedTuple):
     path: str
     name: str
     is_text: bool
+    # How often the mark is on the page when nothing is typed.
+    marks: int
 
     def __str__(self) -> str:
         return f"{self.path}?{self.name}="
@@ -68,36 +78,19 @@ class Controls(HTMLParser):
         self.is_looking = self.is_looking and tag != "form"
 
 
-@pytest.fixture
-def client() -> Client:
-    client = Client(raise_request_exception=False)
-    client.force_login(User.objects.create_superuser("ada"))
-    return client
-
-
-# Which addresses have which boxes is the same whatever is in the database.
-known: dict[Route, dict[str, bool]] = {}
-
-
-def boxes(client: Client, examples: Mapping[str, Any]) -> list[Box]:
-    if not known:
-        known.update((route, controls(client, route.path(examples))) for route in pages())
-    return [
-        Box(route.path(examples), name, is_text)
-        for route, found in known.items()
-        for name, is_text in found.items()
-    ]
-
-
-def pages() -> list[Route]:
+def boxes(client: Client, examples: dict[str, Any]) -> list[Box]:
     """Questions before an operation narrow nothing down."""
-    return [route for route in routes() if not route.fixed and not route.name.startswith("api:")]
-
-
-def controls(client: Client, path: str) -> dict[str, bool]:
-    answer = client.get(path)
-    is_page = answer.headers.get("Content-Type", "").startswith("text/html")
-    return Controls(answer.content.decode()).found if answer.status_code == 200 and is_page else {}
+    found = []
+    for route in routes():
+        if not route.fixed and not route.name.startswith("api:"):
+            path = route.path(examples)
+            answer = client.get(path)
+            is_page = answer.headers.get("Content-Type", "").startswith("text/html")
+            if answer.status_code == 200 and is_page and b"<form" in answer.content:
+                page = answer.content.decode()
+                controls = Controls(page).found.items()
+                found += [Box(path, name, is_text, page.count(MARK)) for name, is_text in controls]
+    return found
 
 
 def shown(client: Client, box: Box, text: str) -> tuple[int, int]:
@@ -112,46 +105,31 @@ def query(name: str, text: str) -> str:
     return urlencode({name: text.encode("utf-8", "surrogatepass")})
 
 
-def test_a_text_is_in_nothing_that_does_not_contain_it(client: Client) -> None:
-    wrong, examples = [], furnish(MARK)
-    before = everything() | others()
-    for box in [box for box in boxes(client, examples) if box.is_text]:
-        expected = shown(client, box, NOTHING)
-        found = {text[:20]: shown(client, box, text) for text in [*NAMES, *NO_NAMES]}
-        wrong += [f"{box}{text!r}: {got}, not {expected}" for text, got in found.items() if got != expected]
+@TEXTS
+def test_a_box_finds_what_contains_the_text_and_nothing_else(
+    names: list[str], strange: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = visitor(User.objects.create_superuser("ada"), monkeypatch)
+    examples = furnish(CALLED)
+    before, wrong = everything() | others(), []
+    found = boxes(client, examples)
+    for box in [box for box in found if box.is_text]:
+        code, nothing = shown(client, box, NOTHING)
+        if code != 200:
+            wrong.append(f"{box}: {code}")
+        got = {text[:20]: shown(client, box, text) for text in strange}
+        wrong += [f"{box}{text!r}: {told}" for text, told in got.items() if told != (code, nothing)]
+        if box.marks > nothing and not box.is_exact:
+            wrong += [f"{box}{text}" for text in names if shown(client, box, text)[1] <= nothing]
+    for box in [box for box in found if not box.is_text]:
+        codes = {text[:9]: shown(client, box, text)[0] for text in ("\0", "9" * 40)}
+        wrong += [f"{box}{text!r}: {code}" for text, code in codes.items() if code >= 500]
     assert wrong == []
     assert everything() | others() == before
+    they_are_all_there({(box.path, box.name) for box in found if box.is_text})
 
 
-def test_what_contains_it_is_found(client: Client) -> None:
-    wrong, examples = [], furnish(f"{MARK} {' '.join(NAMES)}")
-    for box in [box for box in boxes(client, examples) if box.is_text and not box.is_exact]:
-        nothing, everything_there = shown(client, box, NOTHING)[1], shown(client, box, "")[1]
-        found = {text: shown(client, box, text)[1] for text in NAMES}
-        if everything_there > nothing:
-            wrong += [f"{box}{text}" for text, count in found.items() if count <= nothing]
-    assert wrong == []
-
-
-def test_an_underscore_is_an_underscore(client: Client) -> None:
-    """Of which there are some in the output and the errors of steps."""
-    make_schedule(name="a_b", description=MARK)
-    make_schedule(name="axb", description=MARK)
-    for path in ("/schedules", "/admin/schedules/schedule/"):
-        content = client.get(path, {"q": "A_B"}).content.decode()
-        assert ("a_b" in content, "axb" in content) == (True, False), path
-
-
-def test_what_is_no_choice_breaks_nothing(client: Client) -> None:
-    others_ = [box for box in boxes(client, furnish(MARK)) if not box.is_text]
-    codes = {
-        f"{box}{text[:9]!r}": shown(client, box, text)[0] for box in others_ for text in ("\0", "%", "9" * 40)
-    }
-    assert {box: code for box, code in codes.items() if code >= 500} == {}
-
-
-def test_the_boxes_are_found(client: Client) -> None:
-    found = {(box.path, box.name) for box in boxes(client, furnish(MARK)) if box.is_text}
+def they_are_all_there(found: set[tuple[str, str]]) -> None:
     searched = [model for model, admin in site._registry.items() if admin.search_fields]
     assert len({path for path, _ in found if path.startswith("/admin/")}) == len(searched)
     listed = ("schedules", "executions", "activities", "calendars", "templates", "topics/mail")
@@ -161,7 +139,7 @@ def test_the_boxes_are_found(client: Client) -> None:
 def filters() -> list[tuple[str, str]]:
     """Those of the API that take any text."""
     found = []
-    for path, of in schema()["paths"].items():
+    for path, of in described().items():
         for each in of.get("get", {}).get("parameters", []):
             kind = each["schema"].get("items", each["schema"])
             is_text = kind.get("type") == "string" and not kind.keys() & {"enum", "format", "pattern"}
@@ -170,41 +148,38 @@ def filters() -> list[tuple[str, str]]:
     return found
 
 
-def asked(caller: Caller, path: str, name: str, text: str) -> tuple[int, str]:
-    answer = caller.client.get(f"{path}?{query(name, text)}")
-    return answer.status_code, answer.content.decode() if not answer.streaming else ""
-
-
-def test_a_filter_of_the_api_takes_text() -> None:
+@TEXTS
+def test_a_filter_of_the_api_finds_what_contains_the_text_and_nothing_else(
+    names: list[str], strange: list[str]
+) -> None:
     User.objects.create_superuser("ada")
-    furnish(MARK)
+    furnish(CALLED)
     caller, wrong = Caller(), []
+    assert len([name for _, name in filters() if name in ("search", "text")]) >= 4
     for path, name in filters():
         _, nothing = asked(caller, path, name, NOTHING)
-        for text in [*NAMES, *NO_NAMES]:
+        for text in strange:
             code, content = asked(caller, path, name, text)
             is_named = code == 400 and name in content
             is_nothing = code == 200 and content.count(MARK) == nothing.count(MARK)
             if not (is_named if "\0" in text else is_named or is_nothing):
                 wrong.append(f"{path}?{name}={text[:20]!r}: {code} {content[:200]}")
+        for text in names if name in ("search", "text") else ():
+            code, content = asked(caller, path, name, text)
+            if code != 200 or MARK not in content:
+                wrong.append(f"{path}?{name}={text}: {code}")
     assert wrong == []
 
 
-def test_the_api_finds_what_contains_it() -> None:
-    User.objects.create_superuser("ada")
-    furnish(f"{MARK} {' '.join(NAMES)}")
-    caller = Caller()
-    searches = [(path, name) for path, name in filters() if name in ("search", "text")]
-    assert len(searches) >= 4
-    for path, name in searches:
-        for text in NAMES:
-            code, content = asked(caller, path, name, text)
-            assert (code, MARK in content) == (200, True), f"{path}?{name}={text}"
+def asked(caller: Caller, path: str, name: str, text: str) -> tuple[int, str]:
+    answer = caller.client.get(f"{path}?{query(name, text)}")
+    return answer.status_code, answer.content.decode() if not answer.streaming else ""
 
 
-@pytest.mark.parametrize("text", [*NAMES, "%" * 60_000], ids=lambda text: text[:20])
-def test_the_command_takes_text(text: str) -> None:
+def test_the_command_takes_text() -> None:
     make_schedule(name="Plain")
-    assert told("schedules", text)["schedules"] == []
-    make_schedule(name=f"So {text[:100]}")
-    assert len(told("schedules", text[:100])["schedules"]) == 1
+    for text in [*NAMES, "%" * 60_000]:
+        assert told("schedules", text)["schedules"] == []
+    for text in NAMES:
+        make_schedule(name=f"So {MARK} {text} x")
+        assert len(told("schedules", f"{MARK} {text} x")["schedules"]) == 1

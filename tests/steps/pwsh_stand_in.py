@@ -10,7 +10,6 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TextIO
 
@@ -42,15 +41,11 @@ class Script:
             match verb:
                 case "Write-Output":
                     say(text)
-                case "Write-Error":
-                    complain(f"Write-Error: {text}")
                 case "throw":
                     complain(f"Exception: {text}")
                     return 1
                 case "exit":
                     return int(text)
-                case "Start-Sleep":
-                    time.sleep(float(text))
                 case "&":
                     self.last_exit_code = subprocess.run(shlex.split(rest)).returncode
                 case _:

@@ -21,7 +21,7 @@ from execution.steps.base import Outcome, Work, perform
 from tests.steps.stage import Recorder, Running, group_of, is_alive, work
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
-pytestmark = pytest.mark.serial
+pytestmark = pytest.mark.live
 
 Script = Callable[..., str]
 FAMILY = """
@@ -76,9 +76,7 @@ def test_success(nursery: Nursery, script: Script) -> None:
     ("body", "error"),
     [
         ("exit 3", "exit code 3"),
-        ("exit 255", "exit code 255"),
         ("kill -9 $$", "killed by signal 9 (SIGKILL)"),
-        ("kill -TERM $$", "killed by signal 15 (SIGTERM)"),
         ("kill -40 $$", "killed by signal 40"),
     ],
 )
@@ -96,26 +94,27 @@ def test_output_of_both_streams_in_order(nursery: Nursery, script: Script) -> No
     assert sink.lines("stderr") == ["err 1", "err 2", "err 3", "\ufffd"]
 
 
-def test_output_is_heard_while_the_program_runs(nursery: Nursery, script: Script) -> None:
-    running = Running(nursery, program(script("echo now; sleep 3600")))
-    wait_until(lambda: running.sink.said == [("stdout", "now")])
-    running.interrupt("cancel")
-    assert running.outcome.status == "cancelled"
-
-
-def test_lines_of_python_programs_are_heard_when_they_are_printed(nursery: Nursery, script: Script) -> None:
-    running = Running(
-        nursery, program(script("import time; print('now'); time.sleep(3600)", interpreter=sys.executable))
-    )
+@pytest.mark.parametrize(
+    ("body", "interpreter"),
+    [
+        ("echo now; sleep 3600", "/bin/sh"),
+        ("import time; print('now'); time.sleep(3600)", sys.executable),
+    ],
+    ids=["shell", "Python"],
+)
+def test_output_is_heard_while_the_program_runs(
+    nursery: Nursery, script: Script, body: str, interpreter: str
+) -> None:
+    running = Running(nursery, program(script(body, interpreter=interpreter)))
     wait_until(lambda: running.sink.said == [("stdout", "now")])
     running.interrupt("cancel")
     assert running.outcome.status == "cancelled"
 
 
 def test_huge_output_neither_blocks_nor_gets_lost(nursery: Nursery, script: Script) -> None:
-    outcome, sink = run(nursery, script("seq 1 200000; seq 1 1000 >&2"))
+    outcome, sink = run(nursery, script("seq 1 50000; seq 1 1000 >&2"))
     assert outcome.status == "complete"
-    assert sink.lines("stdout") == [str(n) for n in range(1, 200_001)]
+    assert sink.lines("stdout") == [str(n) for n in range(1, 50_001)]
     assert len(sink.lines("stderr")) == 1_000
 
 
@@ -209,21 +208,17 @@ def test_a_program_runs_with_no_signal_ignored_and_in_a_session_of_its_own(
     assert (own_session, int(blocked, 16), int(ignored, 16) & changeable) == ("True", 0, python)
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ("no shebang", "Exec format error"),
-        ("#!/does/not/exist\n", "No such file or directory"),
-    ],
-)
-def test_a_program_that_cannot_start_says_where_and_why(
-    nursery: Nursery, script: Script, content: str, words: str
-) -> None:
+def test_a_program_that_cannot_start_says_where_and_why(nursery: Nursery, script: Script) -> None:
     path = script("")
-    Path(path).write_text(content)
-    outcome, _ = run(nursery, path)
-    assert outcome.error == f"cannot start {path} on worker {socket.gethostname()}: {words}"
-    assert (outcome.status, outcome.can_retry) == ("failed_with_error", False)
+    for content, words in (
+        ("no shebang", "cannot start {} on worker {}: Exec format error"),
+        ("#!/does/not/exist\n", "cannot start {} on worker {}: No such file or directory"),
+        (None, "cannot run on worker {1}: argv: {0} does not exist"),
+    ):
+        Path(path).write_text(content) if content else Path(path).unlink()
+        outcome, _ = run(nursery, path)
+        assert outcome.error == words.format(path, socket.gethostname())
+        assert (outcome.status, outcome.can_retry) == ("failed_with_error", False)
 
 
 def test_arguments_beyond_what_the_system_takes_are_a_clear_failure(nursery: Nursery, script: Script) -> None:
@@ -233,32 +228,26 @@ def test_arguments_beyond_what_the_system_takes_are_a_clear_failure(nursery: Nur
     assert run(nursery, script("echo $#"), *["x" * 1_000] * 300)[1].lines("stdout") == ["300"]
 
 
-def test_a_program_that_was_removed_after_saving_cannot_run_here(nursery: Nursery, script: Script) -> None:
-    path = script("")
-    Path(path).unlink()
-    outcome, _ = run(nursery, path)
-    assert outcome.error == f"cannot run on worker {socket.gethostname()}: argv: {path} does not exist"
-
-
 @pytest.mark.parametrize(
-    ("reason", "status", "words"),
+    ("on_term", "reason", "status", "words"),
     [
-        ("cancel", "cancelled", "cancelled"),
-        ("drain", "failed_with_error", "worker stopped"),
-        ("lost", "failed_with_error", "worker lost its lease"),
+        ("-", "cancel", "cancelled", "cancelled"),
+        ("''", "cancel", "cancelled", "cancelled"),
+        ("''", "drain", "failed_with_error", "worker stopped"),
+        ("''", "lost", "failed_with_error", "worker lost its lease"),
+        ("''", "timeout", "failed_with_error", "timed out after 3600 s"),
     ],
 )
-@pytest.mark.parametrize("on_term", ["-", "''"], ids=["polite", "deaf"])
 def test_an_interrupt_ends_the_whole_group(
     nursery: Nursery, script: Script, on_term: str, reason: str, status: str, words: str
 ) -> None:
-    running = Running(nursery, program(script(FAMILY.replace("{on_term}", on_term))))
+    running = Running(nursery, program(script(FAMILY.replace("{on_term}", on_term)), timeout=3600))
     wait_until(lambda: len(running.sink.pids()) == 2)
     pids = running.sink.pids()
     running.interrupt(reason)
     outcome = running.outcome
     assert (outcome.status, outcome.message + outcome.error) == (status, words)
-    assert outcome.interrupted == reason
+    assert (outcome.interrupted, outcome.can_retry) == (reason, reason != "cancel")
     wait_until(lambda: not any(is_alive(pid) for pid in pids.values()))
     wait_until(lambda: not group_of(pids["self"]))
 
@@ -271,17 +260,6 @@ def test_a_program_can_clean_up_when_it_is_interrupted(nursery: Nursery, script:
     running.interrupt("cancel")
     assert running.outcome.status == "cancelled"
     assert running.sink.lines("stdout") == ["ready", "cleaned up"]
-
-
-def test_a_timeout_ends_a_deaf_program(nursery: Nursery, script: Script) -> None:
-    body = "trap '' TERM; echo pid self $$; sleep 3600; sleep 3600"
-    running = Running(nursery, program(script(body), timeout=3600))
-    wait_until(running.sink.pids)
-    running.interrupt("timeout")
-    outcome = running.outcome
-    assert (outcome.status, outcome.error) == ("failed_with_error", "timed out after 3600 s")
-    assert (outcome.interrupted, outcome.can_retry) == ("timeout", True)
-    assert not is_alive(running.sink.pids()["self"])
 
 
 def test_an_interrupt_after_the_end_changes_nothing(
@@ -330,7 +308,7 @@ def test_a_process_that_left_the_group_cannot_hold_the_step(
 
 def test_many_programs_run_at_once(nursery: Nursery, script: Script) -> None:
     path = script("echo $1; read line; sleep 0.1; echo $1 >&2; exit $2")
-    running = [Running(nursery, program(path, str(n), str(n % 2))) for n in range(20)]
+    running = [Running(nursery, program(path, str(n), str(n % 2))) for n in range(8)]
     for number, each in enumerate(running):
         assert each.outcome.status == ("failed_with_error" if number % 2 else "complete")
         assert each.sink.said == [("stdout", str(number)), ("stderr", str(number))]

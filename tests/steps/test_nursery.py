@@ -22,7 +22,7 @@ from execution.steps.base import perform
 from tests.steps.stage import Recorder, Running, function, group_of, is_alive, work
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.serial
+pytestmark = pytest.mark.live
 
 Script = Callable[..., str]
 FAMILY = """
@@ -34,9 +34,15 @@ sleep 3600; sleep 3600
 """
 
 
+@pytest.fixture(autouse=True)
+def short_kill() -> Iterator[None]:
+    with override_settings(JIM_KILL_SECONDS=0.2):
+        yield
+
+
 @pytest.fixture
 def own_nursery() -> Iterator[Nursery]:
-    with override_settings(JIM_KILL_SECONDS=0.2), Nursery() as nursery:
+    with Nursery() as nursery:
         yield nursery
 
 
@@ -81,49 +87,35 @@ def is_free(lock: Path) -> bool:
         return True
 
 
-def test_a_killed_nursery_ends_its_programs_and_the_next_one_gets_another(
+def test_a_killed_nursery_ends_all_it_runs_and_the_next_step_gets_another(
     own_nursery: Nursery, script: Script
 ) -> None:
-    running = Running(own_nursery, work("executable", {"argv": [script(FAMILY)]}))
-    wait_until(lambda: len(running.sink.pids()) == 3)
-    pids, before = running.sink.pids(), pid_of(own_nursery.programs)
-    os.kill(before, signal.SIGKILL)
-    outcome = running.outcome
+    programs = Running(own_nursery, work("executable", {"argv": [script(FAMILY)]}))
+    functions = Running(own_nursery, function("have_offspring"))
+    wait_until(lambda: len(programs.sink.pids()) + len(functions.sink.pids()) == 6)
+    idle_pid = perform(function("pid"), Recorder(), nursery=own_nursery).result
+    houses = (own_nursery.programs, own_nursery.functions)
+    before = [pid_of(house) for house in houses]
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+    outcome = programs.outcome
     assert (outcome.status, outcome.error) == ("failed_with_error", "killed by signal 9 (SIGKILL)")
     assert outcome.can_retry
-    wait_until(lambda: not group_of(pids["program"]))
-    os.killpg(pids["escaped"], signal.SIGKILL)
-    again = work("executable", {"argv": [script("echo again")]})
-    assert perform(again, Recorder(), nursery=own_nursery).status == "complete"
-    assert pid_of(own_nursery.programs) != before
-
-
-def test_a_killed_nursery_ends_its_functions_and_the_next_one_gets_another(own_nursery: Nursery) -> None:
-    running = Running(own_nursery, function("have_offspring"))
-    wait_until(lambda: len(running.sink.pids()) == 3)
-    pids, idle_pid = running.sink.pids(), perform(function("pid"), Recorder(), nursery=own_nursery).result
-    os.kill(pid_of(own_nursery.functions), signal.SIGKILL)
-    assert running.outcome.error == "the child process died (signal 9)"
-    wait_until(lambda: not group_of(pids["self"]))
+    assert functions.outcome.error == "the child process died (signal 9)"
+    wait_until(lambda: not group_of(programs.sink.pids()["program"]))
+    wait_until(lambda: not group_of(functions.sink.pids()["self"]))
     assert isinstance(idle_pid, int)
     wait_until(lambda: not is_alive(idle_pid))
+    os.killpg(programs.sink.pids()["escaped"], signal.SIGKILL)
+    again = work("executable", {"argv": [script("echo again")]})
+    assert perform(again, Recorder(), nursery=own_nursery).status == "complete"
     assert perform(function("pid"), Recorder(), nursery=own_nursery).result not in (None, idle_pid)
+    assert not {pid_of(house) for house in houses} & set(before)
 
 
+@pytest.mark.parametrize("is_dead_before_it_is_asked", [False, True])
 def test_a_nursery_that_cannot_start_fails_the_step_and_not_the_worker(
-    own_nursery: Nursery, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(nursery_module, "BOOT", "import sys; sys.exit(1)")
-        outcome = perform(function("pid"), Recorder(), nursery=own_nursery)
-        assert outcome.status == "failed_with_error"
-        assert "the child process died" in outcome.error
-        assert outcome.can_retry
-    assert perform(function("pid"), Recorder(), nursery=own_nursery).status == "complete"
-
-
-def test_so_does_one_that_has_died_before_it_is_asked(
-    own_nursery: Nursery, monkeypatch: pytest.MonkeyPatch
+    own_nursery: Nursery, monkeypatch: pytest.MonkeyPatch, is_dead_before_it_is_asked: bool
 ) -> None:
     boot = House._boot
 
@@ -133,32 +125,39 @@ def test_so_does_one_that_has_died_before_it_is_asked(
         house.process.wait()
         return control
 
-    monkeypatch.setattr(nursery_module, "BOOT", "import sys; sys.exit(1)")
-    monkeypatch.setattr(House, "_boot", boot_and_die)
-    outcome = perform(function("pid"), Recorder(), nursery=own_nursery)
+    with monkeypatch.context() as patch:
+        patch.setattr(nursery_module, "BOOT", "import sys; sys.exit(1)")
+        if is_dead_before_it_is_asked:
+            patch.setattr(House, "_boot", boot_and_die)
+        outcome = perform(function("pid"), Recorder(), nursery=own_nursery)
     assert outcome.status == "failed_with_error"
     assert "the child process died" in outcome.error
     assert outcome.can_retry
+    if not is_dead_before_it_is_asked:
+        assert perform(function("pid"), Recorder(), nursery=own_nursery).status == "complete"
 
 
 def test_everybody_has_a_session_of_their_own_so_that_ctrl_c_is_the_workers(
-    own_nursery: Nursery, script: Script
+    nursery: Nursery, script: Script
 ) -> None:
-    programs = Running(own_nursery, work("executable", {"argv": [script("echo pid program $$; sleep 3600")]}))
-    functions = Running(own_nursery, function("ignore_everything"))
+    programs = Running(nursery, work("executable", {"argv": [script("echo pid program $$; sleep 3600")]}))
+    functions = Running(nursery, function("ignore_everything"))
     wait_until(lambda: programs.sink.pids() and functions.sink.pids())
-    pids = [pid_of(own_nursery.programs), pid_of(own_nursery.functions)]
+    pids = [pid_of(nursery.programs), pid_of(nursery.functions)]
     pids += [*programs.sink.pids().values(), *functions.sink.pids().values()]
     assert [os.getsid(pid) for pid in pids] == pids
+    for running in (programs, functions):
+        running.interrupt("cancel")
+        assert running.outcome.status == "cancelled"
 
 
-def test_a_nursery_survives_the_signals_that_mean_the_worker(own_nursery: Nursery) -> None:
-    first = perform(function("pid"), Recorder(), nursery=own_nursery).result
-    nursery = pid_of(own_nursery.functions)
+def test_a_nursery_survives_the_signals_that_mean_the_worker(nursery: Nursery) -> None:
+    first = perform(function("pid"), Recorder(), nursery=nursery).result
+    before = pid_of(nursery.functions)
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        os.kill(nursery, signum)
-    assert perform(function("pid"), Recorder(), nursery=own_nursery).result == first
-    assert pid_of(own_nursery.functions) == nursery
+        os.kill(before, signum)
+    assert perform(function("pid"), Recorder(), nursery=nursery).result == first
+    assert pid_of(nursery.functions) == before
 
 
 def test_closing_ends_everything_and_starts_nothing_more(own_nursery: Nursery, script: Script) -> None:
@@ -174,22 +173,22 @@ def test_closing_ends_everything_and_starts_nothing_more(own_nursery: Nursery, s
     assert (late.status, late.error, late.can_retry) == ("failed_with_error", "worker stopped", True)
 
 
-def test_steps_leave_no_files_open_and_no_zombies(own_nursery: Nursery, script: Script) -> None:
+def test_steps_leave_no_files_open_and_no_zombies(nursery: Nursery, script: Script) -> None:
     path = script("true & true")
     open_files = 0
-    for number in range(30):
-        perform(work("executable", {"argv": [path]}), Recorder(), nursery=own_nursery)
-        perform(function("fail", "x"), Recorder(), nursery=own_nursery)
-        running = Running(own_nursery, function("wait"))
+    for number in range(12):
+        perform(work("executable", {"argv": [path]}), Recorder(), nursery=nursery)
+        perform(function("fail", "x"), Recorder(), nursery=nursery)
+        running = Running(nursery, function("wait"))
         wait_until(lambda running=running: running.sink.said)  # type: ignore[misc]
         running.interrupt("cancel")
         assert running.outcome.status == "cancelled"
-        if number == 5:
+        if number == 3:
             open_files = count_files(os.getpid())
     wait_until(lambda: count_files(os.getpid()) <= open_files)
-    wait_until(lambda: list(children_of(pid_of(own_nursery.programs))) == [])
-    wait_until(lambda: len(list(children_of(pid_of(own_nursery.functions)))) <= 1)
-    for house in (own_nursery.programs, own_nursery.functions):
+    wait_until(lambda: list(children_of(pid_of(nursery.programs))) == [])
+    wait_until(lambda: len(list(children_of(pid_of(nursery.functions)))) <= 1)
+    for house in (nursery.programs, nursery.functions):
         wait_until(lambda house=house: count_files(pid_of(house)) < 12)  # type: ignore[misc]
 
 

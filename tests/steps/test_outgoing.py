@@ -102,17 +102,14 @@ def failure(url: str, **rest: Any) -> str:
 
 
 @pytest.mark.parametrize("address", NOT_PUBLIC)
-def test_what_is_not_public_is_refused_behind_a_name(address: str) -> None:
+def test_what_is_not_public_is_refused(address: str) -> None:
+    """Behind a name, and as it is written."""
     names = Names([address])
     words = refusal("http://innocent.example/", resolve=names)
     assert "innocent.example leads to an address that is not public" in words
     assert "JIM_HTTP_ALLOW can allow it" in words
     assert address not in words.replace("innocent.example", ""), "what names lead to is not told"
     assert names.asked == ["innocent.example"]
-
-
-@pytest.mark.parametrize("address", NOT_PUBLIC)
-def test_what_is_not_public_is_refused_as_it_is_written(address: str) -> None:
     host = f"[{address}]" if ":" in address else address
     assert "is not public" in url_complaint(f"http://{host}/")
     assert "is not public" in url_complaint(f"https://{host}:8443/path")
@@ -125,20 +122,20 @@ def test_what_is_public_may_be_called(address: str) -> None:
     assert address_complaint("shop.example", ip_address(address)) == ""
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        "127.1",
-        "127.0.1",
-        "0x7f000001",
-        "0x7F.1",
-        "2130706433",
-        "017700000001",
-        "0177.0.0.1",
-        "2852039166",
-        "0",
-    ],
+UNUSUAL = (
+    "127.1",
+    "127.0.1",
+    "0x7f000001",
+    "0x7F.1",
+    "2130706433",
+    "017700000001",
+    "0177.0.0.1",
+    "2852039166",
+    "0",
 )
+
+
+@pytest.mark.parametrize("host", UNUSUAL)
 def test_unusual_ways_to_write_an_address_are_seen_through(host: str) -> None:
     assert "is not public" in url_complaint(f"http://{host}/")
     assert "refused: " in refusal(f"http://{host}/")
@@ -202,44 +199,26 @@ def test_the_administrator_can_allow_places(allowed: str, host: str, address: st
         ("", "must be a whole address that begins with http:// or https://"),
         ("shop.example", "must be a whole address"),
         ("//shop.example/", "must be a whole address"),
-        ("shop.example:80/", "must be a whole address"),
         ("file:///etc/passwd", "must be a whole address"),
-        ("ftp://shop.example/", "must be a whole address"),
         ("gopher://shop.example:6379/_FLUSHALL", "must be a whole address"),
-        ("javascript:alert(1)", "must be a whole address"),
         ("http://", "must be a whole address"),
-        ("http:///path", "must be a whole address"),
         ("http://:80/", "must be a whole address"),
-        ("http:shop.example/", "must be a whole address"),
-        (
-            "http://me@shop.example/",
-            "must hold neither user name nor password; use authentication and a secret",
-        ),
-        ("http://me:word@shop.example/", "must hold neither user name nor password"),
+        ("http://me@shop.example/", "must hold neither user name nor password; use authentication and a"),
         ("http://@shop.example/", "must hold neither user name nor password"),
         ("http://8.8.8.8@127.0.0.1/", "must hold neither user name nor password"),
         ("http://shop.example:0/", "port 0 cannot be called; leave it out or use one from 1 to 65535"),
         ("http://shop.example:70000/", "Port out of range 0-65535"),
-        ("http://shop.example:-1/", "cannot be read"),
         ("http://shop.example:8x/", "cannot be read"),
-        ("http://shop.example:80:90/", "cannot be read"),
         ("http://shop.example:٨٠/", "cannot be read"),
-        (
-            "http://shop.example/a b",
-            "contains a space, a control character or a backslash; write it percent-enc",
-        ),
+        ("http://shop.example/a b", "contains a space, a control character or a backslash; write it"),
         (" http://shop.example/", "contains a space"),
-        ("http://shop.example/\tx", "contains a space"),
         ("http://shop.example/\r\nX: y", "contains a space"),
-        ("http://shop.example/\u2028", "contains a space"),
         ("http://shop.example/\x7f", "contains a space"),
         ("http://shop.example\\@127.0.0.1/", "a backslash"),
         ("http://shop%2eexample/", "is not the name or the address of a host"),
         ("http://%31%32%37.0.0.1/", "is not the name or the address of a host"),
-        ("http://shop,example/", "is not the name or the address of a host"),
         ("http://[::1/", "cannot be read"),
         ("http://[zz]/", "cannot be read|is not the name"),
-        ("http://[v1.x]/", "cannot be read|is not the name"),
         ("http://shop.example/" + "x" * 8_000, "is longer than 8,000 characters; send the data in the body"),
     ],
 )
@@ -278,11 +257,8 @@ def test_ports_can_be_limited() -> None:
     [
         ("10.0.0.0/33", "'10.0.0.0/33' does not appear to be an IPv4 or IPv6 network"),
         ("10.0.0.1/8", "10.0.0.1/8 has host bits set"),
-        ("10.0.0", "does not appear to be"),
-        ("10.0.0.*", "does not appear to be"),
         ("intranet.example:80", "it is no name of a host either"),
         ("http://intranet.example", "it is no name of a host either"),
-        ("[::1]", "it is no name of a host either"),
     ],
 )
 def test_a_wrong_list_of_places_stops_the_start(
@@ -310,47 +286,41 @@ def test_lists_of_places_and_ports(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestLookingUp:
-    def test_a_name_that_cannot_be_found_is_not_called(self) -> None:
-        names = Names(socket.gaierror(socket.EAI_NONAME, "Name or service not known"))
-        words = failure("http://nowhere.example/", resolve=names)
-        assert words == "the address of nowhere.example cannot be found: Name or service not known"
-
-    def test_a_name_without_address_is_not_called(self) -> None:
-        assert failure("http://nowhere.example/", resolve=Names([])) == "nowhere.example has no address"
-
-    def test_whatever_goes_wrong_is_told(self) -> None:
-        assert "RuntimeError" in failure("http://nowhere.example/", resolve=Names(RuntimeError()))
+    @pytest.mark.parametrize(
+        ("answer", "words"),
+        [
+            (
+                socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
+                "cannot be found: Name or service",
+            ),
+            ([], "nowhere.example has no address"),
+            (RuntimeError(), "RuntimeError"),
+        ],
+    )
+    def test_a_name_that_cannot_be_found_is_not_called(self, answer: Any, words: str) -> None:
+        assert words in failure("http://nowhere.example/", resolve=Names(answer))
 
     @pytest.mark.parametrize("host", ["a" * 64 + ".example", "a..example", ".example", "nowhere.invalid"])
     def test_a_name_that_cannot_be_is_a_failure_in_words(self, host: str) -> None:
         assert "cannot be found" in failure(f"http://{host}/")
 
     def test_the_next_address_is_tried_when_one_does_not_answer(self, server: WebServer) -> None:
+        url = f"{server.url_of('two.example')}/echo"
         with override_settings(JIM_HTTP_ALLOW=["127.0.0.0/8"]):
-            url = f"{server.url_of('two.example')}/echo"
             assert get(url, resolve=Names(["127.0.0.2", "127.0.0.1"])).status == 200
-
-    def test_a_closed_port(self, server: WebServer) -> None:
-        with override_settings(JIM_HTTP_ALLOW=["127.0.0.0/8"]):
-            words = failure(f"{server.url_of('one.example')}/", resolve=Names(["127.0.0.2"]))
-        assert words == "cannot connect to one.example: Connection refused"
+            words = failure(url, resolve=Names(["127.0.0.2"]))
+        assert words == "cannot connect to two.example: Connection refused"
 
 
-@pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "ALL_PROXY"])
-def test_proxies_of_the_environment_are_not_used(
-    monkeypatch: pytest.MonkeyPatch, server: WebServer, name: str
-) -> None:
-    monkeypatch.setenv(name, "http://127.0.0.1:1")
-    assert get(f"{server.url}/echo").status == 200
-
-
-def test_credentials_of_the_environment_are_not_used(
+def test_nothing_of_the_environment_is_used(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, server: WebServer
 ) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password word\n")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
-    get(f"{server.url}/echo")
+    assert get(f"{server.url}/echo").status == 200
     assert "authorization" not in server.seen[0]["headers"]
 
 
@@ -368,12 +338,9 @@ class TestRedirects:
     @pytest.mark.parametrize(
         ("status", "method", "then"),
         [
-            *((301, method, then) for method, then in [("GET", "GET"), ("POST", "GET"), ("PUT", "PUT")]),
-            *(
-                (302, method, then)
-                for method, then in [("HEAD", "HEAD"), ("POST", "GET"), ("DELETE", "DELETE")]
-            ),
-            *((303, method, then) for method, then in [("HEAD", "HEAD"), ("POST", "GET"), ("PUT", "GET")]),
+            *((301, *pair) for pair in [("GET", "GET"), ("POST", "GET"), ("PUT", "PUT")]),
+            *((302, *pair) for pair in [("HEAD", "HEAD"), ("POST", "GET"), ("DELETE", "DELETE")]),
+            *((303, *pair) for pair in [("HEAD", "HEAD"), ("POST", "GET"), ("PUT", "GET")]),
             *((status, method, method) for status in (307, 308) for method in ("GET", "POST", "PATCH")),
         ],
     )
@@ -428,16 +395,13 @@ class TestRedirects:
             ("http://169.254.169.254/latest/meta-data/", "is not public"),
             ("//169.254.169.254/latest/", "is not public"),
             ("http://[::ffff:169.254.169.254]/", "is not public"),
-            ("http://2852039166/", "is not public"),
             ("http://127.0.0.2/", "is not public"),
             ("file:///etc/passwd", "must be a whole address"),
             ("gopher://127.0.0.1:70/", "must be a whole address"),
             ("http://me:word@127.0.0.1/", "must hold neither user name nor password"),
             ("http://127.0.0.1:0/", "port 0 cannot be called"),
             ("http://[bad/", "is not the name or the address of a host"),
-            ("http://[::1::]/", "cannot be read"),
             ("http:////[", "cannot be read"),
-            ("http://127.0.0.1:99999/", "cannot be read"),
             ("/loop", "was redirected more than 5 times"),
         ],
     )
@@ -501,15 +465,14 @@ class TestLimits:
     ) -> None:
         assert failure(f"{server.url}/{path}", **limits) == words
 
-    def test_a_host_that_does_not_let_in(self, local: None, known: None) -> None:
-        with deaf() as port:
-            words = failure(f"http://127.0.0.1:{port}/", connect_seconds=0.1)
-        assert words == "cannot connect to 127.0.0.1: no answer in time"
-
-    def test_a_handshake_that_does_not_end(self, local: None, known: None) -> None:
-        with mute() as port:
-            words = failure(f"https://127.0.0.1:{port}/", connect_seconds=0.1)
-        assert words == "no secure connection to 127.0.0.1: no answer in time"
+    @pytest.mark.parametrize(
+        ("scheme", "words"),
+        [("http", "cannot connect to 127.0.0.1"), ("https", "no secure connection to 127.0.0.1")],
+    )
+    def test_a_host_that_does_not_let_in(self, local: None, known: None, scheme: str, words: str) -> None:
+        with deaf() if scheme == "http" else mute() as port:
+            told = failure(f"{scheme}://127.0.0.1:{port}/", connect_seconds=0.1)
+        assert told == f"{words}: no answer in time"
 
     def test_a_host_that_takes_nothing(self, local: None) -> None:
         with mute() as port, pytest.raises(CallFailed, match=r"took nothing more for 0\.1 s"):
@@ -577,15 +540,10 @@ class TestHangingUp:
             wait_until(lambda: connections(port).count("connecting") > before)
             assert calling.ended_by_hanging_up() == "the call was ended"
 
-    def test_in_the_middle_of_a_handshake(self, local: None) -> None:
+    @pytest.mark.parametrize("is_handshake", [True, False], ids=["handshake", "sending"])
+    def test_when_nothing_comes_back(self, local: None, is_handshake: bool) -> None:
         with mute() as port:
-            calling = Calling(f"https://127.0.0.1:{port}/")
-            wait_until(lambda: "connected" in connections(port))
-            assert calling.ended_by_hanging_up() == "the call was ended"
-
-    def test_while_sending(self, local: None) -> None:
-        with mute() as port:
-            calling = Calling(large(port))
+            calling = Calling(f"https://127.0.0.1:{port}/" if is_handshake else large(port))
             wait_until(lambda: "connected" in connections(port))
             assert calling.ended_by_hanging_up() == "the call was ended"
 
@@ -613,24 +571,21 @@ class TestHangingUp:
             calling.join(PATIENCE_SECONDS)
             assert calling.words == "the call was ended"
 
-    def test_before_it_began(self, server: WebServer) -> None:
-        call = Call()
+    def test_before_it_began_and_after_it_ended(self, server: WebServer) -> None:
+        request, call, ended = Request(method="GET", url=f"{server.url}/echo", headers={}), Call(), Call()
         call.hang_up()
         with pytest.raises(CallFailed, match="the call was ended"):
-            call.send(Request(method="GET", url=f"{server.url}/echo", headers={}))
+            call.send(request)
         assert server.seen == []
-
-    def test_twice_and_after_the_end(self, server: WebServer) -> None:
-        call = Call()
-        assert call.send(Request(method="GET", url=f"{server.url}/echo", headers={})).status == 200
-        call.hang_up()
-        call.hang_up()
+        assert ended.send(request).status == 200
+        ended.hang_up()
+        ended.hang_up()
 
     def test_at_any_moment(self, server: WebServer) -> None:
         """However the two threads meet: the call ends, with its answer or without."""
-        for number in range(100):
+        for number in range(60):
             calling = Calling(f"{server.url}/redirect?to=/echo&number={number}")
-            time.sleep(number * 30e-6)
+            time.sleep(number * 50e-6)
             calling.call.hang_up()
             calling.join(PATIENCE_SECONDS)
             assert not calling.is_alive()

@@ -19,7 +19,7 @@ from tests.fleet import state
 from tests.steps.stage import Recorder, Running, function, group_of, is_alive, work
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
-pytestmark = pytest.mark.serial
+pytestmark = pytest.mark.live
 
 
 @pytest.fixture(autouse=True)
@@ -47,19 +47,12 @@ def test_a_function_runs_in_another_process_and_returns_its_result(nursery: Nurs
     assert outcome.executed_at <= outcome.finished_at <= datetime.now(UTC)
 
 
-def test_arguments_arrive(nursery: Nursery) -> None:
+def test_arguments_arrive_and_results_return(nursery: Nursery) -> None:
     config = {"function": "tests.steps.functions.add", "args": [1, 2], "kwargs": {"c": 4}}
     assert perform(work("python", config), Recorder(), nursery=nursery).result == 7
-
-
-def test_an_async_function_is_awaited(nursery: Nursery) -> None:
-    assert run(nursery, "give_later", "later").result == "later"
-
-
-def test_a_large_argument_arrives_and_a_large_result_returns(nursery: Nursery) -> None:
     text = "ü" * 100_000
-    config = {"function": "tests.steps.functions.give", "args": [text]}
-    assert perform(work("python", config), Recorder(), nursery=nursery).result == text
+    assert run(nursery, "give", text).result == text
+    assert run(nursery, "give_later", "later").result == "later", "an async function is awaited"
 
 
 def test_the_context_knows_its_attempt(nursery: Nursery) -> None:
@@ -85,19 +78,9 @@ def test_everything_that_is_said_is_heard_in_order(nursery: Nursery) -> None:
     assert any("logged" in line for line in sink.lines("stderr"))
     assert sink.lines("log") == ["written", "in two lines"]
     assert sink.progressed == [(1, 2, "half way"), (2, None, "")]
-
-
-def test_what_c_code_has_buffered_is_heard_too(nursery: Nursery) -> None:
     sink = Recorder()
     perform(function("speak_in_c"), sink, nursery=nursery)
     assert sink.said == [("stdout", "from C")]
-
-
-def test_output_is_heard_while_the_function_runs(nursery: Nursery) -> None:
-    running = Running(nursery, function("sleep"))
-    wait_until(lambda: running.sink.lines("log") == ["sleeping"])
-    running.interrupt("cancel")
-    assert running.outcome.status == "cancelled"
 
 
 def test_odd_bytes_do_no_harm(nursery: Nursery) -> None:
@@ -108,29 +91,14 @@ def test_odd_bytes_do_no_harm(nursery: Nursery) -> None:
 
 def test_huge_output_neither_blocks_nor_gets_lost(nursery: Nursery) -> None:
     sink = Recorder()
-    assert perform(function("shout", 50_000), sink, nursery=nursery).status == "complete"
-    assert [line.split()[0] for line in sink.lines("stdout")] == [str(n) for n in range(50_000)]
+    assert perform(function("shout", 20_000), sink, nursery=nursery).status == "complete"
+    assert [line.split()[0] for line in sink.lines("stdout")] == [str(n) for n in range(20_000)]
 
 
 def test_items_come_from_many_threads(nursery: Nursery) -> None:
     sink = Recorder()
     outcome = perform(function("say_from_threads", 8, 100), sink, nursery=nursery)
     assert (outcome.status, outcome.items_total, len(sink.items)) == ("complete", 800, 800)
-
-
-@pytest.mark.parametrize(
-    ("outcomes", "status"),
-    [
-        (["ok"], "complete"),
-        (["ok", "failed"], "complete_with_warning"),
-        (["failed", "failed"], "failed_with_error"),
-    ],
-)
-def test_items_decide_the_status(nursery: Nursery, outcomes: list[str], status: str) -> None:
-    sink = Recorder()
-    outcome = perform(function("report", outcomes), sink, nursery=nursery)
-    assert (outcome.status, outcome.items_total) == (status, len(outcomes))
-    assert [item[1] for item in sink.items] == outcomes
 
 
 @pytest.mark.parametrize(
@@ -141,13 +109,6 @@ def test_items_decide_the_status(nursery: Nursery, outcomes: list[str], status: 
         ("leave", [0], "complete", "", False),
         ("skip", ["not today"], "skipped", "not today", False),
         ("give_unstorable", ["nan"], "failed_with_error", "the result cannot be stored as JSON: ", False),
-        (
-            "nowhere.function",
-            [],
-            "failed_with_error",
-            "cannot import 'nowhere.function' on this worker: ",
-            False,
-        ),
         ("tests.steps.broken.f", [], "failed_with_error", "cannot import 'tests.steps.broken.f' on", False),
     ],
 )
@@ -159,12 +120,6 @@ def test_a_child_tells_how_it_ended_and_lives_on(
     assert (outcome.status, outcome.can_retry) == (status, can_retry)
     assert (outcome.message + outcome.error).startswith(words)
     assert run(nursery, "pid").result == before
-
-
-def test_a_traceback_shows_user_code_only(nursery: Nursery) -> None:
-    trace = run(nursery, "fail", "boom").traceback
-    assert 'functions.py", line' in trace
-    assert "execution/" not in trace
 
 
 @pytest.mark.parametrize(
@@ -217,16 +172,13 @@ def test_a_child_is_tidied_up_between_functions(nursery: Nursery) -> None:
     assert (running.outcome.status, running.sink.lines("stdout")) == ("cancelled", ["cleaned up"])
 
 
-@pytest.mark.parametrize(
-    "what",
-    [
-        "a thread",
-        "a thread that threading does not know",
-        "a variable",
-        "a changed variable",
-        "an alarm",
-    ],
+LEFT_BEHIND = (
+    *("a thread", "a thread that threading does not know"),
+    *("a variable", "a changed variable", "an alarm"),
 )
+
+
+@pytest.mark.parametrize("what", LEFT_BEHIND)
 def test_what_a_function_leaves_behind_does_not_reach_the_next_one(nursery: Nursery, what: str) -> None:
     before = run(nursery, "leave_behind", what).result
     sink = Recorder()
@@ -263,22 +215,15 @@ def test_functions_use_the_orm_on_connections_of_their_own(connected: Nursery) -
     assert first.result == second.result
     assert isinstance(first.result, list)
     assert first.result[1:] == [42, True]
-
-
-def test_a_child_with_an_open_transaction_is_not_used_again(connected: Nursery) -> None:
-    before = run(connected, "leave_transaction_open").result
-    assert isinstance(before, int)
-    assert run(connected, "pid").result != before
+    # A child that leaves a transaction open is not used again.
+    assert run(connected, "leave_transaction_open").result == first.result[0]
+    assert run(connected, "pid").result != first.result[0]
 
 
 @pytest.mark.usefixtures("patience")
 @pytest.mark.parametrize(
     ("reason", "status", "words"),
-    [
-        ("cancel", "cancelled", "cancelled"),
-        ("drain", "failed_with_error", "worker stopped"),
-        ("lost", "failed_with_error", "worker lost its lease"),
-    ],
+    [("cancel", "cancelled", "cancelled"), ("lost", "failed_with_error", "worker lost its lease")],
 )
 def test_an_interrupt_raises_in_the_function_so_that_it_can_clean_up(
     nursery: Nursery, reason: str, status: str, words: str
@@ -334,7 +279,7 @@ def test_a_function_that_ignores_its_interrupt_is_killed(
 
 @pytest.mark.usefixtures("patience")
 def test_an_interrupt_in_the_middle_of_a_message_leaves_no_half_of_it(nursery: Nursery) -> None:
-    for _ in range(5):
+    for _ in range(3):
         running = Running(nursery, function("talk_until_stopped"))
         wait_until(lambda running=running: len(running.sink.said) > 20)  # type: ignore[misc]
         running.interrupt("cancel")
@@ -357,8 +302,8 @@ def test_a_signal_from_somebody_else_is_not_a_reason_to_stop(nursery: Nursery) -
 
 
 def test_many_functions_run_at_once(nursery: Nursery) -> None:
-    running = [Running(nursery, function("wait")) for _ in range(20)]
+    running = [Running(nursery, function("wait")) for _ in range(8)]
     wait_until(lambda: all(each.sink.said for each in running))
     for each in running:
         each.interrupt("cancel")
-    assert [each.outcome.status for each in running] == ["cancelled"] * 20
+    assert [each.outcome.status for each in running] == ["cancelled"] * 8

@@ -174,21 +174,9 @@ def test_parameters_of_sqlite() -> None:
         ),
         ("postgresql", "SELECT 1\n\\gexec", r"line 2: \gexec is a command of the database's shell"),
         ("sqlite", "SELECT 1;\n.mode csv", "line 2: .mode is a command of the database's shell"),
-        (
-            "postgresql",
-            "COPY t FROM STDIN",
-            "line 1: COPY between the server and its client does not work here",
-        ),
-        (
-            "postgresql",
-            "\ncopy a.t (x) from /* */ stdin;\n1\t'x\n\\.",
-            "line 2: COPY between the server and its",
-        ),
-        (
-            "postgresql",
-            "COPY (SELECT 1) TO STDOUT WITH (FORMAT csv)",
-            "line 1: COPY between the server and its",
-        ),
+        ("postgresql", "COPY t FROM STDIN", "line 1: COPY between the server and its client does not work"),
+        ("postgresql", "\ncopy a.t (x) from /* */ stdin;\n1\t'x\n\\.", "line 2: COPY between the server and"),
+        ("postgresql", "COPY (SELECT 1) TO STDOUT WITH (FORMAT csv)", "line 1: COPY between the server and"),
     ],
 )
 def test_what_cannot_be_a_script(dialect: Dialect, script: str, words: str) -> None:
@@ -221,26 +209,23 @@ def test_lines_are_those_of_the_script() -> None:
     assert second.line_at(second.numbered().index("c", second.numbered().index("$2"))) == 8
 
 
-@pytest.mark.parametrize("dialect", BOTH)
-@pytest.mark.parametrize(
-    "piece",
-    [
-        "INSERT INTO t VALUES (1, 'a', :x);\n",
-        "1,",
-        "SELECT",
-        "'",
-        "''",
-        "E'",
-        "/*",
-        "$a$",
-        "((",
-        ";",
-        ":a",
-        "[",
-        "\\",
-    ],
+PIECES_OF_MUCH = (
+    "INSERT INTO t VALUES (1, 'a', :x);\n",
+    "1,",
+    "SELECT",
+    "'",
+    "''",
+    "E'",
+    "/*",
+    "$a$",
+    "((",
+    ";",
 )
+
+
+@pytest.mark.parametrize("dialect", BOTH)
+@pytest.mark.parametrize("piece", [*PIECES_OF_MUCH, ":a", "[", "\\"])
 def test_much_of_anything_is_read(dialect: Dialect, piece: str) -> None:
     """So much that it would not end if it took more than its share of time per character."""
     with suppress(SqlTextError):
-        split.__wrapped__(piece * (500_000 // len(piece)), dialect)
+        split.__wrapped__(piece * (100_000 // len(piece)), dialect)
