@@ -21,7 +21,7 @@ ARGUMENTS: dict[str, list[tuple[Any, ...]]] = {
         ("sharedcalendar", "delete"),
         ("run", "approve"),
         ("workflow", "pause"),
-    ],
+    ]
 }
 QUERIES = {"operate": "?id={id}"}
 # What addresses are about that are not named after it.

@@ -12,7 +12,7 @@ from jimsite import demo_installation
 from schedules.models import Backfill, Schedule, SharedCalendar
 from tests.base import NOW, SOMEBODY, make_schedule, step
 from tests.browser.pages import admin_addresses
-from tests.processes import worker
+from tests.loops import running_worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -23,7 +23,7 @@ TOO_WIDE = """() => [...document.querySelectorAll("html, #content, .results, .pa
 
 
 def test_a_schedule_is_run_now_and_seen_to_complete(admin_page: Page) -> None:
-    make_schedule(step("first", 0, "talk", isolation="process"), step("second", 1, "talk"), name="By hand")
+    make_schedule(step("first", 0, "talk"), step("second", 1, "talk"), name="By hand")
     admin_page.goto("/admin/schedules/schedule/")
     admin_page.get_by_role("link", name="By hand").click()
     admin_page.get_by_role("link", name="Run now").click()
@@ -33,7 +33,7 @@ def test_a_schedule_is_run_now_and_seen_to_complete(admin_page: Page) -> None:
     admin_page.goto(f"/admin/execution/execution/{Execution.objects.get().pk}/change/")
     state = admin_page.locator(".field-state_badge .badge")
     expect(state).to_contain_text("in progress")
-    with worker():
+    with running_worker():
         expect(state).to_contain_text("completed")
     expect(admin_page.get_by_text("line 2")).to_have_count(2)
 
@@ -60,6 +60,7 @@ def test_a_schedule_is_defined_with_two_steps_after_a_mistake(admin_page: Page) 
     assert [each.name for each in Schedule.objects.get().steps.all()] == ["export"]
 
 
+@pytest.mark.long
 def test_a_schedule_for_working_days_is_defined_asked_about_and_backfilled(admin_page: Page) -> None:
     SharedCalendar.objects.define(
         "Days off", [{"dates": "2998-01-01", "comment": "a feast"}], initiator=SOMEBODY, now=NOW

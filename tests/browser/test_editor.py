@@ -9,7 +9,7 @@ from activities.models import Initiator
 from schedules.models import Schedule, TaskTemplate
 from tests.base import NOW, fresh, make_schedule, step
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.serial]
+pytestmark = pytest.mark.django_db(transaction=True)
 BOB = Initiator("user", "8", "bob")
 
 

@@ -11,7 +11,7 @@ from execution.invoker import trigger
 from execution.models import Execution
 from schedules.models import Schedule
 from tests.base import SOMEBODY, make_schedule, step
-from tests.processes import worker
+from tests.loops import running_worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -34,7 +34,7 @@ def test_an_execution_is_watched_live_to_its_end(admin_page: Page, tmp_path: Pat
     expect(admin_page.locator("#states")).to_contain_text("in progress")
     expect(admin_page.locator("#live")).to_contain_text("0 of 3")
     tabs = admin_page.get_by_role("navigation", name="Parts of this execution")
-    with worker():
+    with running_worker():
         hold = admin_page.get_by_role("row", name=re.compile("^hold"))
         expect(hold).to_contain_text("in progress")
         assert admin_page.evaluate("window.isTheSamePage") is True
@@ -53,7 +53,7 @@ def test_an_execution_is_watched_live_to_its_end(admin_page: Page, tmp_path: Pat
 
 def test_one_is_cancelled_in_a_dialogue_that_says_what_that_means(admin_page: Page) -> None:
     execution = run(make_schedule(step("slow", 0, "wait_for_ever"), step("after", 1), name="Endless"))
-    with worker():
+    with running_worker():
         admin_page.goto(execution.get_absolute_url())
         expect(admin_page.get_by_role("row", name=re.compile("^slow"))).to_contain_text("in progress")
         admin_page.get_by_role("link", name="Cancel", exact=True).click()
@@ -70,7 +70,7 @@ def test_a_failed_step_is_retried_and_what_succeeded_is_kept(admin_page: Page, t
     kwargs = {"path": str(tmp_path / "fixed")}
     schedule = make_schedule(step("good"), step("fussy", 1, "fail_unless", kwargs=kwargs), name="Fussy")
     execution = run(schedule)
-    with worker():
+    with running_worker():
         admin_page.goto(execution.get_absolute_url())
         expect(admin_page.locator("#states")).to_contain_text("failed")
         (tmp_path / "fixed").touch()

@@ -5,24 +5,47 @@ from playwright.sync_api import Page, expect
 
 from activities import clock
 from activities.models import Activity
-from tests.base import SOMEBODY
-from tests.browser.payments.workflows import Payments
-from tests.processes import worker
-from workflows.definition import Definitions
-from workflows.deployment import deploy
-from workflows.models import Event, Run, Topic
-from workflows.models.event import Publication
+from tests.loops import running_worker
+from tests.workflows.base import defined, deploy_all, deployed, publish
+from workflows import Consumer, Mutation, PermissionRequired, Prepared, Workflow
+from workflows.contexts import MutateContext, NextContext, PrepareContext
+from workflows.models import Event, Run
 
 pytestmark = pytest.mark.django_db(transaction=True)
-SETTINGS = "tests.browser.payments.settings"
+
+
+class Pay(Consumer):
+    """Asks before it pays, and says who allowed it."""
+
+    subscribe = ["bills"]
+    publishes = ["paid"]
+
+    def prepare(self, ctx: PrepareContext) -> Prepared:
+        return Prepared(reserve=ctx.peek("bills")[:1])
+
+    def mutate(self, ctx: MutateContext, prepared: Prepared) -> None:
+        [bill] = prepared.reserve
+        if not ctx.approved:
+            raise PermissionRequired(f"paying {bill.payload['total']} EUR is above the limit")
+        ctx.apply(lambda: {"allowed": ctx.note})
+
+    def next(self, ctx: NextContext, prepared: Prepared, mutation: Mutation) -> None:
+        for bill in prepared.reserve:
+            ctx.publish("paid", bill.message_id, mutation.result)
+
+
+class Payments(Workflow):
+    slug = "payments"
+    title = "Payments"
+    topics = {"bills": "Bills", "paid": "Paid"}
+    consumers = [Pay]
 
 
 def test_what_needs_permission_is_approved_with_a_note_and_commits(admin_page: Page) -> None:
     """The page is not loaded again: it says by itself that the run is stuck, and after that what it did."""
-    deploy(Definitions.of([Payments]), initiator=SOMEBODY, now=clock.now())
-    Topic.objects.publish([Publication.of("bills", "bill-1", {"total": 18_400})], now=clock.now())
-    admin_page.goto("/workflows/payments")
-    with worker(DJANGO_SETTINGS_MODULE=SETTINGS):
+    with deployed(Payments, now=clock.now()), running_worker():
+        publish("bills", "bill-1", now=clock.now(), payload={"total": 18_400})
+        admin_page.goto("/workflows/payments")
         issue = admin_page.get_by_role("status", name="Issue")
         expect(issue).to_contain_text(
             "Paying 18400 EUR is above the limit. Waiting for an operator to approve or reject it."
@@ -51,7 +74,8 @@ def test_what_needs_permission_is_approved_with_a_note_and_commits(admin_page: P
 
 
 def test_a_workflow_is_paused_and_resumed_by_keyboard(admin_page: Page) -> None:
-    deploy(Definitions.of([Payments]), initiator=SOMEBODY, now=clock.now())
+    with defined(Payments):
+        deploy_all(now=clock.now())
     admin_page.goto("/")
     admin_page.keyboard.press("g")
     admin_page.keyboard.press("w")

@@ -1,4 +1,4 @@
-"""Cancelling works at every stage of a task, and ends all its processes."""
+"""Cancelling works at every stage of a task, and ends all its processes; so does terminating."""
 
 from __future__ import annotations
 
@@ -54,6 +54,12 @@ def test_waiting_queued_backing_off_and_processing_tasks_end(
     assert sorted(unstarted.values_list("target_name", flat=True)) == ["backing off", "queued", "waiting"]
     wait_until(lambda: not living(children) and has_ended(execution))
     wait_until(is_at_rest)
+    terminated = start(family("another stubborn program", kind="stubborn"), now=clock.now())
+    wait_until(lambda: len(pids(tmp_path)) == 6)
+    assert terminated.terminate(initiator=SOMEBODY, now=clock.now())
+    assert has_ended(terminated)
+    wait_until(lambda: not living(pids(tmp_path)))
+    wait_until(is_at_rest)
     fleet.stop()
     assert step_statuses(execution) == {
         "queued": ["cancelled"],
@@ -67,28 +73,14 @@ def test_waiting_queued_backing_off_and_processing_tasks_end(
     assert violations(ledger) == []
 
 
-def test_terminate_ends_the_processes_too(
-    tmp_path: Path, fleet: Fleet, family: Callable[..., dict[str, Any]]
-) -> None:
-    fleet.worker()
-    execution = start(family("a stubborn program", kind="stubborn"), now=clock.now())
-    wait_until(lambda: len(pids(tmp_path)) == 2)
-    assert execution.terminate(initiator=SOMEBODY, now=clock.now())
-    assert has_ended(execution)
-    wait_until(lambda: not living(pids(tmp_path)))
-    wait_until(is_at_rest)
-    fleet.stop()
-    assert violations() == []
-
-
 @pytest.mark.parametrize("fleet", [{"JIM_KILL_SECONDS": "3600"}], indirect=True)
 def test_a_schedule_never_overlaps_around_its_cancellations(
     fleet: Fleet, ledger: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its steps take their time to stop, and the next execution is due every second."""
     slow = {"ledger": str(ledger), "seconds": 3_600, "farewell": 0.3}
+    fleet.start_scheduler()
     for _ in range(2):
-        fleet.start_scheduler()
         fleet.start_worker("--threads", "4", "--processes", "2")
     schedule = make_schedule(
         step("in a thread", 0, "note", kwargs=slow),
@@ -96,7 +88,7 @@ def test_a_schedule_never_overlaps_around_its_cancellations(
         spec={"every": ["1s"]},
         now=clock.now(),
     )
-    for number in range(1, 7):
+    for number in range(1, 4):
         wait_until(partial(have_started, 2 * number, ledger))
         (running,) = schedule.executions.in_progress()
         assert running.cancel(initiator=SOMEBODY, now=clock.now())
@@ -109,7 +101,7 @@ def test_a_schedule_never_overlaps_around_its_cancellations(
     fleet.stop()
     tell(f"cancelled again and again: {Numbers.load()}", capsys)
     assert violations(ledger) == []
-    assert len(marks(ledger, "stopped")) >= 12
+    assert len(marks(ledger, "stopped")) >= 6
 
 
 def have_started(count: int, ledger: Path) -> bool:

@@ -13,9 +13,12 @@ from activities import clock
 from tests.base import start, step, step_statuses
 from tests.fleet import LONG_LEASE_SECONDS, Fleet, descendants, is_at_rest, living, tell
 from tests.invariants import violations
+from tests.settings import TEST_DB
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.django_db(transaction=True)
+# Whether a process is there is nothing that a database could tell.
+on_one_database = [pytest.mark.long] if TEST_DB == "postgres" else []
+pytestmark = [pytest.mark.django_db(transaction=True), *on_one_database]
 
 
 def test_no_orphans_and_no_waiting_for_the_lease(

@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-CLIENTS, REQUESTS, JOBS = 4, 5, 20
+CLIENTS, REQUESTS, JOBS = 4, 3, 10
 
 
 @pytest.fixture

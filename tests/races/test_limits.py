@@ -35,7 +35,7 @@ def names(result: Any) -> list[str]:
 
 def test_four_of_many_run_whoever_claims_them() -> None:
     limit("global", 4)
-    for _ in range(5):
+    for _ in range(3):
         enqueue(*(step(f"job {number}") for number in range(12)))
         workers = [make_worker() for _ in range(4)]
         found = at_once(*(partial(claim, worker, limit=3) for worker in workers))
@@ -52,7 +52,7 @@ def test_limits_with_keys_in_common_are_kept_together() -> None:
     limits = {"global": 6, "resource:a": 2, "resource:b": 2, "pool:ldap": 3}
     for key, size in limits.items():
         limit(key, size)
-    for _ in range(5):
+    for _ in range(3):
         enqueue(
             *(
                 step(f"{number}", resources=[["a"], ["b"], ["a", "b"]][number % 3], pool=pool)
@@ -75,7 +75,7 @@ def row_keys(task: Held) -> list[str]:
 def test_workers_that_finish_and_claim_never_exceed_it() -> None:
     """Each in a thread of its own, for as long as there is work; somebody watches."""
     limit("global", 3)
-    keys = {task.key: task.limit_keys for task in enqueue(*(step(f"job {number}") for number in range(60)))}
+    keys = {task.key: task.limit_keys for task in enqueue(*(step(f"job {number}") for number in range(24)))}
     most: list[int] = []
     done = threading.Event()
 
@@ -97,14 +97,14 @@ def test_workers_that_finish_and_claim_never_exceed_it() -> None:
             most.append(WorkerTask.objects.processing().count())
 
     *counts, _ = at_once(work, work, work, watch)
-    assert sum(counts) == 60
+    assert sum(counts) == 24
     assert 0 < max(most) <= 3
     assert violations(job_keys=keys) == []
 
 
 def test_a_limit_comes_while_everybody_claims_and_queues() -> None:
     """Whatever was first: afterwards each task is marked, and the limit counts all of them."""
-    for number in range(6):
+    for number in range(4):
         enqueue(*(step(f"job {n}") for n in range(10)))
         worker, other = make_worker(), make_worker()
         claimed, _, made, queued = at_once(
@@ -143,7 +143,7 @@ def test_a_limit_goes_and_shrinks_while_everybody_claims() -> None:
 
 def test_a_direct_request_and_a_claim_never_take_the_same_room() -> None:
     limit("global", 1)
-    for _ in range(8):
+    for _ in range(5):
         enqueue(step("queued"))
 
         def take() -> bool:

@@ -32,7 +32,7 @@ from workflows.models.event import Publication, Published
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-PUBLISHERS, PUBLISHED = 4, {"postgresql": 60, "sqlite": 15}
+PUBLISHERS, PUBLISHED = 4, {"postgresql": 15, "sqlite": 5}
 
 
 @pytest.fixture(autouse=True)
@@ -123,7 +123,7 @@ def publish_many(publisher: int, count: int) -> None:
 def read_without_gaps(stopping: threading.Event) -> int:
     """Whoever sees a sequence number sees all before it. How often that was seen to."""
     looks = 0
-    while not stopping.is_set():
+    while not stopping.wait(0.01):
         for topic in Topic.objects.filter(last_seq__gt=0):
             assert topic.events.filter(seq__lte=topic.last_seq).count() == topic.last_seq
             looks += 1
@@ -137,7 +137,7 @@ def is_idle() -> bool:
 def test_one_run_starts_however_many_look(ledger: Path) -> None:
     with deployed(One):
         row = Row.objects.get(slug="one")
-        for round_ in range(5):
+        for round_ in range(3):
             results = at_once(
                 *[partial(row.start, NOW)] * 2,
                 *[partial(tick, NOW)] * 2,
@@ -151,7 +151,7 @@ def test_one_run_starts_however_many_look(ledger: Path) -> None:
 
 def test_two_schedulers_open_at_the_same_moment(ledger: Path) -> None:
     with defined(One, Two):
-        for _ in range(5):
+        for _ in range(3):
             Row.objects.all().delete()
             Topic.objects.all().delete()
             results = at_once(deploy_all, deploy_all, deploy_all)
@@ -225,7 +225,7 @@ def rehearse_all() -> list[Change]:
 
 def test_reserving_what_is_published_again(ledger: Path) -> None:
     """Both write to the same pending events: one as they come, the other by their message ids, backwards."""
-    ids = [f"m{number:04}" for number in range(2_000)]
+    ids = [f"m{number:04}" for number in range(600)]
     with deployed(One, Two):
         publish("c", *ids[::-1])
         run = Run.objects.active().get(workflow__slug="two")
@@ -235,8 +235,8 @@ def test_reserving_what_is_published_again(ledger: Path) -> None:
         found = [event.seen() for event in Event.objects.pending().select_related("topic").order_by("seq")]
         results = queue_up(
             partial(run.reach_prepared, Prepared(found), now=NOW),
-            partial(publish_by_index, ids[990:1010]),
-            behind=Event.objects.filter(message_id=ids[1000]),
+            partial(publish_by_index, ids[290:310]),
+            behind=Event.objects.filter(message_id=ids[300]),
         )
         assert results == [True, None]
 
@@ -251,7 +251,7 @@ def publish_by_index(ids: list[str]) -> None:
     publish("c", *ids, payload={"again": True})
 
 
-@pytest.mark.parametrize("second", ["reject", "retry", "skip"])
+@pytest.mark.parametrize("second", ["reject", "skip"])
 def test_of_two_who_answer_the_first_decides(
     ledger: Path, monkeypatch: pytest.MonkeyPatch, second: str
 ) -> None:
