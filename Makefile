@@ -10,15 +10,16 @@ BIN := .venv/bin
 BROWSERS := chromium chromium-browser google-chrome
 # A Chromium for the browser tests, where JIM_CHROMIUM names none and the machine has none.
 CHROMIUM := $(if $(JIM_CHROMIUM)$(shell for name in $(BROWSERS); do command -v $$name; done),,node_modules/.chromium)
-SUITES := test-sqlite test-postgres test-sqlite-serial test-postgres-serial
+SUITES := test-sqlite test-postgres
 LONG_SUITES := test-sqlite-long test-postgres-long
 
-.PHONY: help run test test-all lint format lock venv clean fuzz bench bench-peers bench-pages screenshots $(SUITES) $(LONG_SUITES)
+.PHONY: help run test test-all mutants lint format lock venv clean fuzz bench bench-peers bench-pages screenshots $(SUITES) $(LONG_SUITES)
 
 help:
 	@echo "make run      start JIM on http://127.0.0.1:8000 (JIM_PORT, JIM_DATA_DIR for a second one)"
 	@echo "make test     everything a change can break, on SQLite and on PostgreSQL (tests/README.md)"
 	@echo "make test-all the same, and what needs minutes or chance: random kills, load, accessibility, fuzzing"
+	@echo "make mutants  break the engine's rules one at a time, and see that tests notice (ONLY=\"fence overlap\")"
 	@echo "make bench    how fast JIM is, on SQLite and on PostgreSQL (QUICK=1; bench/README.md has more)"
 	@echo "make bench-peers  the same beside its peers, with ratios; about half an hour (REPS=2: 20 minutes)"
 	@echo "make bench-pages  how fast every page and list answers with 1,000,000 activities (PostgreSQL)"
@@ -33,26 +34,27 @@ help:
 run: .venv/.run
 	@exec $(BIN)/python manage.py up
 
-# Every suite runs even if one before it failed; the exit code says whether all were green, and selected anything.
+# Every suite runs even if another failed; the exit code says whether all were green, and selected anything.
+# Side by side: what waits for a process or a browser leaves the processors to the other suite.
+EACH := --no-print-directory --keep-going --output-sync=target
 test: .venv/.dev $(CHROMIUM)
-	@$(MAKE) --no-print-directory --keep-going -j1 $(SUITES)
+	@$(MAKE) $(EACH) -j2 $(SUITES)
 
 test-all: .venv/.dev $(CHROMIUM)
-	@$(MAKE) --no-print-directory --keep-going -j1 $(SUITES) $(LONG_SUITES)
+	@$(MAKE) $(EACH) -j2 $(SUITES) $(LONG_SUITES)
 
-PYTEST := $(BIN)/pytest -q --durations 10
-# Two processes saturate two cores. What starts processes of its own runs one test at a time.
-test-sqlite test-postgres: test-%: .venv/.dev
-	JIM_TEST_DB=$* $(PYTEST) -n 2 -m "not serial and not long"
-
-test-sqlite-serial test-postgres-serial: test-%-serial: .venv/.dev $(CHROMIUM)
-	JIM_TEST_DB=$* $(PYTEST) -m "serial and not long"
+PYTEST := $(BIN)/pytest -q --durations 10 -n 2
+test-sqlite test-postgres: test-%: .venv/.dev $(CHROMIUM)
+	JIM_TEST_DB=$* $(PYTEST) -m "not long"
 
 test-sqlite-long test-postgres-long: test-%-long: .venv/.dev $(CHROMIUM)
 	JIM_TEST_DB=$* $(PYTEST) -m long
 
 fuzz: .venv/.dev
 	FUZZ_EXAMPLES=$(or $(EXAMPLES),30) FUZZ_OPTIONS="$(OPTIONS)" JIM_TEST_DB=sqlite $(BIN)/pytest -q -s --timeout 3600 tests/api/test_fuzz.py
+
+mutants: .venv/.dev
+	@$(BIN)/python -m tests.mutants $(ONLY)
 
 MEASURED = $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) $(if $(REPS),--repetitions $(REPS)) $(if $(JSON),--json $(JSON))
 bench: .venv/.dev

@@ -19,7 +19,7 @@ from tests.flushing import keep_what_an_empty_database_has
 from tests.postgres import PostgresServer
 from tests.settings import TEST_DB, TEST_DIR
 
-SERIAL_FOLDERS = {"races", "chaos", "browser"}
+LIVE_FOLDERS = {"races", "chaos", "browser"}
 # What needs minutes or chance: `make test-all` runs it. Other files mark single tests.
 LONG_FILES = {
     "api/test_fuzz.py",
@@ -29,7 +29,40 @@ LONG_FILES = {
     "chaos/test_outage.py",
     "races/test_load.py",
 }
-# Serial tests here start processes that make a database for themselves, of the kind that is tested.
+# What a database can make a difference to (locks, SQL, constraints, text): `make test` asks both databases.
+# The rest it asks of SQLite; `make test-all` asks everything of both.
+ON_BOTH_DATABASES = {
+    "activities",
+    "chaos",
+    "execution",
+    "races",
+    "api/test_limits.py",
+    "jimsite/test_database.py",
+    "jimsite/test_doctor.py",
+    "jimsite/test_health.py",
+    "schedules/test_as_code.py",
+    "schedules/test_backfill.py",
+    "schedules/test_generator.py",
+    "schedules/test_schedule.py",
+    "schedules/test_secrets.py",
+    "schedules/test_shared_calendars.py",
+    "stories/test_schedule_execution_7_nightly_hr_sync.py",
+    "stories/test_scheduler_archetype_2_invoker_overlap.py",
+    "stories/test_scheduler_archetype_7_limits.py",
+    "test_bad_lists.py",
+    "test_bad_searches.py",
+    "test_looking.py",
+    "web/test_polling.py",
+    "webhooks/test_delivery.py",
+    "webhooks/test_outbox.py",
+    "workflows/test_deployment.py",
+    "workflows/test_machine.py",
+    "workflows/test_publishing.py",
+    "workflows/test_retention.py",
+    "workflows/test_triggers.py",
+    "workflows/test_trouble.py",
+}
+# Live tests here start processes that make a database for themselves, of the kind that is tested.
 FOLDERS_WITH_OWN_DATABASES = {"jimsite", "bench"}
 FACES = {"api", "web"}
 TESTS = Path(__file__).parent
@@ -60,14 +93,26 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if SERIAL_FOLDERS & folders(item):
-            item.add_marker(pytest.mark.serial)
-        if str(item.path.relative_to(TESTS)) in LONG_FILES:
+        path = item.path.relative_to(TESTS)
+        if path.parts[0] in LIVE_FOLDERS:
+            item.add_marker(pytest.mark.live)
+        if str(path) in LONG_FILES or (
+            TEST_DB == "postgres" and not {path.parts[0], str(path)} & ON_BOTH_DATABASES
+        ):
             item.add_marker(pytest.mark.long)
     if TEST_DB == "postgres":
         known = {item for item in items if not may_use_database(item)}
         config.hook.pytest_deselected(items=list(known))
         items[:] = [item for item in items if item not in known]
+    items.sort(key=turn)
+
+
+def turn(item: pytest.Item) -> tuple[bool, bool]:
+    """Begin with live tests, which wait more than they compute and leave the processors to the others.
+
+    End with those in a browser: Playwright's loop goes on in their process, where no other could be started.
+    """
+    return "browser" in folders(item), item.get_closest_marker("live") is None
 
 
 def pytest_collection_finish() -> None:
@@ -90,7 +135,7 @@ def keep_the_time() -> None:
 def time_stands_still(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a face tells of ages and hours does not change while a test asks, unless a loop or server runs."""
     item = request.node
-    if FACES & folders(item) and item.get_closest_marker("serial") is None:
+    if FACES & folders(item) and item.get_closest_marker("live") is None:
         now = clock.now()
         monkeypatch.setattr(clock, "now", lambda: now)
 
@@ -106,7 +151,7 @@ def may_use_database(item: pytest.Item) -> bool:
     """
     if "browser" in folders(item):
         return False
-    if item.get_closest_marker("serial") and FOLDERS_WITH_OWN_DATABASES & folders(item):
+    if item.get_closest_marker("live") and FOLDERS_WITH_OWN_DATABASES & folders(item):
         return True
     fixtures = set(getattr(item, "fixturenames", ()))
     return item.get_closest_marker("django_db") is not None or bool({"db", "transactional_db"} & fixtures)
