@@ -46,11 +46,6 @@ def form_page(permission: str) -> Callable[[View[P]], View[P]]:
     return page(permission, methods=(*READ, "POST"))
 
 
-def action(permission: str) -> Callable[[View[P]], View[P]]:
-    """What is only ever sent."""
-    return page(permission, methods=("POST",))
-
-
 def fragment(
     request: HttpRequest, template: str, context: Mapping[str, Any], *, version: str, is_final: bool = False
 ) -> HttpResponse:

@@ -115,6 +115,18 @@ def test_executable_accepts_any_way_to_write_an_allowed_program(
     assert get("executable").clean({"argv": argv})["argv"] == argv
 
 
+def test_a_folder_is_not_allowed_because_its_name_begins_like_an_allowed_one(
+    script: Callable[..., str], tmp_path: Path
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin-other").mkdir()
+    program = script("", name="bin-other/program")
+    with override_settings(JIM_EXECUTABLE_FOLDERS=[tmp_path / "bin"]):
+        refuses(
+            "executable", {"argv": [program]}, "argv", "is outside the folders that programs may come from"
+        )
+
+
 def test_a_folder_may_itself_be_a_link(script: Callable[..., str], tmp_path: Path) -> None:
     script("")
     link = tmp_path / "linked"
