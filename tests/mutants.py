@@ -73,7 +73,7 @@ locks in order | execution/invoker.py | races/test_row_locks.py | postgres
 key of an occurrence | schedules/models/occurrence.py | schedules/test_backfill.py
 -         key = f"backfill/{backfill.pk}/{named_time(at)}"
 +         key = f"backfill/{named_time(at)}"
-key of a request | api/idempotency.py | api/test_foundation.py
+key of a request | api/idempotency.py | api/test_limits.py api/test_foundation.py
 - place = {"principal": principal_of(request), "route"
 + place = {"principal": "", "route"
 key against twins | execution/models/task.py | execution/test_jobs.py
@@ -113,7 +113,7 @@ generator cursor | schedules/models/schedule.py | schedules/test_generator.py
 generator next_run_at | schedules/models/schedule.py | schedules/test_generator.py
 -             self.next_run_at = spec.next(self.processed_until)
 +             self.next_run_at = spec.next(now)
-buffer drops the oldest | schedules/models/schedule.py | schedules/test_generator.py schedules/test_overlap.py
+buffer drops the oldest | schedules/models/schedule.py | stories/test_scheduler_archetype_7_limits.py schedules/test_generator.py
 -             oldest = pending.automatic().order_by("nominal_at")
 +             oldest = pending.order_by("nominal_at")
 backfill bounds | schedules/models/backfill.py | schedules/test_backfill.py
