@@ -43,9 +43,7 @@ test: .venv/.dev $(CHROMIUM)
 test-all: .venv/.dev $(CHROMIUM)
 	@$(MAKE) $(EACH) -j2 $(SUITES) $(LONG_SUITES)
 
-PYTEST := $(BIN)/pytest -q --durations 10
-# Three processes keep two cores busy: a fourth would only have to collect the tests as well.
-test-sqlite test-sqlite-long: PYTEST += -n 2
+PYTEST := $(BIN)/pytest -q --durations 10 -n 2
 test-sqlite test-postgres: test-%: .venv/.dev $(CHROMIUM)
 	JIM_TEST_DB=$* $(PYTEST) -m "not long"
 
