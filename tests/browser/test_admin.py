@@ -6,7 +6,6 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
-from activities import clock
 from execution.models import Execution
 from jimsite import demo_installation
 from schedules.models import Backfill, Schedule, SharedCalendar
@@ -93,7 +92,7 @@ def test_a_schedule_for_working_days_is_defined_asked_about_and_backfilled(admin
 
 @pytest.mark.long
 def test_nothing_is_wider_than_a_phone(admin_page: Page) -> None:
-    demo_installation.create(now=clock.now(), days=1, owner=User.objects.get(username="ada"))
+    demo_installation.create(now=NOW, days=2, owner=User.objects.get(username="ada"))
     admin_page.set_viewport_size({"width": 390, "height": 844})
     wide = {}
     for each in admin_addresses():
