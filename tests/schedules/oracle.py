@@ -141,21 +141,20 @@ def cron_rule(expression: str) -> Rule:
     if len(fields) == 6:
         fields = ["0", *fields]
     second, minute, hour, day_of_month, month, day_of_week, year = fields
-    is_time_of_day = time_test(second, minute, hour)
-    is_month = among("month", month)
-    is_year = among("year", year)
+    is_time = calendar_test({"second": second, "minute": minute, "hour": hour, "month": month, "year": year})
     is_day = cron_day_test(day_of_month, day_of_week)
-
-    def matches(wall: Wall) -> bool:
-        return is_time_of_day(wall) and is_month(wall.month) and is_year(wall.year) and is_day(wall)
-
-    return Rule(matches, is_starred=minute.startswith("*") or hour.startswith("*"))
+    starred = minute.startswith("*") or hour.startswith("*")
+    return Rule(lambda wall: is_time(wall) and is_day(wall), is_starred=starred)
 
 
 def cron_day_test(day_of_month: str, day_of_week: str) -> Test:
     """If both fields restrict the day, either will do; one that begins with * does not, as in any crontab."""
     is_day_of_month = cron_day_of_month_test(day_of_month)
-    is_weekday = cron_weekday_test(day_of_week)
+    weekdays = [weekday_part_test(part) for part in day_of_week.split(",")]
+
+    def is_weekday(wall: Wall) -> bool:
+        return any(test(wall) for test in weekdays)
+
     if day_of_month.startswith("*") or day_of_week.startswith("*"):
         return lambda wall: is_day_of_month(wall) and is_weekday(wall)
     return lambda wall: is_day_of_month(wall) or is_weekday(wall)
@@ -166,11 +165,6 @@ def cron_day_of_month_test(text: str) -> Test:
     numbered = [part for part in parts if part != "l"]
     is_numbered = among("day_of_month", ",".join(numbered)) if numbered else lambda day: False
     return lambda wall: is_numbered(wall.day) or ("l" in parts and wall.day == days_in_month(wall))
-
-
-def cron_weekday_test(text: str) -> Test:
-    tests = [weekday_part_test(part) for part in text.split(",")]
-    return lambda wall: any(test(wall) for test in tests)
 
 
 def weekday_part_test(part: str) -> Test:
@@ -194,11 +188,7 @@ def calendar_rule(fields: Mapping[str, Any]) -> Rule:
 def calendar_test(fields: Mapping[str, Any]) -> Test:
     """A field that is not named allows everything; all that are named have to match."""
     tests = [(name, among(name, fields[name])) for name in LIMITS if name in fields]
-
-    def matches(wall: Wall) -> bool:
-        return all(test(part_of(wall, name)) for name, test in tests)
-
-    return matches
+    return lambda wall: all(test(part_of(wall, name)) for name, test in tests)
 
 
 def pattern_test(pattern: Mapping[str, Any]) -> Test:
@@ -222,18 +212,13 @@ def since_midnight(clock: time) -> timedelta:
 
 
 def interval_test(spec: Mapping[str, Any]) -> Callable[[datetime], bool]:
-    intervals = [interval(entry) for entry in spec.get("every", [])]
+    entries = [{"every": each} if isinstance(each, str) else each for each in spec.get("every", [])]
     for line in spec.get("cron", []):
         if bare_cron(line).startswith("@every"):
             every, _, offset = bare_cron(line).removeprefix("@every").strip().partition("/")
-            intervals.append((duration(every), duration(offset or "0s")))
+            entries.append({"every": every, "offset": offset or "0s"})
+    intervals = [(duration(each["every"]), duration(each.get("offset", "0s"))) for each in entries]
     return lambda at: any((at - EPOCH - offset) % every == timedelta(0) for every, offset in intervals)
-
-
-def interval(entry: Any) -> tuple[timedelta, timedelta]:
-    if isinstance(entry, str):
-        return duration(entry), timedelta(0)
-    return duration(entry["every"]), duration(entry.get("offset", "0s"))
 
 
 def exclusion_test(spec: Mapping[str, Any], calendars: Mapping[str, Any]) -> Callable[[Wall, datetime], bool]:
@@ -258,13 +243,8 @@ def one_exclusion(item: Mapping[str, Any]) -> Callable[[Wall, datetime], bool]:
 
 
 def bounds_test(spec: Mapping[str, Any], zone: ZoneInfo) -> Callable[[datetime], bool]:
-    start, end = (
-        moment(spec[name], zone) if name in spec else otherwise
-        for name, otherwise in (
-            ("start_at", datetime.min.replace(tzinfo=UTC)),
-            ("end_at", datetime.max.replace(tzinfo=UTC)),
-        )
-    )
+    start = moment(spec["start_at"], zone) if "start_at" in spec else datetime.min.replace(tzinfo=UTC)
+    end = moment(spec["end_at"], zone) if "end_at" in spec else datetime.max.replace(tzinfo=UTC)
     return lambda at: start <= at <= end
 
 
@@ -316,11 +296,6 @@ def starts_with_star(value: Any) -> bool:
     if isinstance(value, list):
         return starts_with_star(value[0])
     return isinstance(value, str) and value.startswith("*")
-
-
-def time_test(second: str, minute: str, hour: str) -> Test:
-    seconds, minutes, hours = values("second", second), values("minute", minute), values("hour", hour)
-    return lambda wall: wall.minute in minutes and wall.hour in hours and wall.second in seconds
 
 
 def part_of(wall: Wall, name: str) -> int:

@@ -38,67 +38,50 @@ def pass_time(*, to: datetime, since: datetime = NOW, work: bool = True) -> None
             run_until_idle(now=since + seconds(60))
 
 
-class TestState:
-    @pytest.mark.parametrize(
-        ("fields", "state"),
-        [
-            ({"spec": HOURLY}, "running"),
-            ({"spec": HOURLY, "paused": True}, "paused"),
-            ({"spec": {}}, "by hand"),
-            ({"spec": HOURLY, "remaining": 0}, "ended"),
-        ],
-    )
-    def test_as_people_see_it(self, fields: dict[str, Any], state: str) -> None:
-        assert describe(make_schedule(**fields)).state == state
-
-    def test_ended_when_no_time_is_left(self) -> None:
-        schedule = make_schedule(spec={"at": ["2026-11-16T04:00:00Z"]})
-        assert describe(schedule).state == "running"
+@pytest.mark.parametrize(
+    ("fields", "state"),
+    [
+        ({"spec": HOURLY}, "running"),
+        ({"spec": HOURLY, "paused": True}, "paused"),
+        ({"spec": {}}, "by hand"),
+        ({"spec": HOURLY, "remaining": 0}, "ended"),
+        ({"spec": {"at": ["2026-11-16T04:00:00Z"]}}, "running"),
+    ],
+)
+def test_its_state_as_people_see_it(fields: dict[str, Any], state: str) -> None:
+    schedule = make_schedule(**fields)
+    assert describe(schedule).state == state
+    if "at" in fields["spec"]:
         generate(hours(1))
         assert describe(schedule).state == "ended"
-
-    def test_closed(self) -> None:
-        schedule = make_schedule(spec=HOURLY)
-        schedule.close(initiator=SOMEBODY, now=NOW)
-        assert (describe(schedule).state, describe(schedule).upcoming) == ("closed", [])
-
-    def test_broken(self) -> None:
-        schedule = make_schedule(spec=HOURLY)
-        Schedule.objects.update(spec={"cron": ["0 0 * *"]})
-        assert describe(schedule).state == "broken"
-        generate(hours(1))
-        described = describe(schedule, now=hours(1))
-        assert described.state == "broken"
-        assert "5 fields expected" in described.spec_error
-        assert described.sentence.startswith("Broken: ")
-        assert described.upcoming == []
-
-    def test_overdue(self) -> None:
-        schedule = make_schedule(spec=HOURLY)
-        assert not describe(schedule, now=hours(1)).is_overdue
-        assert describe(schedule, now=hours(2)).is_overdue
-
-    def test_paused_by_whom_since_and_until_when_and_why(self) -> None:
-        schedule = make_schedule(spec=HOURLY)
-        assert describe(schedule).pause is None
-        schedule.pause(initiator=SOMEBODY, now=hours(1), until=hours(5), note="moving")
-        pause = describe(schedule).pause
-        assert pause is not None
-        assert (pause.by, pause.since, pause.until, pause.note) == ("ada", hours(1), hours(5), "moving")
+    schedule.close(initiator=SOMEBODY, now=NOW)
+    assert (describe(schedule).state, describe(schedule).upcoming) == ("closed", [])
 
 
-def test_what_somebody_wrote() -> None:
-    schedule = make_schedule(
-        name="Nightly",
-        spec={"cron": ["0 9 * * mon-fri"], "time_zone": "Europe/London"},
-        tags=["finance"],
-        memo={"owner": "Ada"},
-    )
+def test_a_broken_one() -> None:
+    schedule = make_schedule(spec=HOURLY)
+    Schedule.objects.update(spec={"cron": ["0 0 * *"]})
+    assert describe(schedule).state == "broken"
+    generate(hours(1))
+    described = describe(schedule, now=hours(1))
+    assert (described.state, described.upcoming) == ("broken", [])
+    assert "5 fields expected" in described.spec_error
+    assert described.sentence.startswith("Broken: ")
+
+
+def test_what_somebody_wrote_and_who_paused_it() -> None:
+    spec = {"cron": ["0 9 * * mon-fri"], "time_zone": "Europe/London"}
+    schedule = make_schedule(name="Nightly", spec=spec, tags=["finance"], memo={"owner": "Ada"})
     described = describe(schedule)
     assert (described.name, described.token, described.tags) == ("Nightly", 1, ["finance"])
-    assert described.memo == {"owner": "Ada"}
+    assert (described.memo, described.pause) == ({"owner": "Ada"}, None)
     assert described.sentence == "At 09:00 on weekdays, Europe/London"
     assert described.time_zone == "Europe/London"
+    assert (described.is_overdue, describe(schedule, now=hours(7)).is_overdue) == (False, True)
+    schedule.pause(initiator=SOMEBODY, now=hours(1), until=hours(5), note="moving")
+    pause = describe(schedule).pause
+    assert pause is not None
+    assert (pause.by, pause.since, pause.until, pause.note) == ("ada", hours(1), hours(5), "moving")
 
 
 class TestCounters:
@@ -153,63 +136,40 @@ class TestExecutions:
     def test_a_failure_says_why_and_the_last_result_stays(self) -> None:
         schedule = make_schedule(step("work", 0, "result"), spec=HOURLY)
         pass_time(to=hours(1))
+        failing = [step("work", 0, "fail", kwargs={"message": "no disk"})]
         current = fresh(schedule)
-        current.edit(
-            token=current.token,
-            initiator=SOMEBODY,
-            now=hours(1.5),
-            changes={},
-            steps=[step("work", 0, "fail", kwargs={"message": "no disk"})],
-        )
-        pass_time(since=hours(1), to=hours(2))
+        current.edit(token=current.token, initiator=SOMEBODY, now=hours(1.5), changes={}, steps=failing)
+        trigger(fresh(schedule), initiator=SOMEBODY, now=hours(2))
+        run_until_idle(now=hours(2))
         invoke(hours(2.5))
         described = describe(schedule, now=hours(2.5))
-        assert [result.outcome for result in described.results] == ["failed", "completed"]
+        assert [(each.outcome, each.source) for each in described.results] == [
+            ("failed", "manual"),
+            ("completed", "auto"),
+        ]
         assert "no disk" in described.results[0].error
         assert "no disk" in described.last_failure
         assert (described.last_result, described.last_outcome) == (42, "failed")
         assert described.last_run_at == hours(2)
 
-    def test_one_by_hand_is_told_from_others(self) -> None:
-        schedule = make_schedule()
-        trigger(schedule, initiator=SOMEBODY, now=NOW)
-        run_until_idle(now=NOW)
-        assert [result.source for result in describe(schedule).results] == ["manual"]
+
+def test_the_next_ten_times_with_local_time_and_jitter() -> None:
+    schedule = make_schedule(spec=HOURLY | {"time_zone": "America/New_York", "jitter": "10m"})
+    upcoming = describe(schedule).upcoming
+    assert [row.at for row in upcoming] == [hours(n) for n in range(1, 11)]
+    assert upcoming[0].local.isoformat() == "2026-11-15T23:00:00-05:00"
+    due = [schedule.compiled_spec.due_at(row.at, schedule.name) for row in upcoming]
+    assert [row.due_at for row in upcoming] == due
+    schedule.skip_next(initiator=SOMEBODY, now=NOW)
+    assert [row.at for row in describe(schedule).upcoming] == [hours(n) for n in range(2, 12)]
 
 
-class TestUpcoming:
-    def test_the_next_ten_with_local_time_and_jitter(self) -> None:
-        spec = HOURLY | {"time_zone": "America/New_York", "jitter": "10m"}
-        schedule = make_schedule(spec=spec)
-        upcoming = describe(schedule).upcoming
-        assert [row.at for row in upcoming] == [hours(n) for n in range(1, 11)]
-        assert upcoming[0].local.isoformat() == "2026-11-15T23:00:00-05:00"
-        assert [row.due_at for row in upcoming] == [
-            schedule.compiled_spec.due_at(row.at, schedule.name) for row in upcoming
-        ]
-        assert any(row.due_at > row.at for row in upcoming)
-
-    def test_a_change_of_the_clocks_is_noted(self) -> None:
-        spec = {"cron": ["30 1 * * *"], "time_zone": "Europe/London"}
-        schedule = make_schedule(spec=spec, now=datetime.fromisoformat("2026-03-27T12:00:00+00:00"))
-        upcoming = describe(schedule, now=datetime.fromisoformat("2026-03-27T12:00:00+00:00")).upcoming
-        assert [row.note for row in upcoming[:3]] == ["", "moved: 01:30 does not exist on 29 March 2026", ""]
-
-    def test_not_those_that_were_left_out_on_request(self) -> None:
-        schedule = make_schedule(spec=HOURLY)
-        schedule.skip_next(initiator=SOMEBODY, now=NOW)
-        assert [row.at for row in describe(schedule).upcoming] == [hours(n) for n in range(2, 12)]
-
-    def test_not_more_than_there_are_runs_left(self) -> None:
-        schedule = make_schedule(spec=HOURLY, remaining=3)
-        assert [row.at for row in describe(schedule).upcoming] == [hours(n) for n in (1, 2, 3)]
-        schedule = make_schedule(spec=HOURLY, remaining=0)
-        assert describe(schedule).upcoming == []
-
-    def test_as_far_as_the_model_knows_too(self) -> None:
-        schedule = make_schedule(spec=HOURLY, remaining=4)
-        schedule.skip_next(initiator=SOMEBODY, now=NOW)
-        assert [row.at for row in describe(schedule).upcoming] == schedule.next_times(10, now=NOW)
+def test_not_more_times_than_there_are_runs_left() -> None:
+    schedule = make_schedule(spec=HOURLY, remaining=3)
+    schedule.skip_next(initiator=SOMEBODY, now=NOW)
+    times = [row.at for row in describe(schedule).upcoming]
+    assert times == schedule.next_times(10, now=NOW) == [hours(n) for n in (2, 3, 4)]
+    assert describe(make_schedule(spec=HOURLY, remaining=0)).upcoming == []
 
 
 class TestBackfills:

@@ -36,11 +36,17 @@ def frozen(monkeypatch: pytest.MonkeyPatch) -> Any:
 def said(capsys: pytest.CaptureFixture[str]) -> Any:
     """The lines that the command prints."""
 
-    def lines(*arguments: str, **options: Any) -> list[str]:
-        call_command("nexttimes", *arguments, **options)
+    def lines(*arguments: str) -> list[str]:
+        call_command("nexttimes", *arguments)
         return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
 
     return lines
+
+
+@pytest.fixture
+def told(said: Any) -> Any:
+    """What it tells programs."""
+    return lambda *arguments: json.loads("\n".join(said(*arguments, "--json")))
 
 
 @pytest.fixture
@@ -48,19 +54,15 @@ def typed(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Puts text, or something as JSON, on standard input."""
 
     def put(content: Any) -> None:
-        data = content if isinstance(content, bytes) else _as_text(content).encode()
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        text = content if isinstance(content, str) else json.dumps(content)
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
 
     return put
 
 
-def _as_text(content: Any) -> str:
-    return content if isinstance(content, str) else json.dumps(content)
-
-
-def refusal(*arguments: str, **options: Any) -> str:
+def refusal(*arguments: str) -> str:
     with pytest.raises(CommandError) as error:
-        call_command("nexttimes", *arguments, **options)
+        call_command("nexttimes", *arguments)
     assert error.value.returncode == 2
     assert "\n" not in str(error.value)
     return str(error.value)
@@ -70,17 +72,6 @@ class TestSpecInAFile:
     """None of these may ask the database: pytest-django would not let them."""
 
     def test_the_sentence_and_a_table(self, said: Any, typed: Any) -> None:
-        typed(WEEKDAYS)
-        assert said("-", "--count", "3") == [
-            "At 09:00 on weekdays, Europe/London",
-            "",
-            "Europe/London         UTC               From now",
-            "Mon 2026-11-16 09:00  2026-11-16 09:00  in 6 h",
-            "Tue 2026-11-17 09:00  2026-11-17 09:00  in 1 d 6 h",
-            "Wed 2026-11-18 09:00  2026-11-18 09:00  in 2 d 6 h",
-        ]
-
-    def test_what_a_change_of_the_clocks_does_is_said_where_it_does_it(self, said: Any, typed: Any) -> None:
         typed({"cron": ["30 1 * * *"], "time_zone": "Europe/London"})
         assert said("-", "--count", "2", "--after", "2027-03-27T12:00") == [
             "At 01:30 every day, Europe/London",
@@ -116,7 +107,6 @@ class TestSpecInAFile:
         [
             '{"every": ["1h"], "exclude": [{"dates": "2026-11-16"}]}',
             '\ufeff{\n\t"every": ["1h"],\n\t"exclude": [{"dates": "2026-11-16"}]\n}',
-            "{every: [1h], exclude: [{dates: 2026-11-16}]}",
             "# hourly\nevery: [1h]\nexclude:\n  - dates: 2026-11-16\n",
             "name: Hourly\nsteps: [{name: x}]\nspec:\n  every: [1h]\n  exclude: [{dates: 2026-11-16}]\n",
             "spec: {every: [1h], exclude: [{calendar: off}]}\ncalendars: {off: [{dates: 2026-11-16}]}",
@@ -124,61 +114,47 @@ class TestSpecInAFile:
             "schedules: [{name: Hourly, spec: {every: [1h], exclude: [{calendar: off}]}}]",
         ],
     )
-    def test_it_may_be_written_in_many_ways(self, said: Any, tmp_path: Path, text: str) -> None:
-        file = tmp_path / "spec"
-        file.write_text(text, encoding="utf-8")
-        told = json.loads("\n".join(said("--file", str(file), "--json", "--count", "1")))
-        assert told["times"][0]["at"] == "2026-11-17T00:00:00Z"
-
-    def test_times_and_countries_in_yaml_are_text(self, said: Any, typed: Any) -> None:
-        typed("patterns: [{times: [12:30]}]\nexclude: [{holidays: NO}]\nat: [2026-11-16T09:00:00Z]")
-        assert said("-", "--count", "1")[0] == (
-            "At 12:30 every day; once, at 09:00 on 16 November 2026, UTC, except public"
+    def test_it_may_be_written_in_many_ways(self, told: Any, tmp_path: Path, text: str) -> None:
+        (tmp_path / "spec").write_text(text, encoding="utf-8")
+        assert (
+            told("--file", str(tmp_path / "spec"), "--count", "1")["times"][0]["at"] == "2026-11-17T00:00:00Z"
         )
 
-    def test_for_programs(self, said: Any, typed: Any) -> None:
+    def test_for_programs(self, told: Any, typed: Any) -> None:
         typed({"cron": ["30 1 * * *"], "time_zone": "Europe/London"})
-        assert json.loads("\n".join(said("-", "--json", "--count", "1", "--after", "2027-03-28"))) == {
+        moved = {
+            "at": "2027-03-28T01:00:00Z",
+            "local": "2027-03-28T02:00:00+01:00",
+            "due_at": "2027-03-28T01:00:00Z",
+            "note": "moved: 01:30 does not exist on 28 March 2027",
+            "skipped_by": "",
+        }
+        assert told("-", "--count", "1", "--after", "2027-03-28") == {
             "name": "",
             "sentence": "At 01:30 every day, Europe/London",
             "time_zone": "Europe/London",
             "notes": [],
-            "times": [
-                {
-                    "at": "2027-03-28T01:00:00Z",
-                    "local": "2027-03-28T02:00:00+01:00",
-                    "due_at": "2027-03-28T01:00:00Z",
-                    "note": "moved: 01:30 does not exist on 28 March 2027",
-                    "skipped_by": "",
-                }
-            ],
+            "times": [moved],
         }
 
     @pytest.mark.parametrize(
         ("after", "first"),
         [
-            ("2026-12-01T08:59:59", "2026-12-01T14:00:00Z"),
             ("2026-12-01T09:00", "2026-12-02T14:00:00Z"),
-            ("2026-12-01T14:00:00Z", "2026-12-02T14:00:00Z"),
+            ("2026-12-01T13:59:59Z", "2026-12-01T14:00:00Z"),
             ("2026-12-01", "2026-12-01T14:00:00Z"),
             ("", "2026-11-16T14:00:00Z"),
         ],
     )
-    def test_after_is_read_on_the_clock_of_the_spec(
-        self, said: Any, typed: Any, after: str, first: str
-    ) -> None:
+    def test_after_is_read_on_its_clock(self, told: Any, typed: Any, after: str, first: str) -> None:
         typed({"cron": ["0 9 * * *"], "time_zone": "America/New_York"})
-        told = json.loads("\n".join(said("-", "--json", "--count", "1", "--after", after)))
-        assert told["times"][0]["at"] == first
+        assert told("-", "--count", "1", "--after", after)["times"][0]["at"] == first
 
     @pytest.mark.parametrize(
         ("spec", "words"),
         [
             ({"cron": ["0 9 13 * 5"]}, "Note: 0 9 13 * 5 gives both day of month and day of week"),
-            (
-                {"at": ["2020-01-01T00:00"]},
-                "Note: It would not be accepted now: at: only matches in the past",
-            ),
+            ({"at": ["2020-01-01T00:00"]}, "Note: It would not be accepted now: at: only matches in the"),
             ({"at": ["2020-01-01T00:00"]}, "There is no time after 2026-11-16 03:00 UTC."),
             ({"every": ["1h"], "jitter": "5m"}, "Note: Jitter depends on the schedule's name"),
         ],
@@ -192,10 +168,8 @@ class TestSpecInAFile:
         spec = {"every": ["1h"], "exclude": [{"calendar": "[bold]\x1b[2J"}]}
         typed({"name": "\x1b]0;x\x07", "spec": spec, "calendars": calendars})
         assert said("-")[:2] == ["\ufffd]0;x\ufffd", "Every hour, UTC, except [bold]\ufffd[2J"]
-
-    def test_as_many_as_are_asked_for(self, said: Any, typed: Any) -> None:
-        typed({"every": ["1h"]})
-        assert len(said("-", "--count", "50")) == 3 + 50
+        typed(HALF_A_PAIR)
+        assert said("-")[0] == "a\ufffdb"
 
     @pytest.mark.parametrize(
         ("content", "words"),
@@ -204,23 +178,11 @@ class TestSpecInAFile:
             ({"name": 7, "spec": {}}, "name: text expected, got 7"),
             ({"spec": {}, "calendars": []}, "calendars: an object of names and lists expected"),
             ({"spec": {"every": ["1h"], "exclude": [{"calendar": "x"}]}, "calendars": {"x": 1}}, "exclude: "),
-            (
-                {"every": ["1h"], "exclude": [{"calendar": "UK"}]},
-                'exclude: the calendar \'UK\' is not given; write {"spec": …, "calendars": {"UK": […]}}',
-            ),
+            ({"every": ["1h"], "exclude": [{"calendar": "x"}]}, "exclude: the calendar 'x' is not given;"),
             ("", "standard input is empty; a spec is expected"),
-            (b"\xff\xfe", "standard input is UTF-16 text; UTF-8 is expected: save it as UTF-8."),
             ('{"cron": [}', "standard input: not JSON: Expecting value (line 1, column 11)."),
-            (
-                "cron:\n\t- x",
-                "standard input: line 2: not YAML: lines are indented by spaces; there is a tab.",
-            ),
             ("a: 1\na: 2", "standard input: line 2: the key “a” appears twice."),
-            ("[" * 50, "standard input: line 1: nested too deeply"),
-            (
-                {"schedules": [{}, {}]},
-                "schedules: a list of one expected, as “exportschedules NAME” writes it",
-            ),
+            ({"schedules": [{}, {}]}, "schedules: a list of one expected, as “exportschedules NAME”"),
             ("every hour", "an object with cron, every, calendars"),
         ],
     )
@@ -235,17 +197,6 @@ class TestSpecInAFile:
         typed({"schedules": [{"spec": {"exclude": [{"calendar": "x"}]}}], "calendars": unnamed})
         assert refusal("-").startswith("standard input: exclude: the calendar 'x' is not given")
 
-    @pytest.mark.parametrize("options", [[], ["--json"]], ids=["table", "json"])
-    def test_half_of_a_character_pair_can_be_printed(self, said: Any, typed: Any, options: list[str]) -> None:
-        typed(HALF_A_PAIR)
-        printed = "\n".join(said("-", *options))
-        assert "a\N{REPLACEMENT CHARACTER}b" in printed
-        printed.encode()
-
-    def test_a_file_has_its_limits(self, typed: Any) -> None:
-        typed(b" " * (5 * 1024**2 + 1))
-        assert refusal("-") == "standard input is larger than 5 MB: make it smaller or divide it."
-
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [
@@ -253,10 +204,8 @@ class TestSpecInAFile:
             ([" "], "Name a schedule"),
             (["x", "--file", "y"], "Name a schedule or give a --file, not both."),
             (["--file", "/no/where"], "/no/where cannot be read: No such file or directory."),
-            (["--file", "/"], "/ cannot be read: Is a directory."),
             (["-", "--count", "0"], "--count: '0' is not a whole number from 1 to 1,000."),
-            (["-", "--count", "many"], "--count: 'many' is not"),
-            (["-", "--after", "soon"], "--after: 'soon' is not a time; write 2026-12-01T09:00"),
+            (["-", "--count", "1001"], "--count: '1001' is not a whole number"),
             (["-", "--after", "2026-02-30"], "--after: '2026-02-30' is not a date"),
         ],
     )
@@ -291,16 +240,10 @@ class TestSpecInAFile:
 
 @pytest.mark.django_db
 class TestStoredSchedule:
-    @pytest.mark.parametrize("wanted", ["Nightly", " nightly ", "id"])
-    def test_by_name_or_id(self, said: Any, wanted: str) -> None:
-        schedule = make_schedule(name="Nightly", spec=WEEKDAYS)
-        make_schedule(name="Other", spec={"every": ["1h"]})
-        lines = said(str(schedule.pk) if wanted == "id" else wanted, "--count", "1")
-        assert lines[:2] == ["Nightly", "At 09:00 on weekdays, Europe/London"]
-        assert lines[-1].startswith("Mon 2026-11-16 09:00")
-
-    def test_a_name_of_digits_comes_before_an_id(self, said: Any) -> None:
-        first = make_schedule(name="First", spec={})
+    def test_by_name_and_else_by_id(self, said: Any) -> None:
+        first = make_schedule(name="Nightly", spec=WEEKDAYS)
+        for wanted in ("Nightly", " nightly ", str(first.pk)):
+            assert said(wanted)[:2] == ["Nightly", "At 09:00 on weekdays, Europe/London"]
         make_schedule(name=str(first.pk), spec={})
         assert said(str(first.pk))[0] == str(first.pk)
 
@@ -313,29 +256,24 @@ class TestStoredSchedule:
         make_schedule(name="Nightly", spec={"every": ["4h"]})
         assert said("Nightly")[1] == "Every 4 hours"
 
-    def test_it_uses_its_shared_calendars(self, said: Any) -> None:
-        SharedCalendar.objects.define("off", [{"dates": "2026-11-16"}], initiator=SOMEBODY, now=NOW)
-        make_schedule(name="Nightly", spec=WEEKDAYS | {"exclude": [{"calendar": "off"}]})
-        lines = said("Nightly", "--count", "1")
-        assert lines[1] == "At 09:00 on weekdays, Europe/London, except off"
-        assert lines[-1].startswith("Tue 2026-11-17 09:00")
-
     def test_an_export_of_it_has_the_same_times(self, said: Any, typed: Any) -> None:
         SharedCalendar.objects.define("off", [{"dates": "2026-11-16"}], initiator=SOMEBODY, now=NOW)
         make_schedule(name="Nightly", spec=WEEKDAYS | {"exclude": [{"calendar": "off"}], "jitter": "1h"})
         export = io.StringIO()
         call_command("exportschedules", "Nightly", stdout=export)
         typed(export.getvalue())
-        assert said("-") == said("Nightly")
+        lines = said("Nightly", "--count", "1")
+        assert lines[1].startswith("At 09:00 on weekdays, Europe/London, except off")
+        assert lines[-1].startswith("Tue 2026-11-17 09:00")
+        assert said("-", "--count", "1") == lines
 
-    def test_times_that_are_skipped_on_request_are_marked(self, said: Any) -> None:
+    def test_times_that_are_skipped_on_request_are_marked(self, said: Any, told: Any) -> None:
         schedule = make_schedule(name="Nightly", spec=WEEKDAYS)
         schedule.skip_next(initiator=SOMEBODY, now=NOW)
         skipped, kept = said("Nightly", "--count", "2")[-2:]
         assert skipped.endswith("left out, on request of ada")
         assert kept.endswith("in 1 d 6 h")
-        told = json.loads("\n".join(said("Nightly", "--json", "--count", "2")))
-        assert [time["skipped_by"] for time in told["times"]] == ["ada", ""]
+        assert [time["skipped_by"] for time in told("Nightly", "--count", "2")["times"]] == ["ada", ""]
 
     def test_its_state_is_told(self, said: Any) -> None:
         schedule = make_schedule(name="Nightly", spec=WEEKDAYS, remaining=3)
@@ -344,19 +282,17 @@ class TestStoredSchedule:
         assert "Note: Runs that are left: 3. Then its times are skipped." in lines
         assert "Note: It is paused until 2026-11-17 03:00 UTC, so that its times wait: disk is" in lines
 
-    def test_its_jitter_is_its_own(self, said: Any) -> None:
+    def test_its_jitter_is_its_own(self, told: Any) -> None:
         schedule = make_schedule(name="Nightly", spec=WEEKDAYS | {"jitter": "1h"})
-        told = json.loads("\n".join(said("Nightly", "--json", "--count", "1")))
         due = schedule.compiled_spec.due_at(NOW + seconds(6 * 3600), "Nightly")
-        assert told["times"][0]["due_at"] == f"{due:%Y-%m-%dT%H:%M:%SZ}"
-        assert told["notes"] == []
+        shown = told("Nightly", "--count", "1")
+        assert (shown["times"][0]["due_at"], shown["notes"]) == (f"{due:%Y-%m-%dT%H:%M:%SZ}", [])
 
     @pytest.mark.parametrize(
         ("wanted", "words"),
         [
             ("nightly", "There is no schedule “nightly”; did you mean Nightly report?"),
             ("weather", "There is no schedule “weather”; there are: Nightly backup, Nightly report"),
-            ("999999999", "There is no schedule “999999999”; there are"),
             ("9" * 30, "; there are"),
             ("a\x00b", "There is no schedule"),
         ],
@@ -366,10 +302,8 @@ class TestStoredSchedule:
             make_schedule(name=name)
         assert words in refusal(wanted)
 
-    def test_without_schedules_there_is_nothing_to_suggest(self) -> None:
-        assert refusal("x") == "There is no schedule “x”; there are none yet"
-
     def test_a_broken_spec_is_told(self) -> None:
-        schedule = make_schedule(name="Nightly")
-        Schedule.objects.filter(pk=schedule.pk).update(spec={"cron": ["61 * * * *"]})
+        assert refusal("Nightly") == "There is no schedule “Nightly”; there are none yet"
+        make_schedule(name="Nightly")
+        Schedule.objects.update(spec={"cron": ["61 * * * *"]})
         assert refusal("Nightly").startswith("The spec of “Nightly” is broken: cron: minute 61")

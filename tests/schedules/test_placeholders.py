@@ -36,22 +36,27 @@ from tests.base import NOW, SOMEBODY, enqueue, fresh, make_schedule, step
 
 VALUES = {
     "steps.fetch.result": {"rows": [1, {"id": "x"}], "none": None, "braces": "{{ attempt }}"},
+    "steps.fetch.result.rows": [1, {"id": "x"}],
     "steps.fetch.result.count": 3,
-    "steps.fetch.result.ratio": 0.5,
     "steps.fetch.result.done": True,
     "steps.fetch.result.nothing": None,
-    "steps.fetch.result.name": "Ümit",
-    "secrets.token": "hunter2",
-    "nominal_date": "2026-11-16",
     "attempt": 2,
 }
+OF_A_RUN = (
+    "nominal_time",
+    "nominal_date",
+    "started_time",
+    "schedule",
+    "execution",
+    "attempt",
+    "idempotency_key",
+)
 
 
 class TestWriting:
     @pytest.mark.parametrize(
         ("text", "kind", "name", "path", "same_as"),
         [
-            ("{{ steps.fetch.result }}", "step", "fetch", (), "steps.fetch.result"),
             ("{{\n steps.fetch.result\t}}", "step", "fetch", (), "steps.fetch.result"),
             ("{{ steps.fetch.result.a.0.b }}", "step", "fetch", ("a", "0", "b"), "steps.fetch.result.a.0.b"),
             ('{{ steps."fetch".result }}', "step", "fetch", (), "steps.fetch.result"),
@@ -63,9 +68,8 @@ class TestWriting:
             ('{{ steps.a.result."" }}', "step", "a", ("",), 'steps.a.result.""'),
             ("{{ steps.überprüfen-2.result }}", "step", "überprüfen-2", (), "steps.überprüfen-2.result"),
             ("{{ steps.'u\u0308'.result }}", "step", "ü", (), "steps.ü.result"),
-            ("{{ steps.result.result.result }}", "step", "result", ("result",), None),
             ("{{ secrets.smtp-password_2 }}", "secret", "smtp-password_2", (), "secrets.smtp-password_2"),
-            ("{{ nominal_time }}", "value", "nominal_time", (), "nominal_time"),
+            *[(f"{{{{ {name} }}}}", "value", name, (), name) for name in OF_A_RUN],
         ],
     )
     def test_what_it_refers_to(
@@ -80,23 +84,17 @@ class TestWriting:
         ("text", "words"),
         [
             ("{{", "“{{” is not closed, or not a placeholder; a {{ that is no placeholder is written {{{{"),
-            ("{{ attempt", "“{{ attempt” is not closed"),
             ("x {{ attempt } }", "“{{ attempt } }” is not closed"),
             ("{{ attempt {{ attempt }}", "is not closed"),
             ("{{ steps.it's.result }}", "is not closed, or not a placeholder"),
             ("{{}}", "is not a placeholder: write names joined by dots"),
-            ("{{ .State }}", "is not a placeholder"),
             ("{{ steps..result }}", "is not a placeholder"),
             ("{{ steps.Import HR.result }}", "in quotes those with other characters than letters"),
             ("{{ steps.a.result | upper }}", "is not a placeholder"),
-            ("{{ steps.a.result[0] }}", "is not a placeholder"),
-            ("{{ steps . a . result }}", "is not a placeholder"),
             ("{{ steps }}", "“steps” must name a step and its result: steps.NAME.result"),
             ("{{ steps.fetch }}", "“steps.fetch” must name a step and its result: steps.fetch.result"),
             ("{{ steps.'a b' }}", 'must name a step and its result: steps."a b".result'),
-            ("{{ secrets }}", "“secrets” must be secrets. and the name of one secret"),
             ("{{ secrets.a.b }}", "“secrets.a.b” must be secrets. and the name of one secret"),
-            ("{{ nominal_tim }}", "there is no value “nominal_tim”; did you mean nominal_time?"),
             ("{{ step.a.result }}", "there is no value “step”; did you mean steps?"),
             ("{{ weather }}", "there is no value “weather”; there are: steps, secrets, event, last"),
             ("{{ event.key }}", "“event.key” must be event. and one of topic, message_id, title, payload"),
@@ -112,10 +110,6 @@ class TestWriting:
             references(text)
         assert words in str(raised.value)
         assert len(str(raised.value)) < 400
-
-    def test_what_a_run_knows_of_itself(self) -> None:
-        for name in ("nominal_date", "started_time", "schedule", "execution", "attempt", "idempotency_key"):
-            assert references(f"{{{{ {name} }}}}") == [Reference("value", name, (), name)]
 
     def test_each_is_listed_once_in_the_order_of_the_text(self) -> None:
         value = {"b": ["{{ attempt }} {{ schedule }}", {"a": "{{attempt}}{{ secrets.x }}"}], "c": 7}
@@ -143,26 +137,17 @@ class TestFilling:
     @pytest.mark.parametrize(
         ("text", "value"),
         [
-            ("{{ steps.fetch.result.count }}", 3),
             ("{{ steps.fetch.result.done }}", True),
             ("{{ steps.fetch.result.nothing }}", None),
-            ("{{ steps.fetch.result.name }}", "Ümit"),
             ("{{steps.fetch.result}}", VALUES["steps.fetch.result"]),
-            ("n={{ steps.fetch.result.count }}", "n=3"),
             (" {{ steps.fetch.result.count }}", " 3"),
             ("{{ attempt }}{{ attempt }}", "22"),
             ("<{{ steps.fetch.result.nothing }}>", "<>"),
             ("<{{ steps.fetch.result.done }}>", "<true>"),
-            ("/{{ nominal_date }}.csv", "/2026-11-16.csv"),
-            (
-                "x{{ steps.fetch.result }}",
-                'x{"rows": [1, {"id": "x"}], "none": null, "braces": "{{ attempt }}"}',
-            ),
+            ("x{{ steps.fetch.result.rows }}", 'x[1, {"id": "x"}]'),
             ("{{{{", "{{"),
             ("{{{{ attempt }}", "{{ attempt }}"),
-            ("{{{{{{{{", "{{{{"),
             ("{{{ attempt }}}", "{2}"),
-            ("{{{{{{ attempt }}}}", "{{2}}"),
             ('{"n": {"m": {{ attempt }}}}', '{"n": {"m": 2}}'),
         ],
     )
@@ -177,7 +162,6 @@ class TestFilling:
 
     def test_what_was_put_in_is_not_filled_again(self) -> None:
         filled = fill("{{ steps.fetch.result }}", VALUES)
-        assert not has_placeholders(filled)
         assert fill(filled, VALUES) == VALUES["steps.fetch.result"]
         assert not has_placeholders(fill("a {{{{ attempt }}", VALUES).strip())
 
@@ -222,29 +206,18 @@ class TestFilling:
 class TestPaths:
     RESULT = {"a": [{"b": 1}, 2], "0": "zero", "": "empty", "n": None}
 
-    @pytest.mark.parametrize(
-        ("path", "value"),
-        [
-            ((), RESULT),
-            (("a", "0", "b"), 1),
-            (("a", "1"), 2),
-            (("0",), "zero"),
-            (("",), "empty"),
-            (("n",), None),
-        ],
-    )
-    def test_what_lies_there(self, path: tuple[str, ...], value: object) -> None:
-        assert look_up(self.RESULT, path) == value
+    def test_what_lies_there(self) -> None:
+        assert look_up(self.RESULT, ()) == self.RESULT
+        assert look_up(self.RESULT, ("a", "0", "b")) == 1
+        assert [look_up(self.RESULT, (name,)) for name in ("0", "", "n")] == ["zero", "empty", None]
 
     @pytest.mark.parametrize(
         ("path", "words"),
         [
             (("b",), "it has no b; there is a, 0, "),
             (("a", "2"), "it has no a.2; the list has 2 entries, counted from 0"),
-            (("a", "-1"), "it has no a.-1; the list has 2 entries"),
             (("a", "b"), "it has no a.b; the list has 2 entries"),
             (("a", "9" * 5_000), "the list has 2 entries"),
-            (("a", "0", "b", "c"), "it has no a.0.b.c: there is nothing inside “1”"),
             (("n", "x y"), 'it has no n."x y": there is nothing inside “null”'),
         ],
     )
@@ -261,20 +234,14 @@ class TestPaths:
 
 class TestFields:
     @pytest.mark.parametrize("kind", ["text", "textarea", "list", "mapping", "bool", "number"])
-    def test_a_placeholder_passes_in_a_field_of_any_kind(self, kind: Kind) -> None:
-        assert Field("name", "Label", kind=kind).clean("{{ attempt }}") == "{{ attempt }}"
-
-    @pytest.mark.parametrize("kind", ["list", "mapping", "bool", "number"])
-    def test_but_only_as_a_whole_where_text_would_not_do(self, kind: Kind) -> None:
-        for text in ("1{{ attempt }}", " {{ attempt }}", "{{{{"):
-            with pytest.raises(ValueError, match="must be "):
-                Field("name", "Label", kind=kind).clean(text)
-
-    @pytest.mark.parametrize("kind", ["number", "text", "list"])
-    def test_bad_ones_are_refused(self, kind: Kind) -> None:
-        value = ["{{ attemp }}"] if kind == "list" else "{{ attemp }}"
+    def test_one_passes_in_any_field_but_only_as_a_whole_where_text_would_not_do(self, kind: Kind) -> None:
+        field = Field("name", "Label", kind=kind)
+        assert field.clean("{{ attempt }}") == "{{ attempt }}"
         with pytest.raises(ValueError, match=r"did you mean attempt\?"):
-            Field("name", "Label", kind=kind).clean(value)
+            field.clean("{{ attemp }}")
+        for text in ("1{{ attempt }}", " {{ attempt }}", "{{{{") if "text" not in kind else ():
+            with pytest.raises(ValueError, match="must be "):
+                field.clean(text)
 
     @pytest.mark.parametrize("field", [Field("f", "F", fixed=True), Field("f", "F", kind="list", fixed=True)])
     def test_a_fixed_field_takes_none_and_other_braces_as_they_are(self, field: Field) -> None:
@@ -302,8 +269,7 @@ class TestFields:
         [
             (Field("f", "F"), "{{ steps.fetch.result.count }}", "3"),
             (Field("f", "F"), "{{ steps.fetch.result.nothing }}", ""),
-            (Field("f", "F", kind="textarea"), "{{ steps.fetch.result.done }}", "true"),
-            (Field("f", "F", kind="number"), "{{ steps.fetch.result.ratio }}", 0.5),
+            (Field("f", "F", kind="number"), "{{ steps.fetch.result.count }}", 3),
             (Field("f", "F", kind="bool"), "{{ steps.fetch.result.done }}", True),
             (Field("f", "F", kind="mapping"), "{{ steps.fetch.result }}", VALUES["steps.fetch.result"]),
             (Field("f", "F", kind="list"), ["{{ attempt }}", "{{ attempt }}x"], [2, "2x"]),
@@ -319,11 +285,11 @@ class TestFields:
 
     @pytest.mark.parametrize("value", [{"braces": "{{ attempt }}", "{{": 1}, "{{ attempt }}", ["{{ x }}"]])
     def test_filled_with_braces_it_is_checked_as_any_other_value(self, value: Any) -> None:
-        number, text = Field("f", "F", kind="number"), Field("f", "F")
+        filled = Field("f", "F").fill("{{ steps.a.result }}", {"steps.a.result": value})
+        assert not has_placeholders(Field("f", "F").clean(filled))
+        number = Field("f", "F", kind="number")
         with pytest.raises(ValueError, match="must be a number"):
             number.clean(number.fill("{{ steps.a.result }}", {"steps.a.result": value}))
-        filled = text.clean(text.fill("{{ steps.a.result }}", {"steps.a.result": value}))
-        assert not has_placeholders(filled)
 
     def test_the_program_of_an_executable_is_fixed(self) -> None:
         for argv in (["{{ attempt }}"], ["/bin/{{ attempt }}", "x"], "{{ steps.a.result }}"):
@@ -360,22 +326,17 @@ class TestSaving:
             ("{{ steps.later.result }}", "“later” runs later: its index 2 is not lower than 1"),
             ("{{ secrets.tokn }}", "there is no secret “tokn”; did you mean token?"),
             ("{{ secrets.else }}", "there is no secret “else”; define it first"),
+            ("{{ steps.a.reslt }}", "“steps.a.reslt” must name a step"),
         ],
     )
     def test_what_would_find_nothing_is_refused_by_step_and_field(self, text: str, words: str) -> None:
         Secret.objects.define("token", "hunter2", initiator=SOMEBODY, now=NOW)
-        others = step("a"), step("side", 1), step("later", 2)
+        using = step("b", 1, kwargs={"x": text})
         with pytest.raises(ValidationError) as raised:
-            make_schedule(others[0], step("b", 1, kwargs={"x": text}), *others[1:])
+            make_schedule(step("a"), using, step("side", 1), step("later", 2))
         (complaint,) = raised.value.message_dict["steps"]
-        assert complaint.startswith(f"Step 2 (b): config: kwargs: {text}: ")
+        assert complaint.startswith("Step 2 (b): config: kwargs: ")
         assert words in complaint
-
-    def test_bad_writing_is_refused_by_step_and_field(self) -> None:
-        with pytest.raises(ValidationError) as raised:
-            make_schedule(step("a"), step("b", 1, kwargs={"x": "{{ steps.a.reslt }}"}))
-        (complaint,) = raised.value.message_dict["steps"]
-        assert complaint.startswith("Step 2 (b): config: kwargs: “steps.a.reslt” must name a step")
 
     def test_everything_is_told_at_once_even_where_other_things_are_wrong(self) -> None:
         with pytest.raises(ValidationError) as raised:
@@ -387,15 +348,12 @@ class TestSaving:
         complaints = " ".join(raised.value.message_dict["steps"])
         assert [word in complaints for word in ("index", "pool", "step “x”", "step “y”")] == [True] * 4
 
-    @pytest.mark.parametrize("steps", [["renamed", "b"], ["b"]])
-    def test_a_step_that_another_refers_to_can_be_neither_renamed_nor_removed(self, steps: list[str]) -> None:
-        schedule = make_schedule(step("a"), step("b", 1, kwargs={"x": "{{ steps.a.result }}"}))
-        after = [
-            step(name, 1, kwargs={"x": "{{ steps.a.result }}"}) if name == "b" else step(name)
-            for name in steps
-        ]
-        with pytest.raises(ValidationError, match="there is no step “a”"):
-            schedule.edit(token=schedule.token, initiator=SOMEBODY, now=NOW, changes={}, steps=after)
+    def test_a_step_that_another_refers_to_can_be_neither_renamed_nor_removed(self) -> None:
+        using = step("b", 1, kwargs={"x": "{{ steps.a.result }}"})
+        schedule = make_schedule(step("a"), using)
+        for after in ([step("renamed"), using], [using]):
+            with pytest.raises(ValidationError, match="there is no step “a”"):
+                schedule.edit(token=schedule.token, initiator=SOMEBODY, now=NOW, changes={}, steps=after)
         assert fresh(schedule).steps.count() == 2
 
     def test_secrets_are_looked_up_once_and_only_if_a_step_uses_one(
@@ -410,8 +368,7 @@ class TestSaving:
     def test_a_single_job_knows_secrets_its_attempt_and_its_key(self) -> None:
         Secret.objects.define("token", "hunter2", initiator=SOMEBODY, now=NOW)
         text = "{{ secrets.token }} {{ attempt }} {{ idempotency_key }}"
-        job = step(kwargs={"value": text})
-        (task,) = enqueue(job)
+        (task,) = enqueue(step(kwargs={"value": text}))
         assert task.step["refs"] == ["secrets.token", "attempt", "idempotency_key"]
         assert task.step["config"]["kwargs"] == {"value": text}
 
@@ -442,23 +399,19 @@ class Harmless(StepType):
         """Never."""
 
 
-class TestPermission:
-    @pytest.fixture(autouse=True)
-    def harmless(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(registry.step_types, "harmless", Harmless())
-
-    @pytest.mark.parametrize(
-        ("config", "needed"),
-        [
-            ({"text": "plain"}, False),
-            ({"text": "{{ attempt }} {{ steps.a.result }}"}, False),
-            ({"text": "{{ secrets.token }}"}, True),
-            ({"text": {"deep": ["x {{ secrets.token }}"]}}, True),
-            ({"text": "{{ secrets.token }}", "script": "{{ {broken"}, True),
-            ({"text": "{{{{ secrets.token }}"}, False),
-        ],
-    )
-    def test_using_a_secret_takes_the_permission_to_define_code(self, config: Any, needed: bool) -> None:
-        harmless = {"name": "a", "step_type": "harmless", "config": config}
-        assert new_code([], [harmless]) == (["a"] if needed else [])
-        assert new_code([harmless], [harmless]) == []
+@pytest.mark.parametrize(
+    ("config", "needed"),
+    [
+        ({"text": "{{ attempt }} {{ steps.a.result }}"}, False),
+        ({"text": {"deep": ["x {{ secrets.token }}"]}}, True),
+        ({"text": "{{ secrets.token }}", "script": "{{ {broken"}, True),
+        ({"text": "{{{{ secrets.token }}"}, False),
+    ],
+)
+def test_using_a_secret_takes_the_permission_to_define_code(
+    monkeypatch: pytest.MonkeyPatch, config: Any, needed: bool
+) -> None:
+    monkeypatch.setitem(registry.step_types, "harmless", Harmless())
+    harmless = {"name": "a", "step_type": "harmless", "config": config}
+    assert new_code([], [harmless]) == (["a"] if needed else [])
+    assert new_code([harmless], [harmless]) == []

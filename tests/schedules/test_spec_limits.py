@@ -74,7 +74,6 @@ REFUSED: dict[str, list[tuple[object, str]]] = {
         ("TZ=Europe/London", "is empty; 5 fields expected"),
         ("* * * *", "5 fields expected, got 4: minute, hour, day of month"),
         ("0 0 0 * * * * 2030", "5 fields expected, got 8"),
-        ("0 0 * * * mon", "year 'mon' is not understood; allowed: 1970"),
         ("0 0 * * * 1969", f"year 1969 is out of range 1970{TO}2999"),
         ("0 0 * * * 3000", f"year 3000 is out of range 1970{TO}2999"),
         ("60 0 0 * * * *", f"second 60 is out of range 0{TO}59"),
@@ -88,13 +87,10 @@ REFUSED: dict[str, list[tuple[object, str]]] = {
         ("* * * * 8#2", f"day of week 8 is out of range 0{TO}7"),
         ("* * * * L9", f"day of week 9 is out of range 0{TO}7"),
         ("5-1 * * * *", "minute range '5-1' runs backwards"),
-        ("* * * dec-jan *", "month range 'dec-jan' runs backwards"),
         ("* * * * 5-0", "day of week range '5-0' runs backwards"),
         ("5-60 * * * *", "minute 60 is out of range"),
         ("*/0 * * * *", "minute '*/0' has step 0; a step is 1 or more"),
-        ("*/-1 * * * *", "minute '*/-1' is not understood"),
         ("1,,2 * * * *", "minute '1,,2' is not understood"),
-        ("* * * mon *", "month 'mon' is not understood; allowed: 1"),
         ("* * * janitor *", "month 'janitor' is not understood"),
         ("* * * * mo", "day of week 'mo' is not understood"),
         ("0 0 30 2 *", "'0 0 30 2 *' never matches"),
@@ -108,8 +104,6 @@ REFUSED: dict[str, list[tuple[object, str]]] = {
         ("@every soon", "'soon' is not a duration; write 90s"),
         ("@every 1h/1h", "at least 0s and less than 1h"),
         ("0 0 15W * *", "day of month '15W' is not supported"),
-        ("0 0 L-3 * *", "day of month 'L-3' is not supported"),
-        ("0 0 ? * *", "day of month '?' is not supported"),
         ("R(0-9) * * * *", "minute 'R(0-9)' is not supported"),
         ("0 0 * L *", "month 'L' is not supported"),
         ("0 0 * * L", "day of week 'L' is not supported"),
@@ -120,7 +114,6 @@ REFUSED: dict[str, list[tuple[object, str]]] = {
     ],
     "every": [
         (0, f"0 seconds is out of range 1s{TO}3660d"),
-        ("-5m", "'-5m' is not a duration; write 90s, 15m, 1h30m, 2d"),
         ("3661d", "316310400 seconds is out of range"),
         ("9" * 5_000 + "s", "is not a duration"),
         (10**5_000, "a number of more than 18 digits"),
@@ -129,7 +122,6 @@ REFUSED: dict[str, list[tuple[object, str]]] = {
         ("", "'' is not a duration"),
         (float("nan"), "NaN is not a duration"),
         (1e400, "Infinity is not a duration"),
-        ("30m1h", "'30m1h' is not a duration"),
         ("\uff15m", "is not a duration"),
         (nested_list(100_000), "a list is not a duration"),
         ({"offset": "5m"}, "null is not a duration"),
@@ -139,13 +131,10 @@ REFUSED: dict[str, list[tuple[object, str]]] = {
     ],
     "calendars": [
         ({"minute": 60}, f"minute 60 is out of range 0{TO}59"),
-        ({"minute": "60"}, f"minute 60 is out of range 0{TO}59"),
         ({"hour": -1}, f"hour -1 is out of range 0{TO}23"),
         ({"year": 10**5_000}, "year a number of more than 18 digits is out of range"),
-        ({"hour": ""}, "hour '' is not understood; allowed: 0"),
         ({"hour": "\uff19"}, "hour '\uff19' is not understood"),
         ({"hour": True}, 'hour: text such as "1-5", a number, {"start": 1, "end": 5, "step": 2}, or a list'),
-        ({"hour": 9.5}, "expected, got 9.5"),
         ({"hour": []}, "hour has 0 entries; a list has 1 to 100"),
         ({"hour": [9] * 101}, "hour has 101 entries; a list has 1 to 100"),
         ({"hour": nested_list(100_000)}, "expected, got a list"),
@@ -155,15 +144,10 @@ REFUSED: dict[str, list[tuple[object, str]]] = {
         ({"hour": {"start": 9, "end": 17, "by": 2}}, "unknown key 'by'; allowed: start, end and step"),
         ({"hour": {"start": 17, "end": 9}}, "hour range '17-9' runs backwards; put the smaller value first"),
         ({"hour": {"start": 9, "end": 17, "step": 0}}, "the step 0 is not a whole number from 1 to 9999"),
-        ({"hour": {"start": 9, "end": 17, "step": "2"}}, "hour: the step '2' is not a whole number"),
         ({"hour": {"start": 9, "end": 17, "step": True}}, "hour: the step true is not a whole number"),
-        ({"hour": {"start": 9, "end": 24}}, "hour 24 is out of range"),
         ({"day_of_month": 30, "month": "feb"}, "day of month 30 and month feb never match together"),
         ({"day_of_week": "fri#2", "day_of_month": "15"}, "never match together: there is no such day"),
-        (
-            {"hours": 9},
-            "unknown key 'hours'; allowed: second, minute, hour, day_of_month, month, day_of_week",
-        ),
+        ({"hours": 9}, "unknown key 'hours'; allowed: second, minute, hour, day_of_month, month, day_of"),
         ({"comment": 5}, "text expected, got 5"),
         ({"comment": "x" * 201}, "the comment has 201 characters; at most 200 are allowed"),
         ({"comment": "a\0b"}, "holds characters that cannot be printed"),
@@ -171,7 +155,6 @@ REFUSED: dict[str, list[tuple[object, str]]] = {
     ],
     "patterns": [
         ({}, 'either times or every expected, such as {"times": ["09:00", "12:30"]} or {"every": "15m"'),
-        ({"times": ["09:00"], "every": "5m"}, "either times or every expected"),
         ("09:00", "either times or every expected"),
         ({"times": ["09:00"], "from": "08:00"}, "unknown key 'from'; allowed: times and weekdays"),
         ({"every": "5m", "to": "08:00"}, "unknown key 'to'; allowed: every, from, until and weekdays"),
@@ -179,23 +162,16 @@ REFUSED: dict[str, list[tuple[object, str]]] = {
         ({"times": ["09:00"] * 1_441}, "1,441 entries are too many; at most 1,440"),
         ({"times": ["24:00"]}, "times '24:00' is not a time of day; write 00:00 to 23:59, such as 09:30"),
         ({"times": ["9:00"]}, "times '9:00' is not a time of day"),
-        ({"times": ["09:60"]}, "times '09:60' is not a time of day"),
         ({"times": [900]}, "text expected, got 900"),
         ({"every": 0}, f"every 0 seconds is out of range 1s{TO}1d"),
         ({"every": "25h"}, f"every 90000 seconds is out of range 1s{TO}1d"),
-        (
-            {"every": "5m", "from": "22:00", "until": "06:00"},
-            "until 06:00 is before from 22:00; for a window across midnight, write two patterns",
-        ),
-        ({"every": "5m", "from": "noon"}, "from 'noon' is not a time of day"),
+        ({"every": "5m", "from": "22:00", "until": "06:00"}, "06:00 is before from 22:00; for a window"),
         ({"every": "5m", "until": "24:00"}, "until '24:00' is not a time of day"),
         ({"times": ["09:00"], "weekdays": "mon-son"}, "day of week 'mon-son' is not understood"),
     ],
     "time_zone": [
         ("Europe/Lodnon", "did you mean Europe/London?"),
         ("New York", "did you mean America/New_York?"),
-        ("utc", "did you mean UTC?"),
-        ("Mars/Olympus", "is not a known time zone; use UTC or a place"),
         ("Europe/", "is not a known time zone"),
         ("../../etc/passwd", "is not a known time zone"),
         ("Europe/Lon\0don", "did you mean Europe/London?"),
@@ -203,7 +179,6 @@ REFUSED: dict[str, list[tuple[object, str]]] = {
         ("x" * 1_000, "is not a known time zone"),
         ("x" * 1_001, "1,001 characters are too many; at most 1,000"),
         ("CET", "is an abbreviation, not a place; use Europe/Brussels"),
-        ("localtime", "is not a known time zone"),
         ("right/Europe/London", "did you mean Europe/London?"),
         (None, "text expected, got null"),
     ],
@@ -233,29 +208,14 @@ REFUSED: dict[str, list[tuple[object, str]]] = {
         ({"dates": "3000-01-01"}, f"year 3000 is out of range 1970{TO}2999"),
         ({"dates": ["2026-12-24"]}, "text expected, got a list"),
         ({"dates": "2026-12-24", "holidays": "GB"}, "unknown key 'holidays'; allowed: dates and comment"),
-        ({"dates": "2026-12-24", "comment": "x" * 201}, "the comment has 201 characters; at most 200"),
         ({"from": "2026-12-01T22:00"}, "give both from and until, such as"),
-        ({"until": "2026-12-01T22:00"}, "give both from and until, such as"),
         ({"from": "2026-12-01", "until": "2026-12-02T00:00"}, "'2026-12-01' is not a time; write"),
-        (
-            {"from": "2026-12-02T04:00", "until": "2026-12-01T22:00"},
-            "until '2026-12-01T22:00' is before from '2026-12-02T04:00'",
-        ),
-        (
-            {"from": "2026-12-01T22:00", "until": "2026-12-02T04:00Z"},
-            "from and until: write both with a UTC offset, or both without",
-        ),
+        ({"from": "2026-12-02T04:00", "until": "2026-12-01T22:00"}, "is before from '2026-12-02T04:00'"),
+        ({"from": "2026-12-01T22:00", "until": "2026-12-02T04:00Z"}, "with a UTC offset, or both without"),
         ({"holidays": "XX"}, "'XX' is not the code of a country with known public holidays; write GB"),
         ({"holidays": "Germny"}, "did you mean DE (Germany)?"),
-        ({"holidays": 44}, "text expected, got 44"),
-        (
-            {"holidays": "GB", "subdivision": "BY"},
-            "'BY' is not a subdivision of United Kingdom (GB); use ENG, NIR, SCT or WLS",
-        ),
-        (
-            {"holidays": "LU", "subdivision": "BY"},
-            "'BY' is not a subdivision of Luxembourg (LU); it has none: leave the subdivision out",
-        ),
+        ({"holidays": "GB", "subdivision": "BY"}, "of United Kingdom (GB); use ENG, NIR, SCT or WLS"),
+        ({"holidays": "LU", "subdivision": "BY"}, "not a subdivision of Luxembourg (LU); it has none"),
         ({"subdivision": "ENG"}, 'a subdivision needs its country, such as {"holidays": "GB"'),
         ({"hour": 24}, f"hour 24 is out of range 0{TO}23"),
         ({"comment": "x"}, "this would exclude every time; name at least one of second, minute, hour"),
@@ -263,7 +223,6 @@ REFUSED: dict[str, list[tuple[object, str]]] = {
         ({"calendar": "UK holidys"}, "there is no calendar 'UK holidys'; did you mean 'UK holidays'?"),
         ({"calendar": "x"}, "there is no calendar 'x'; create it first, or choose 'Broken', 'Clos"),
         ({"calendar": "x" * 10_000}, "10,000 characters are too many"),
-        ({"calendar": 5}, "text expected, got 5"),
         ({"calendar": "UK holidays", "dates": "2026-12-24"}, "unknown key 'dates'; allowed: calendar"),
         ({"calendar": "Broken"}, "the calendar 'Broken' is broken: 'soon' is not a date"),
         ({"calendar": "No list"}, "the calendar 'No list' is broken: a list expected, got an object"),
@@ -286,9 +245,16 @@ def test_what_no_field_takes(field: str) -> None:
 # By field: a value, and what is stored instead.
 NORMALISED: dict[str, list[tuple[Any, Any]]] = {
     "cron": [
-        ("*/100 * * * *", "*/100 * * * *"),
-        (" 0\t9  *  * * \n", "0 9 * * *"),
         ("0 9 * * fri#2 #x", "0 9 * * fri#2"),
+    ],
+    "every": [
+        ("90s", "1m30s"),
+        (" 90m ", "1h30m"),
+        ("1d2h3m4s", "1d2h3m4s"),
+        (45, "45s"),
+        ("3660d", "3660d"),
+        ({"every": 3600, "offset": 300}, {"every": "1h", "offset": "5m"}),
+        ({"every": 60, "offset": "0s"}, "1m"),
     ],
     "calendars": [
         ({}, {}),
@@ -306,22 +272,16 @@ NORMALISED: dict[str, list[tuple[Any, Any]]] = {
         ({"times": ["09:00:05"], "weekdays": "*"}, {"times": ["09:00:05"]}),
         ({"times": ["09:00"], "weekdays": ["mon", 3]}, {"times": ["09:00"], "weekdays": "mon,3"}),
         ({"every": 1500}, {"every": "25m", "from": "00:00", "until": "23:59:59"}),
-        (
-            {"every": "90m", "from": "09:00", "until": "17:30", "weekdays": "mon,wed"},
-            {"every": "1h30m", "from": "09:00", "until": "17:30", "weekdays": "mon,wed"},
-        ),
     ],
     "jitter": [("90s", "1m30s"), (300, "5m"), ("0s", None), (0, None)],
+    "start_at": [(None, None), ("2027-01-01", "2027-01-01T00:00:00Z")],
+    "end_at": [(None, None), ("2027-12-31", "2027-12-31T23:59:59Z")],
     "exclude": [
         ({"dates": "2026-12-24/2026-12-24"}, {"dates": "2026-12-24"}),
         ({"dates": " 2026-12-24 ", "comment": "x "}, {"dates": "2026-12-24", "comment": "x"}),
         (
             {"from": "2026-12-01 22:00", "until": "2026-12-02T04:00:01.5"},
             {"from": "2026-12-01T22:00:00", "until": "2026-12-02T04:00:01"},
-        ),
-        (
-            {"from": "2026-12-01T22:00+02:00", "until": "2026-12-02T04:00Z"},
-            {"from": "2026-12-01T20:00:00Z", "until": "2026-12-02T04:00:00Z"},
         ),
         ({"holidays": "gb"}, {"holidays": "GB"}),
         ({"holidays": "GBR", "subdivision": ""}, {"holidays": "GB"}),
@@ -345,61 +305,54 @@ def test_what_a_field_puts_right(field: str) -> None:
     assert wrong == []
 
 
-class TestCron:
-    @pytest.mark.parametrize(
-        ("expressions", "canonical"),
-        [
-            (["0 9 * * * # daily", "0 9 * * *"], {"cron": ["0 9 * * *"]}),
-            (["@every 90m"], {"every": ["1h30m"]}),
-            (
-                ["@EVERY 90m/5m", "0 9 * * *"],
-                {"cron": ["0 9 * * *"], "every": [{"every": "1h30m", "offset": "5m"}]},
-            ),
-            (
-                ["TZ=Asia/Tokyo 0 9 * * *", "CRON_TZ=Asia/Tokyo @daily", "0 7 * * *"],
-                {"cron": ["0 9 * * *", "@daily", "0 7 * * *"], "time_zone": "Asia/Tokyo"},
-            ),
-        ],
-    )
-    def test_normalised(self, expressions: list[str], canonical: object) -> None:
-        spec = Spec.parse({"cron": expressions})
-        assert spec.as_json() == canonical
-        assert Spec.parse(canonical) == spec
+CRON = "0 9 * * *"
+HOURLY = {"every": "1h", "from": "00:00", "until": "23:59:59"}
 
-    @pytest.mark.parametrize(
-        ("data", "message"),
-        [
-            (
-                {"cron": ["TZ=Asia/Tokyo 0 9 * * *", "TZ=Europe/London 0 9 * * *"]},
-                "the time zones Asia/Tokyo and Europe/London do not agree; a spec has one time zone",
-            ),
-            (
-                {"cron": ["TZ=Asia/Tokyo 0 9 * * *"], "time_zone": "UTC"},
-                "TZ=Asia/Tokyo does not agree with time_zone 'UTC'; give one",
-            ),
-        ],
-    )
-    def test_time_zones_have_to_agree(self, data: object, message: str) -> None:
-        error = refusal(data)
-        assert (error.field, error.message) == ("cron", message)
 
-    def test_an_agreeing_time_zone_may_be_said_twice(self) -> None:
-        spec = Spec.parse({"cron": ["TZ=Asia/Tokyo 0 9 * * *"], "time_zone": "Asia/Tokyo"})
-        assert spec.as_json() == {"cron": ["0 9 * * *"], "time_zone": "Asia/Tokyo"}
-
-    def test_of_several_the_wrong_one_is_named(self) -> None:
-        error = refusal({"cron": ["0 9 * * *", "61 * * * *"]})
-        assert error.message.startswith("item 2: minute 61 is out of range")
-        assert error.message.endswith("(in '61 * * * *')")
+@pytest.mark.parametrize(
+    ("data", "canonical"),
+    [
+        ({"cron": [], "time_zone": "UTC", "dst": "cron"}, {}),
+        ({"time_zone": "Asia/Tokyo", "dst": "literal"}, {"time_zone": "Asia/Tokyo", "dst": "literal"}),
+        ({"cron": [" 0\t9  * * * \n", f"{CRON} # daily", "@daily"]}, {"cron": [CRON, "@daily"]}),
+        ({"every": ["90m", 5400, "1h30m"]}, {"every": ["1h30m"]}),
+        ({"calendars": [{"hour": 9}, {"hour": "9", "minute": 0}]}, {"calendars": [{"hour": "9"}]}),
+        ({"patterns": [{"every": "1h"}, {"every": 3600, "weekdays": "*"}]}, {"patterns": [HOURLY]}),
+        ({"exclude": [{"month": "jan"}, {"month": ["jan"]}]}, {"exclude": [{"month": "jan"}]}),
+        (
+            {"cron": ["@every 90m/5m", CRON, "@EVERY 1h"], "every": ["65m"]},
+            {"cron": [CRON], "every": [{"every": "1h30m", "offset": "5m"}, "1h", "1h5m"]},
+        ),
+        (
+            {"cron": [f"TZ=Asia/Tokyo {CRON}", "CRON_TZ=Asia/Tokyo @daily"], "time_zone": "Asia/Tokyo"},
+            {"cron": [CRON, "@daily"], "time_zone": "Asia/Tokyo"},
+        ),
+        ({"cron": [f"TZ=Asia/Tokyo {CRON}"]}, {"cron": [CRON], "time_zone": "Asia/Tokyo"}),
+        (
+            {"at": ["2026-12-01T09:00", "2026-12-01 08:00\n", "2026-12-02T09:00:00.5+01:00"]},
+            {"at": ["2026-12-01T08:00:00Z", "2026-12-01T09:00:00Z", "2026-12-02T08:00:00Z"]},
+        ),
+        (
+            {"start_at": "2027-01-01T09:00", "end_at": "2027-01-01", "time_zone": "Asia/Tokyo"},
+            {"start_at": "2027-01-01T00:00:00Z", "end_at": "2027-01-01T14:59:59Z", "time_zone": "Asia/Tokyo"},
+        ),
+        (
+            {"start_at": "2027-01-01T09:00", "end_at": "2027-01-01T09:00:00.9Z"},
+            {"start_at": "2027-01-01T09:00:00Z", "end_at": "2027-01-01T09:00:00Z"},
+        ),
+    ],
+)
+def test_the_canonical_form_of_a_whole_spec(data: object, canonical: object) -> None:
+    spec = Spec.parse(data)
+    assert spec.as_json() == canonical
+    assert Spec.parse(json.loads(json.dumps(spec.as_json()))) == spec
 
 
 BAD_MOMENTS = [
     ("9999-12-31T23:59", f"year 9999 is out of range 1970{TO}2999"),
-    ("9999-12-31T23:59-05:00", "year 9999 is out of range"),
     ("0001-01-01T00:00+05:00", f"year 1 is out of range 1970{TO}2999"),
     ("2999-12-31T23:59-05:00", "is out of range"),
     ("2026-02-30T09:00", "is not a time: day"),
-    ("2026-12-01T24:00", "is not a time: hour must be in 0..23"),
     ("2026-12-01T09:00+25:00", "is not a time: "),
     ("tomorrow", "'tomorrow' is not a time; write 2026-12-01T09:00 (on the clock"),
     ("\uff12026-12-01T09:00", "is not a time"),
@@ -420,7 +373,6 @@ class TestMoments:
         ("wall", "time_zone", "dst", "jump"),
         [
             ("2011-12-30T12:00", "Pacific/Apia", "cron", "from 2011-12-30 00:00 to 2011-12-31 00:00"),
-            ("2011-12-30T12:00", "Pacific/Apia", "literal", "from 2011-12-30 00:00 to 2011-12-31 00:00"),
             ("2026-03-08T02:30", "America/New_York", "literal", "from 2026-03-08 02:00 to 2026-03-08 03:00"),
         ],
     )
@@ -434,9 +386,6 @@ class TestMoments:
             ("2026-03-08T02:30", "America/New_York", "2026-03-08T07:00:00Z"),
             ("2026-11-01T01:30", "America/New_York", "2026-11-01T05:30:00Z"),
             ("2026-11-01T01:30-05:00", "America/New_York", "2026-11-01T06:30:00Z"),
-            ("2026-10-04T02:15", "Australia/Lord_Howe", "2026-10-03T15:30:00Z"),
-            ("2026-04-05T01:45", "Australia/Lord_Howe", "2026-04-04T14:45:00Z"),
-            ("2026-04-24T00:00", "Africa/Cairo", "2026-04-23T22:00:00Z"),
             ("2026-03-29T01:30", "Antarctica/Troll", "2026-03-29T01:00:00Z"),
         ],
     )
@@ -447,57 +396,13 @@ class TestMoments:
         assert spec.as_json() == {**of(field, expected), "time_zone": time_zone}
 
 
-class TestBounds:
-    def test_the_end_is_not_before_the_start(self) -> None:
-        error = refusal({"start_at": "2027-01-01T09:00", "end_at": "2027-01-01T08:59:59"})
-        assert str(error) == "end_at: 2027-01-01T08:59:59Z is before start_at, 2027-01-01T09:00:00Z"
-
-    @pytest.mark.parametrize(
-        ("data", "canonical"),
-        [
-            pytest.param(
-                {"at": ["2026-12-01T09:00", "2026-12-01 08:00\n"], "time_zone": "Asia/Tokyo"},
-                {"at": ["2026-11-30T23:00:00Z", "2026-12-01T00:00:00Z"], "time_zone": "Asia/Tokyo"},
-                id="naive: on the clock of the spec",
-            ),
-            pytest.param(
-                {"start_at": "2027-01-01", "end_at": "2027-12-31", "time_zone": "Asia/Tokyo"},
-                {
-                    "start_at": "2026-12-31T15:00:00Z",
-                    "end_at": "2027-12-31T14:59:59Z",
-                    "time_zone": "Asia/Tokyo",
-                },
-                id="whole days",
-            ),
-            pytest.param(
-                {"start_at": "2027-01-01T09:00", "end_at": "2027-01-01T09:00"},
-                {"start_at": "2027-01-01T09:00:00Z", "end_at": "2027-01-01T09:00:00Z"},
-                id="one second",
-            ),
-            pytest.param({"start_at": None, "end_at": None}, {}, id="no bounds"),
-        ],
-    )
-    def test_normalised(self, data: object, canonical: object) -> None:
-        spec = Spec.parse(data)
-        assert spec.as_json() == canonical
-        assert Spec.parse(spec.as_json()) == spec
-
-
 class TestExclude:
-    def test_the_first_calendar_has_to_be_created(self) -> None:
-        assert (
-            refusal({"exclude": [{"calendar": "x"}]}).message == "there is no calendar 'x'; create it first"
-        )
-
     @pytest.mark.parametrize(
         ("definition", "message"),
         [
             ({}, "excluded: a list expected, got an object"),
             ([{"dates": "2026-12-24"}] * 1_001, "excluded: 1,001 entries are too many; at most 1,000"),
-            (
-                [{"dates": "2026-12-24"}, {"calendar": "x"}],
-                "excluded: item 2: a calendar cannot refer to another calendar; write its items here",
-            ),
+            ([{"hour": 9}, {"calendar": "x"}], "excluded: item 2: a calendar cannot refer"),
             ([5], 'excluded: {"dates": "2026-12-24/2027-01-02"}, {"from"'),
         ],
     )
@@ -510,23 +415,14 @@ class TestExclude:
         items = calendar_items([{"holidays": "uk"}, {"dates": "2026-12-24/2026-12-24"}, {"holidays": "GB"}])
         assert [item.as_json() for item in items] == [{"holidays": "GB"}, {"dates": "2026-12-24"}]
 
-    @pytest.mark.parametrize(
-        ("own", "shared", "message"),
-        [
-            (0, [600, 400], ""),
-            (1, [600, 400], "1,001 items are too many; at most 1,000, those of its calendars included"),
-            (0, [1_000, 1_000], "2,000 items are too many; at most 1,000, those of its calendars included"),
-        ],
-    )
-    def test_how_many_a_spec_may_have_in_all(self, own: int, shared: list[int], message: str) -> None:
-        calendars: dict[str, object] = {f"{size} of {n}": dates(size) for n, size in enumerate(shared)}
+    def test_how_many_a_spec_may_have_in_all(self) -> None:
+        calendars: dict[str, object] = {"600": dates(600), "400": dates(400)}
         names = [{"calendar": name} for name in calendars]
-        data = {"every": ["1h"], "exclude": [*names, *dates(own)]}
-        if message:
-            error = refusal(data, calendars)
-            assert (error.field, error.message) == ("exclude", message)
-        else:
-            assert len(Spec.parse(data, calendars).exclude) == len(shared)
+        assert len(Spec.parse({"every": ["1h"], "exclude": names}, calendars).exclude) == 2
+        error = refusal({"every": ["1h"], "exclude": [*names, *dates(1)]}, calendars)
+        assert str(error).startswith(
+            "exclude: 1,001 items are too many; at most 1,000, those of its calendars"
+        )
 
     def test_how_many_places_it_may_have_holidays_of(self) -> None:
         """However often it says so of the same one."""
@@ -550,24 +446,34 @@ class TestShape:
             *(({field: "x"}, field, "a list expected, got 'x'") for field in LISTS),
             *(({field: [{}] * 101}, field, "101 entries are too many; at most 100") for field in LISTS[:5]),
             ({"at": ["2026-12-01T09:00"] * 1_001}, "at", "1,001 entries are too many; at most 1,000"),
+            ({"cron": [CRON, "61 * * * *"]}, "cron", "item 2: minute 61 is out of range"),
+            ({"calendars": [{"hour": 9}, {"hour": 24}]}, "calendars", "item 2: hour 24 is out of range"),
+            ({"patterns": [{"times": ["09:00"]}, {}]}, "patterns", "item 2: either times or every expected"),
+            ({"every": ["1h", "0s", "-1"]}, "every", "item 2: 0 seconds is out of range"),
+            ({"at": ["2026-12-01T09:00", "soon"]}, "at", "item 2: 'soon' is not a time"),
+            ({"exclude": [{"hour": 9}, {"dates": "x"}]}, "exclude", "item 2: 'x' is not a date"),
+            ({"exclude": [{"calendar": "x"}]}, "exclude", "there is no calendar 'x'; create it first"),
+            (
+                {"cron": [f"TZ=Asia/Tokyo {CRON}", f"TZ=Europe/London {CRON}"]},
+                "cron",
+                "the time zones Asia/Tokyo and Europe/London do not agree; a spec has one time zone",
+            ),
+            (
+                {"cron": [f"TZ=Asia/Tokyo {CRON}"], "time_zone": "UTC"},
+                "cron",
+                "TZ=Asia/Tokyo does not agree with time_zone 'UTC'; give one",
+            ),
+            (
+                {"start_at": "2027-01-01T09:00", "end_at": "2027-01-01T08:59:59"},
+                "end_at",
+                "2027-01-01T08:59:59Z is before start_at, 2027-01-01T09:00:00Z",
+            ),
         ],
     )
     def test_refused(self, data: object, field: str, message: str) -> None:
         error = refusal(data)
-        assert (error.field, error.message) == (field, message)
-
-    @pytest.mark.parametrize(
-        ("data", "message"),
-        [
-            ({"calendars": [{"hour": 9}, {"hour": 24}]}, "calendars: item 2: hour 24 is out of range"),
-            ({"patterns": [{"times": ["09:00"]}, {}]}, "patterns: item 2: either times or every expected"),
-            ({"every": ["1h", "0s", "-1"]}, "every: item 2: 0 seconds is out of range"),
-            ({"at": ["2026-12-01T09:00", "soon"]}, "at: item 2: 'soon' is not a time"),
-            ({"exclude": [{"hour": 9}, {"dates": "x"}]}, "exclude: item 2: 'x' is not a date"),
-        ],
-    )
-    def test_of_several_the_wrong_one_is_named(self, data: object, message: str) -> None:
-        assert str(refusal(data)).startswith(message)
+        assert error.field == field
+        assert error.message.startswith(message)
 
     @pytest.mark.parametrize(
         "field", ["every", "cron", "calendars", "patterns", "at", "exclude", "jitter", "dst", "start_at"]
@@ -639,79 +545,43 @@ class TestAnyShape:
 
 class TestCheck:
     @pytest.mark.parametrize(
-        ("data", "message"),
+        ("data", "field", "message"),
         [
             (
                 {"at": ["2026-11-16T02:17:33Z"]},
-                "at: only matches in the past; the last time is 2026-11-16 02:17:33 UTC",
+                "at",
+                "only matches in the past; the last time is 2026-11-16 02:17:33 UTC",
             ),
+            ({"cron": ["0 9 * * * 2020-2025"]}, "cron", "in the past; the last time is 2025-12-31 09:00:00"),
             (
-                {"at": ["2026-11-16T02:17", "2020-01-01T09:00"]},
-                "at: only matches in the past; the last time is 2026-11-16 02:17:00 UTC",
+                {"calendars": [{"second": "*", "year": 2025}]},
+                "calendars",
+                "past; the last time is 2025-12-31 00:00:59",
             ),
-            (
-                {"cron": ["0 9 * * * 2020-2025"]},
-                "cron: only matches in the past; the last time is 2025-12-31 09:00:00 UTC",
-            ),
-            (
-                {"calendars": [{"second": "*", "year": 2025, "month": "feb"}]},
-                "calendars: only matches in the past; the last time is 2025-02-28 00:00:59 UTC",
-            ),
-            (
-                {"calendars": [{"year": 2025}], "at": ["2026-01-01T00:00"]},
-                "only matches in the past; the last time is 2026-01-01 00:00:00 UTC",
-            ),
-            (
-                {"cron": ["0 9 * * *"], "end_at": "2026-11-15"},
-                "end_at: leaves no time; without it, the next one is 2026-11-16T09:00:00Z",
-            ),
-            (
-                {"cron": ["0 9 * * *"], "end_at": "2026-11-16T08:59"},
-                "end_at: leaves no time; without it, the next one is 2026-11-16T09:00:00Z",
-            ),
-            (
-                {"at": ["2026-12-01T09:00"], "start_at": "2027-01-01"},
-                "start_at: leaves no time; without it, the next one is 2026-12-01T09:00:00Z",
-            ),
-            (
-                {"cron": ["0 9 * * mon"], "exclude": [{"dates": "2026-01-01/2999-12-31"}]},
-                "exclude: leaves no time; without it, the next one is 2026-11-16T09:00:00Z",
-            ),
-            (
-                {"cron": ["0 9 * * mon"], "exclude": [{"day_of_week": "mon"}]},
-                "exclude: leaves nothing: every time looked at is excluded; exclude less",
-            ),
-            (
-                {"cron": ["0 9 25 12 *"], "exclude": [{"holidays": "GB"}]},
-                "exclude: leaves nothing: every time looked at is excluded; exclude less",
-            ),
+            ({"calendars": [{"year": 2025}], "at": ["2026-01-01T00:00"]}, "", "last time is 2026-01-01"),
+            ({"cron": [CRON], "end_at": "2026-11-16T08:59"}, "end_at", "the next one is 2026-11-16T09:00"),
+            ({"at": ["2026-12-01T09:00"], "start_at": "2027-01-01"}, "start_at", "next one is 2026-12-01T"),
+            ({"cron": [CRON], "exclude": [{"dates": "2026-01-01/2999-12-31"}]}, "exclude", "is 2026-11-16"),
+            ({"cron": ["0 9 * * mon"], "exclude": [{"day_of_week": "mon"}]}, "exclude", "leaves nothing"),
+            ({"cron": ["0 9 25 12 *"], "exclude": [{"holidays": "GB"}]}, "exclude", "leaves nothing"),
             (
                 {"at": ["2026-12-25T09:00"], "exclude": [{"holidays": "GB"}], "end_at": "2026-12-20"},
+                "at",
                 "never matches",
             ),
         ],
     )
-    def test_refused(self, data: object, message: str) -> None:
-        with pytest.raises(SpecError) as caught:
+    def test_refused(self, data: object, field: str, message: str) -> None:
+        with pytest.raises(SpecError, match=message) as caught:
             Spec.parse(data).check(NOW)
-        assert str(caught.value).endswith(message)
+        assert caught.value.field == field
 
     @pytest.mark.parametrize(
         ("data", "minimum", "message"),
         [
-            (
-                {"every": ["59s"]},
-                60,
-                "every: 2026-11-16T02:17:38Z and 2026-11-16T02:18:37Z are 59s apart; "
-                "at least 1m between two times is allowed",
-            ),
+            ({"every": ["59s"]}, 60, "every: 2026-11-16T02:17:38Z and 2026-11-16T02:18:37Z are 59s apart;"),
             ({"cron": ["* * * * *"]}, 61, "cron: 2026-11-16T02:18:00Z and 2026-11-16T02:19:00Z are 1m apart"),
-            (
-                {"cron": ["0 9 * * *"], "at": ["2026-11-20T09:00:01"]},
-                2,
-                "2026-11-20T09:00:00Z and 2026-11-20T09:00:01Z are 1s apart; at least 2s between",
-            ),
-            ({"patterns": [{"times": ["09:00", "09:05"]}]}, 600, "patterns: 2026-11-16T09:00:00Z and"),
+            ({"cron": [CRON], "at": ["2026-11-20T09:00:01"]}, 2, "2026-11-20T09:00:00Z and 2026"),
         ],
     )
     def test_times_too_close_together(self, data: object, minimum: int, message: str) -> None:
@@ -740,71 +610,50 @@ class TestCheck:
         assert spec.is_manual or spec.next(NOW) is not None
 
 
-ALL_HOURS = [{"hour": str(hour)} for hour in range(24)]
 COUNTRIES = ["GB", "US", "DE", "FR", "IT", "ES", "PT", "NL", "BE", "CH", "AT", "PL", "CZ", "SE", "NO", "FI"]
+NO_INSTANT = {"from": "2026-01-01T00:00Z", "until": "2999-12-31T23:59:59Z"}
 
 
 class TestNoSpecHangsATick:
     """A tick has seconds, and there are many schedules. What is counted is the same on every machine."""
 
     @pytest.mark.parametrize(
-        "data",
+        ("rule", "excluded"),
         [
+            pytest.param({"every": ["1s"]}, [{"second": "*/2"}, {"second": "1/2"}], id="each second"),
+            pytest.param({"cron": ["0 9 25 12 *"]}, [{"holidays": code} for code in COUNTRIES], id="days"),
             pytest.param(
-                {"every": ["1s"], "exclude": ALL_HOURS}, marks=pytest.mark.long, id="each hour by itself"
-            ),
-            pytest.param(
-                {"every": ["1s"], "exclude": [{"second": "*/2"}, {"second": "1/2"}]}, id="each second"
-            ),
-            pytest.param(
-                {"cron": ["* * * * *"], "exclude": [{"minute": str(minute)} for minute in range(60)]},
-                marks=pytest.mark.long,
-                id="each minute by itself",
-            ),
-            pytest.param(
-                {
-                    "cron": ["0 9 25 12 *"],
-                    "exclude": [{"holidays": code} for code in COUNTRIES],
-                    "time_zone": "Europe/London",
-                },
-                id="a holiday in many countries",
-            ),
-            pytest.param(
-                {
-                    "cron": ["0 9 * * mon"],
-                    "exclude": [{"day_of_week": "mon", "year": f"{2000 + n}-2999"} for n in range(90)],
-                    "time_zone": "Pacific/Auckland",
-                },
+                {"cron": ["0 9 * * mon"]},
+                [{"day_of_week": "mon", "year": f"{2000 + n}-2999"} for n in range(90)],
                 marks=pytest.mark.long,
                 id="a weekday in ninety ways",
             ),
         ],
     )
-    def test_nothing_is_left_but_it_takes_a_while_to_see(self, data: object) -> None:
-        spec = Spec.parse(data)
-        assert _calls(lambda: _refused(spec)) < 10_000_000
+    def test_nothing_is_left_but_it_takes_a_while_to_see(
+        self, rule: dict[str, object], excluded: list[object]
+    ) -> None:
+        spec = Spec.parse({**rule, "exclude": excluded, "time_zone": "Europe/London"})
+
+        def refused() -> None:
+            with pytest.raises(SpecError, match="leaves nothing") as caught:
+                spec.next(NOW)
+            assert caught.value.field == "exclude"
+
+        assert _calls(refused) < 10_000_000
 
     @pytest.mark.parametrize(
         "data",
         [
-            pytest.param(
-                {"every": ["1s"], "exclude": [{"dates": "2026-01-01/2999-12-31"}]}, id="all dates to come"
-            ),
-            pytest.param(
-                {
-                    "every": ["1s"],
-                    "exclude": [{"from": "2026-01-01T00:00Z", "until": "2999-12-31T23:59:59Z"}],
-                },
-                id="all instants to come",
-            ),
-            pytest.param({"every": ["1s"], "exclude": [{"year": "2026-2999"}]}, id="all years to come"),
-            pytest.param({"cron": ["* * * * * * 2000"]}, id="one year, which is over"),
-            pytest.param({"calendars": [{"second": "*", "year": 1970}]}, id="dense, but long ago"),
+            {"every": ["1s"], "exclude": [{"dates": "2026-01-01/2999-12-31"}]},
+            {"every": ["1s"], "exclude": [NO_INSTANT]},
+            {"every": ["1s"], "exclude": [{"year": "2026-2999"}]},
+            {"cron": ["* * * * * * 2000"]},
+            {"calendars": [{"second": "*", "year": 1970}]},
         ],
     )
-    @pytest.mark.parametrize("time_zone", [pytest.param("UTC", marks=pytest.mark.long), "Europe/London"])
-    def test_there_is_nothing_until_the_end_of_time(self, data: dict[str, object], time_zone: str) -> None:
-        spec = Spec.parse(data | {"time_zone": time_zone})
+    def test_there_is_nothing_until_the_end_of_time(self, data: dict[str, object]) -> None:
+        spec = Spec.parse(data | {"time_zone": "Europe/London"})
         assert _calls(lambda: spec.next(NOW)) < 1_000_000
         assert spec.next(NOW) is None
         assert _calls(lambda: spec.explain(NOW)) < 1_000_000
@@ -854,12 +703,6 @@ class TestNoSpecHangsATick:
         excluded = a_thousand(lambda n: {"holidays": "GB", "comment": str(n)})
         spec = Spec.parse({"cron": ["0 9 * * *"], "exclude": [{"calendar": "UK"}]}, {"UK": excluded})
         assert spec.next(datetime(2026, 12, 25, tzinfo=UTC)) == datetime(2026, 12, 27, 9, tzinfo=UTC)
-
-
-def _refused(spec: Spec) -> None:
-    with pytest.raises(SpecError, match="leaves nothing") as caught:
-        spec.next(NOW)
-    assert caught.value.field == "exclude"
 
 
 def _calls(work: Callable[[], object]) -> int:
