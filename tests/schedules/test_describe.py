@@ -75,8 +75,7 @@ def test_what_somebody_wrote_and_who_paused_it() -> None:
     described = describe(schedule)
     assert (described.name, described.token, described.tags) == ("Nightly", 1, ["finance"])
     assert (described.memo, described.pause) == ({"owner": "Ada"}, None)
-    assert described.sentence == "At 09:00 on weekdays, Europe/London"
-    assert described.time_zone == "Europe/London"
+    assert (described.sentence, described.time_zone) == (schedule.spec_in_words, "Europe/London")
     assert (described.is_overdue, describe(schedule, now=hours(7)).is_overdue) == (False, True)
     schedule.pause(initiator=SOMEBODY, now=hours(1), until=hours(5), note="moving")
     pause = describe(schedule).pause
@@ -84,15 +83,13 @@ def test_what_somebody_wrote_and_who_paused_it() -> None:
     assert (pause.by, pause.since, pause.until, pause.note) == ("ada", hours(1), hours(5), "moving")
 
 
-class TestCounters:
+class TestExecutions:
     def test_what_started_what_did_not_and_why(self) -> None:
-        schedule = make_schedule(
-            step("work", 0, "fail"), spec=HOURLY, catch_up_seconds=3600, failures_among=3
-        )
+        failing = step("work", 0, "fail")
+        schedule = make_schedule(failing, spec=HOURLY, catch_up_seconds=3600, failures_among=3)
         pass_time(to=hours(2))
         fresh(schedule).skip_next(initiator=SOMEBODY, now=hours(2))
-        pass_time(since=hours(2), to=hours(4), work=False)
-        pass_time(since=hours(4), to=hours(5), work=False)
+        pass_time(since=hours(2), to=hours(5), work=False)
         generate(hours(8))
         invoke(hours(8))
         counters = describe(schedule, now=hours(8)).counters
@@ -102,14 +99,6 @@ class TestCounters:
         assert (counters.failures_recently, counters.failures_among) == (2, 3)
         assert (counters.buffered, counters.remaining) == (0, None)
 
-    def test_what_waits(self) -> None:
-        schedule = make_schedule(spec=HOURLY, paused=True, remaining=7)
-        pass_time(to=hours(3))
-        counters = describe(schedule, now=hours(3)).counters
-        assert (counters.buffered, counters.remaining) == (3, 7)
-
-
-class TestExecutions:
     def test_what_runs(self) -> None:
         schedule = make_schedule(spec=HOURLY, overlap="allow_all", deadline_seconds=3600)
         pass_time(to=hours(2), work=False)
@@ -129,9 +118,7 @@ class TestExecutions:
         pass_time(to=hours(12))
         results = describe(schedule, now=hours(12)).results
         assert [result.nominal_at for result in results] == [hours(n) for n in range(12, 2, -1)]
-        assert {(r.outcome, r.duration, r.source) for r in results} == {
-            ("completed", timedelta(minutes=1), "auto")
-        }
+        assert {(each.outcome, each.duration) for each in results} == {("completed", timedelta(minutes=1))}
 
     def test_a_failure_says_why_and_the_last_result_stays(self) -> None:
         schedule = make_schedule(step("work", 0, "result"), spec=HOURLY)
@@ -143,10 +130,8 @@ class TestExecutions:
         run_until_idle(now=hours(2))
         invoke(hours(2.5))
         described = describe(schedule, now=hours(2.5))
-        assert [(each.outcome, each.source) for each in described.results] == [
-            ("failed", "manual"),
-            ("completed", "auto"),
-        ]
+        results = [(each.outcome, each.source) for each in described.results]
+        assert results == [("failed", "manual"), ("completed", "auto")]
         assert "no disk" in described.results[0].error
         assert "no disk" in described.last_failure
         assert (described.last_result, described.last_outcome) == (42, "failed")
@@ -180,7 +165,7 @@ class TestBackfills:
 
     def test_open_ones_and_how_far_they_are(self, settings: LazySettings) -> None:
         settings.JIM_BACKFILL_SLICE = 4
-        schedule = make_schedule(spec=HOURLY, paused=True)
+        schedule = make_schedule(spec=HOURLY, paused=True, remaining=7)
         asked = self.ask(schedule, overlap="allow_all")
         assert asked.generate(hours(20)) == 4
         described = describe(schedule, now=hours(20))
@@ -188,7 +173,7 @@ class TestBackfills:
         assert (progress.id, progress.start_at, progress.end_at) == (asked.pk, hours(1), hours(10))
         assert (progress.which, progress.overlap, progress.by) == ("all", "allow_all", "ada")
         assert (progress.total, progress.passed, progress.added, progress.waiting) == (10, 4, 4, 4)
-        assert described.counters.buffered == 4
+        assert (described.counters.buffered, described.counters.remaining) == (4, 7)
 
     def test_one_whose_last_times_still_wait_is_not_over_yet(self) -> None:
         schedule = make_schedule(spec=HOURLY)
@@ -210,12 +195,8 @@ def test_all_of_it_can_be_sent_as_json() -> None:
     assert sent["results"][0]["nominal_at"] == "2026-11-16T04:00:00Z"
     assert sent["results"][0]["duration"] == 60
     assert sent["running"][0]["since"] == "2026-11-16T05:00:00Z"
-    assert sent["upcoming"][0] == {
-        "at": "2026-11-16T06:00:00Z",
-        "local": "2026-11-16T06:00:00+00:00",
-        "due_at": "2026-11-16T06:00:00Z",
-        "note": "",
-    }
+    at = "2026-11-16T06:00:00"
+    assert sent["upcoming"][0] == {"at": f"{at}Z", "local": f"{at}+00:00", "due_at": f"{at}Z", "note": ""}
     assert sent["counters"]["started"] == 2
 
 

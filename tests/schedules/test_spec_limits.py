@@ -34,12 +34,7 @@ def refusal(data: object, calendars: dict[str, object] | None = None) -> SpecErr
     return error
 
 
-def a_thousand(item: Callable[[int], object]) -> list[object]:
-    return [item(n) for n in range(1000)]
-
-
 def dates(count: int) -> list[object]:
-    """In as many lines."""
     return [{"dates": f"{2030 + n // 28}-01-{1 + n % 28:02}"} for n in range(count)]
 
 
@@ -50,11 +45,8 @@ def nested_list(depth: int) -> list[object]:
     return nested
 
 
-ONE_VALUE = ("start_at", "end_at", "jitter", "time_zone", "dst")
-
-
 def of(field: str, value: object) -> dict[str, object]:
-    return {field: value if field in ONE_VALUE else [value]}
+    return {field: [value] if field in LISTS else value}
 
 
 SHARED: dict[str, object] = {
@@ -70,7 +62,6 @@ SHARED: dict[str, object] = {
 REFUSED: dict[str, list[tuple[object, str]]] = {
     "cron": [
         (" \n", "is empty; 5 fields expected"),
-        ("# nothing", "is empty; 5 fields expected"),
         ("TZ=Europe/London", "is empty; 5 fields expected"),
         ("* * * *", "5 fields expected, got 4: minute, hour, day of month"),
         ("0 0 0 * * * * 2030", "5 fields expected, got 8"),
@@ -81,14 +72,11 @@ REFUSED: dict[str, list[tuple[object, str]]] = {
         ("* 24 * * *", f"hour 24 is out of range 0{TO}23"),
         ("* * 0 * *", f"day of month 0 is out of range 1{TO}31"),
         ("* * 32 * *", f"day of month 32 is out of range 1{TO}31"),
-        ("* * * 0 *", f"month 0 is out of range 1{TO}12"),
         ("* * * 13 *", f"month 13 is out of range 1{TO}12"),
         ("* * * * 8", f"day of week 8 is out of range 0{TO}7"),
         ("* * * * 8#2", f"day of week 8 is out of range 0{TO}7"),
-        ("* * * * L9", f"day of week 9 is out of range 0{TO}7"),
         ("5-1 * * * *", "minute range '5-1' runs backwards"),
         ("* * * * 5-0", "day of week range '5-0' runs backwards"),
-        ("5-60 * * * *", "minute 60 is out of range"),
         ("*/0 * * * *", "minute '*/0' has step 0; a step is 1 or more"),
         ("1,,2 * * * *", "minute '1,,2' is not understood"),
         ("* * * janitor *", "month 'janitor' is not understood"),
@@ -110,7 +98,6 @@ REFUSED: dict[str, list[tuple[object, str]]] = {
         ("0 0 1#2 * *", "day of month '1#2' is not supported"),
         ("0 0 * * fri#6", "'fri#6' is not understood; allowed: fri#1 to fri#5, and Lfri for the last one"),
         ("TZ=Europe/Lodnon 0 9 * * *", "did you mean Europe/London?"),
-        ("tz=UTC 0 9 * * *", "minute 'tz=UTC' is not understood"),
     ],
     "every": [
         (0, f"0 seconds is out of range 1s{TO}3660d"),
@@ -118,10 +105,8 @@ REFUSED: dict[str, list[tuple[object, str]]] = {
         ("9" * 5_000 + "s", "is not a duration"),
         (10**5_000, "a number of more than 18 digits"),
         (True, "true is not a duration"),
-        ("3", "'3' is not a duration"),
         ("", "'' is not a duration"),
         (float("nan"), "NaN is not a duration"),
-        (1e400, "Infinity is not a duration"),
         ("\uff15m", "is not a duration"),
         (nested_list(100_000), "a list is not a duration"),
         ({"offset": "5m"}, "null is not a duration"),
@@ -155,13 +140,11 @@ REFUSED: dict[str, list[tuple[object, str]]] = {
     ],
     "patterns": [
         ({}, 'either times or every expected, such as {"times": ["09:00", "12:30"]} or {"every": "15m"'),
-        ("09:00", "either times or every expected"),
         ({"times": ["09:00"], "from": "08:00"}, "unknown key 'from'; allowed: times and weekdays"),
         ({"every": "5m", "to": "08:00"}, "unknown key 'to'; allowed: every, from, until and weekdays"),
         ({"times": []}, 'times is empty; give at least one, such as ["09:00"]'),
         ({"times": ["09:00"] * 1_441}, "1,441 entries are too many; at most 1,440"),
         ({"times": ["24:00"]}, "times '24:00' is not a time of day; write 00:00 to 23:59, such as 09:30"),
-        ({"times": ["9:00"]}, "times '9:00' is not a time of day"),
         ({"times": [900]}, "text expected, got 900"),
         ({"every": 0}, f"every 0 seconds is out of range 1s{TO}1d"),
         ({"every": "25h"}, f"every 90000 seconds is out of range 1s{TO}1d"),
@@ -182,30 +165,21 @@ REFUSED: dict[str, list[tuple[object, str]]] = {
         ("right/Europe/London", "did you mean Europe/London?"),
         (None, "text expected, got null"),
     ],
-    "start_at": [
-        ("2026-02-30", "'2026-02-30' is not a date: day"),
-        ([], "text expected, got a list"),
-    ],
+    "start_at": [("2026-02-30", "'2026-02-30' is not a date: day"), ([], "text expected, got a list")],
     "end_at": [("3000-01-01", f"year 3000 is out of range 1970{TO}2999")],
     "at": [("2026-02-28", "is not a time; write 2026-12-01T09:00")],
     "jitter": [
         (-1, f"-1 seconds is out of range 0s{TO}3660d"),
         ("3661d", "is out of range"),
-        ("3", "'3' is not a duration; write 90s"),
         (None, "null is not a duration"),
     ],
-    "dst": [
-        ("summer", "'summer' is not allowed; choose cron or literal"),
-        (False, "text expected, got false"),
-    ],
+    "dst": [("summer", "is not allowed; choose cron or literal"), (False, "text expected, got false")],
     "exclude": [
         ({}, '{"calendar": "UK holidays"}, {"dates": "2026-12-24/2027-01-02"}, {"from"'),
         ("2026-12-24", "expected, got '2026-12-24'"),
         ({"date": "2026-12-24"}, "unknown key 'date'; allowed: {\"calendar\""),
-        ({"dates": "2026-02-30"}, "'2026-02-30' is not a date: day"),
         ({"dates": "2026-12-24/"}, "'' is not a date; write 2026-12-25"),
         ({"dates": "2026-12-24/2026-12-01"}, "the dates 2026-12-24/2026-12-01 run backwards"),
-        ({"dates": "3000-01-01"}, f"year 3000 is out of range 1970{TO}2999"),
         ({"dates": ["2026-12-24"]}, "text expected, got a list"),
         ({"dates": "2026-12-24", "holidays": "GB"}, "unknown key 'holidays'; allowed: dates and comment"),
         ({"from": "2026-12-01T22:00"}, "give both from and until, such as"),
@@ -217,7 +191,6 @@ REFUSED: dict[str, list[tuple[object, str]]] = {
         ({"holidays": "GB", "subdivision": "BY"}, "of United Kingdom (GB); use ENG, NIR, SCT or WLS"),
         ({"holidays": "LU", "subdivision": "BY"}, "not a subdivision of Luxembourg (LU); it has none"),
         ({"subdivision": "ENG"}, 'a subdivision needs its country, such as {"holidays": "GB"'),
-        ({"hour": 24}, f"hour 24 is out of range 0{TO}23"),
         ({"comment": "x"}, "this would exclude every time; name at least one of second, minute, hour"),
         ({"month": "feb", "day_of_month": "30"}, "never match together"),
         ({"calendar": "UK holidys"}, "there is no calendar 'UK holidys'; did you mean 'UK holidays'?"),
@@ -244,9 +217,7 @@ def test_what_no_field_takes(field: str) -> None:
 
 # By field: a value, and what is stored instead.
 NORMALISED: dict[str, list[tuple[Any, Any]]] = {
-    "cron": [
-        ("0 9 * * fri#2 #x", "0 9 * * fri#2"),
-    ],
+    "cron": [("0 9 * * fri#2 #x", "0 9 * * fri#2")],
     "every": [
         ("90s", "1m30s"),
         (" 90m ", "1h30m"),
@@ -364,10 +335,10 @@ BAD_MOMENTS = [
 @pytest.mark.parametrize("field", ["at", "start_at", "end_at"])
 class TestMoments:
     def test_refused(self, field: str) -> None:
-        errors = [(refusal(of(field, value)), message) for value, message in BAD_MOMENTS]
-        assert [
-            error for error, message in errors if error.field != field or message not in error.message
-        ] == []
+        errors = [refusal(of(field, value)) for value, _ in BAD_MOMENTS]
+        assert {error.field for error in errors} == {field}
+        told = zip(errors, BAD_MOMENTS, strict=True)
+        assert [error for error, (_, message) in told if message not in error.message] == []
 
     @pytest.mark.parametrize(
         ("wall", "time_zone", "dst", "jump"),
@@ -411,10 +382,6 @@ class TestExclude:
             calendar_items(definition, name="excluded")
         assert str(caught.value).startswith(message)
 
-    def test_what_a_shared_calendar_holds_is_normalised(self) -> None:
-        items = calendar_items([{"holidays": "uk"}, {"dates": "2026-12-24/2026-12-24"}, {"holidays": "GB"}])
-        assert [item.as_json() for item in items] == [{"holidays": "GB"}, {"dates": "2026-12-24"}]
-
     def test_how_many_a_spec_may_have_in_all(self) -> None:
         calendars: dict[str, object] = {"600": dates(600), "400": dates(400)}
         names = [{"calendar": name} for name in calendars]
@@ -454,15 +421,11 @@ class TestShape:
             ({"exclude": [{"hour": 9}, {"dates": "x"}]}, "exclude", "item 2: 'x' is not a date"),
             ({"exclude": [{"calendar": "x"}]}, "exclude", "there is no calendar 'x'; create it first"),
             (
-                {"cron": [f"TZ=Asia/Tokyo {CRON}", f"TZ=Europe/London {CRON}"]},
+                {"cron": ["TZ=Asia/Tokyo @daily", "TZ=UTC @daily"]},
                 "cron",
-                "the time zones Asia/Tokyo and Europe/London do not agree; a spec has one time zone",
+                "the time zones Asia/Tokyo and UTC do",
             ),
-            (
-                {"cron": [f"TZ=Asia/Tokyo {CRON}"], "time_zone": "UTC"},
-                "cron",
-                "TZ=Asia/Tokyo does not agree with time_zone 'UTC'; give one",
-            ),
+            ({"cron": ["TZ=Asia/Tokyo @daily"], "time_zone": "UTC"}, "cron", "TZ=Asia/Tokyo does not agree"),
             (
                 {"start_at": "2027-01-01T09:00", "end_at": "2027-01-01T08:59:59"},
                 "end_at",
@@ -475,9 +438,7 @@ class TestShape:
         assert error.field == field
         assert error.message.startswith(message)
 
-    @pytest.mark.parametrize(
-        "field", ["every", "cron", "calendars", "patterns", "at", "exclude", "jitter", "dst", "start_at"]
-    )
+    @pytest.mark.parametrize("field", [*LISTS, "jitter", "dst", "start_at"])
     def test_no_depth_of_nesting_is_too_much(self, field: str) -> None:
         for depth in [*range(960, 1010, 3), 100_000]:
             assert refusal({field: nested_list(depth)}).field == field
@@ -543,32 +504,22 @@ class TestAnyShape:
         assert str(error).isprintable()
 
 
+CHRISTMAS = {"at": ["2026-12-25T09:00"], "exclude": [{"holidays": "GB"}]}
+
+
 class TestCheck:
     @pytest.mark.parametrize(
         ("data", "field", "message"),
         [
-            (
-                {"at": ["2026-11-16T02:17:33Z"]},
-                "at",
-                "only matches in the past; the last time is 2026-11-16 02:17:33 UTC",
-            ),
+            ({"at": ["2026-11-16T02:17:33Z"]}, "at", "in the past; the last time is 2026-11-16 02:17:33 UTC"),
             ({"cron": ["0 9 * * * 2020-2025"]}, "cron", "in the past; the last time is 2025-12-31 09:00:00"),
-            (
-                {"calendars": [{"second": "*", "year": 2025}]},
-                "calendars",
-                "past; the last time is 2025-12-31 00:00:59",
-            ),
+            ({"calendars": [{"second": "*", "year": 2025}]}, "calendars", "last time is 2025-12-31 00:00:59"),
             ({"calendars": [{"year": 2025}], "at": ["2026-01-01T00:00"]}, "", "last time is 2026-01-01"),
             ({"cron": [CRON], "end_at": "2026-11-16T08:59"}, "end_at", "the next one is 2026-11-16T09:00"),
             ({"at": ["2026-12-01T09:00"], "start_at": "2027-01-01"}, "start_at", "next one is 2026-12-01T"),
             ({"cron": [CRON], "exclude": [{"dates": "2026-01-01/2999-12-31"}]}, "exclude", "is 2026-11-16"),
             ({"cron": ["0 9 * * mon"], "exclude": [{"day_of_week": "mon"}]}, "exclude", "leaves nothing"),
-            ({"cron": ["0 9 25 12 *"], "exclude": [{"holidays": "GB"}]}, "exclude", "leaves nothing"),
-            (
-                {"at": ["2026-12-25T09:00"], "exclude": [{"holidays": "GB"}], "end_at": "2026-12-20"},
-                "at",
-                "never matches",
-            ),
+            (CHRISTMAS | {"end_at": "2026-12-20"}, "at", "never matches"),
         ],
     )
     def test_refused(self, data: object, field: str, message: str) -> None:
@@ -597,10 +548,8 @@ class TestCheck:
             ({}, 60),
             ({"every": ["1m"]}, 60),
             ({"at": ["2020-01-01T09:00", "2026-11-16T02:18"]}, 1),
-            ({"at": ["2020-01-01T09:00"], "every": ["1h"]}, 1),
             ({"cron": ["0 0 29 2 *"]}, 86_400),
             ({"every": ["1s"], "exclude": [{"second": "1-59"}]}, 60),
-            ({"cron": ["0 9 * * *"], "end_at": "2026-11-16T09:00"}, 1),
             ({"start_at": "2020-01-01", "end_at": "2020-12-31", "jitter": "5m"}, 1),
         ],
     )
@@ -622,12 +571,6 @@ class TestNoSpecHangsATick:
         [
             pytest.param({"every": ["1s"]}, [{"second": "*/2"}, {"second": "1/2"}], id="each second"),
             pytest.param({"cron": ["0 9 25 12 *"]}, [{"holidays": code} for code in COUNTRIES], id="days"),
-            pytest.param(
-                {"cron": ["0 9 * * mon"]},
-                [{"day_of_week": "mon", "year": f"{2000 + n}-2999"} for n in range(90)],
-                marks=pytest.mark.long,
-                id="a weekday in ninety ways",
-            ),
         ],
     )
     def test_nothing_is_left_but_it_takes_a_while_to_see(
@@ -664,43 +607,41 @@ class TestNoSpecHangsATick:
         assert spec.next(NOW) == datetime(2996, 2, 29, tzinfo=UTC)
 
     def test_hundreds_of_rules(self) -> None:
-        minutes = [f"{n % 60} {n % 24} * * *" for n in range(100)]
-        spec = Spec.parse(
-            {
-                "cron": minutes,
-                "every": [f"{3600 + n}s" for n in range(100)],
-                "calendars": [{"second": str(n % 60), "minute": "*"} for n in range(100)],
-                "patterns": [{"every": "1s", "from": "09:00", "until": "17:00"}] * 100,
-                "at": [f"{NOW + timedelta(seconds=n):%Y-%m-%dT%H:%M:%SZ}" for n in range(1000)],
-                "exclude": [{"dates": f"2026-12-{1 + n % 31:02}"} for n in range(100)],
-                "time_zone": "Europe/London",
-            }
-        )
+        data = {
+            "cron": [f"{n % 60} {n % 24} * * *" for n in range(100)],
+            "every": [f"{3600 + n}s" for n in range(100)],
+            "calendars": [{"second": str(n % 60), "minute": "*"} for n in range(100)],
+            "patterns": [{"every": "1s", "from": "09:00", "until": "17:00"}] * 100,
+            "at": [f"{NOW + timedelta(seconds=n):%Y-%m-%dT%H:%M:%SZ}" for n in range(1000)],
+            "exclude": [{"dates": f"2026-12-{1 + n % 31:02}"} for n in range(100)],
+        }
+        spec = Spec.parse(data | {"time_zone": "Europe/London"})
         assert _calls(lambda: spec.times(NOW, NOW + timedelta(days=30), limit=1000)) < 500_000
 
     @pytest.mark.parametrize("rule", [{"every": ["1s"]}, {"cron": ["0 9 * * *"]}], ids=["dense", "daily"])
     @pytest.mark.parametrize(
-        "items",
+        "item",
         [
-            pytest.param(a_thousand(lambda n: {"year": 2030 + n % 900, "second": n % 60}), id="years"),
-            pytest.param(a_thousand(lambda n: {"minute": 1 + n % 59, "second": n // 59}), id="minutes"),
-            pytest.param(dates(1000), id="dates"),
-            pytest.param(a_thousand(lambda n: {"holidays": "GB", "comment": str(n)}), id="holidays"),
+            lambda n: {"year": 2030 + n % 900, "second": n % 60},
+            lambda n: {"minute": 1 + n % 59, "second": n // 59},
+            lambda n: {"dates": f"{2030 + n // 28}-01-{1 + n % 28:02}"},
+            lambda n: {"holidays": "GB", "comment": str(n)},
         ],
+        ids=["years", "minutes", "dates", "holidays"],
     )
-    def test_a_thousand_exclusions(self, rule: dict[str, object], items: list[object]) -> None:
-        calendars = {f"Calendar {n}": items[n * 10 : n * 10 + 10] for n in range(100)}
-        spec = Spec.parse(rule | {"exclude": [{"calendar": name} for name in calendars]}, calendars)
-        few = Spec.parse(rule | {"exclude": items[:10]})
+    def test_a_thousand_exclusions(self, rule: dict[str, object], item: Callable[[int], object]) -> None:
+        calendars = {f"{n}": [item(n * 10 + m) for m in range(10)] for n in range(100)}
+        many = Spec.parse(rule | {"exclude": [{"calendar": name} for name in calendars]}, calendars)
+        few = Spec.parse(rule | {"exclude": calendars["0"]})
 
         def calls(spec: Spec) -> int:
             spec.next(NOW)
             return _calls(lambda: spec.times(NOW, NOW + timedelta(days=2_000), limit=1000))
 
-        assert calls(spec) < 2 * calls(few), "a hundred times as many cost more than they should"
+        assert calls(many) < 2 * calls(few), "a hundred times as many cost more than they should"
 
     def test_many_holiday_items_are_no_reason_to_give_up(self) -> None:
-        excluded = a_thousand(lambda n: {"holidays": "GB", "comment": str(n)})
+        excluded = [{"holidays": "GB", "comment": str(n)} for n in range(1000)]
         spec = Spec.parse({"cron": ["0 9 * * *"], "exclude": [{"calendar": "UK"}]}, {"UK": excluded})
         assert spec.next(datetime(2026, 12, 25, tzinfo=UTC)) == datetime(2026, 12, 27, 9, tzinfo=UTC)
 
