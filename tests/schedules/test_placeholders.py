@@ -196,7 +196,7 @@ class TestPaths:
         [
             (("b",), "it has no b; there is a, 0, "),
             (("a", "2"), "it has no a.2; the list has 2 entries, counted from 0"),
-            (("a", "b"), "it has no a.b; the list has 2 entries"),
+            (("a", "-1"), "it has no a.-1; the list has 2 entries"),
             (("a", "9" * 5_000), "the list has 2 entries"),
             (("n", "x y"), 'it has no n."x y": there is nothing inside “null”'),
         ],
