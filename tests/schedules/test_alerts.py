@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 import pytest
 from django.conf import LazySettings
@@ -52,45 +51,25 @@ def run(schedule: Schedule, outcomes: str, *, since: float = 0) -> None:
         assert fresh(execution).accounted_at is not None
 
 
-def paused_after(outcomes: str, **fields: Any) -> str:
-    """Those of the outcomes after which the schedule is paused."""
-    schedule = make_schedule(pause_on_failure=True, timeout_seconds=1800, **fields)
-    for number in range(len(outcomes)):
-        run(schedule, outcomes[number], since=number)
-        if fresh(schedule).is_paused:
-            return outcomes[: number + 1]
-    return ""
-
-
 class TestOverdue:
-    def test_when_its_time_has_passed_by_more_than_the_grace_without_an_occurrence(self) -> None:
-        schedule = make_schedule(spec=HOURLY)
-        moments = [NOW, hours(1), hours(1) + seconds(60), hours(1) + seconds(61), hours(48)]
-        states = [schedule.is_overdue(moment) for moment in moments]
-        assert states == [False, False, False, True, True]
-        listed = [Schedule.objects.overdue(moment).contains(schedule) for moment in moments]
-        assert listed == states
-
-    def test_the_grace_is_a_setting(self, settings: LazySettings) -> None:
-        settings.JIM_OVERDUE_SECONDS = 600
-        schedule = make_schedule(spec=HOURLY)
-        assert not schedule.is_overdue(hours(1) + seconds(600))
-        assert Schedule.objects.overdue(hours(1) + seconds(601)).get() == schedule
-
-    def test_not_any_more_when_the_scheduler_has_come(self) -> None:
-        schedule = make_schedule(spec=HOURLY)
+    def test_when_its_time_has_passed_by_more_than_the_grace_until_the_scheduler_comes(
+        self, settings: LazySettings
+    ) -> None:
+        """Also a paused one, as its times are recorded."""
+        schedules = make_schedule(spec=HOURLY), make_schedule(spec=HOURLY, paused=True)
+        for grace in (60, 600):
+            settings.JIM_OVERDUE_SECONDS = grace
+            for moment, is_overdue in ((NOW, False), (hours(1) + seconds(grace), False), (hours(48), True)):
+                assert [each.is_overdue(moment) for each in schedules] == [is_overdue] * 2
+                assert Schedule.objects.overdue(moment).count() == (2 if is_overdue else 0)
+            assert schedules[0].is_overdue(hours(1) + seconds(grace + 1))
+            assert Schedule.objects.overdue(hours(1) + seconds(grace + 1)).count() == 2
         generate(hours(5))
-        assert not fresh(schedule).is_overdue(hours(5))
+        assert not any(fresh(each).is_overdue(hours(5)) for each in schedules)
         assert not Schedule.objects.overdue(hours(5)).exists()
 
-    def test_a_paused_one_is_overdue_too_as_its_times_are_recorded(self) -> None:
-        schedule = make_schedule(spec=HOURLY, paused=True)
-        assert schedule.is_overdue(hours(2))
-        assert Schedule.objects.overdue(hours(2)).exists()
-
     def test_never_without_a_next_time(self) -> None:
-        by_hand, closed = make_schedule(spec={}), make_schedule(spec=HOURLY)
-        broken = make_schedule(spec=HOURLY)
+        by_hand, closed, broken = (make_schedule(spec=spec) for spec in ({}, HOURLY, HOURLY))
         closed.close(initiator=SOMEBODY, now=NOW)
         Schedule.objects.filter(pk=broken.pk).update(spec=["broken"])
         generate(hours(2))
@@ -99,13 +78,16 @@ class TestOverdue:
 
 
 class TestLate:
-    def test_when_it_outlives_its_deadline_and_still_runs(self) -> None:
-        execution = start(deadline_seconds=600)
-        moments = [NOW, NOW + seconds(600), NOW + seconds(601)]
-        assert [execution.is_late(moment) for moment in moments] == [False, False, True]
-        listed = [Execution.objects.late(moment).contains(execution) for moment in moments]
-        assert listed == [False, False, True]
+    def test_when_it_outlives_the_deadline_of_its_start_and_still_runs(self) -> None:
+        execution, endless = start(deadline_seconds=600), start()
+        schedule = Schedule.objects.get(pk=execution.schedule_id)
+        schedule.edit(token=1, initiator=SOMEBODY, now=NOW, changes={"deadline_seconds": None})
+        for after, is_late in ((0, False), (600, False), (601, True)):
+            moment = NOW + seconds(after)
+            assert fresh(execution).is_late(moment) is is_late
+            assert list(Execution.objects.late(moment)) == [execution] * is_late
         assert fresh(execution).status == "in_progress"
+        assert not endless.is_late(hours(24 * 365))
 
     def test_one_that_has_ended_was_late_or_not_for_good(self) -> None:
         worker = make_worker()
@@ -115,18 +97,6 @@ class TestLate:
             assert fresh(execution).status == "completed"
             assert fresh(execution).is_late(hours(24)) is was_late
         assert not Execution.objects.late(hours(24)).exists()
-
-    def test_never_without_a_deadline(self) -> None:
-        execution = start()
-        assert not execution.is_late(hours(24 * 365))
-        assert not Execution.objects.late(hours(24 * 365)).exists()
-
-    def test_the_deadline_is_that_of_its_start(self) -> None:
-        execution = start(deadline_seconds=600)
-        schedule = execution.schedule
-        assert schedule is not None
-        schedule.edit(token=schedule.token, initiator=SOMEBODY, now=NOW, changes={"deadline_seconds": None})
-        assert fresh(execution).is_late(hours(1))
 
 
 class TestFailuresAreCounted:
@@ -150,17 +120,13 @@ class TestFailuresAreCounted:
         assert (counted.failures_in_a_row, counted.failures_recently) == (in_a_row, recently)
         assert (counted.failed_count, counted.status) == (failed, "running")
 
-    def test_a_cancelled_execution_says_nothing_about_whether_it_works(self) -> None:
+    def test_the_last_failure_is_kept_until_one_completes(self) -> None:
+        """A cancelled execution says nothing about whether it works."""
         schedule = make_schedule()
         run(schedule, "fx")
-        assert (fresh(schedule).recent_outcomes, fresh(schedule).last_outcome) == ("f", "cancelled")
-        assert fresh(schedule).last_failure != ""
-
-    def test_the_last_failure_is_kept_until_one_completes(self) -> None:
-        schedule = make_schedule()
-        run(schedule, "f")
         assert "it broke" in fresh(schedule).last_failure
-        run(schedule, "c", since=1)
+        assert (fresh(schedule).recent_outcomes, fresh(schedule).last_outcome) == ("f", "cancelled")
+        run(schedule, "c", since=2)
         assert fresh(schedule).last_failure == ""
 
     def test_no_more_outcomes_are_kept_than_can_be_asked_for(self) -> None:
@@ -172,36 +138,27 @@ class TestFailuresAreCounted:
 
 class TestPauseOnFailure:
     @pytest.mark.parametrize(
-        ("failures", "among", "outcomes", "paused"),
+        ("failures", "among", "outcomes", "note"),
         [
-            (1, 1, "cxf", "cxf"),
-            (3, 3, "ffcfff", "ffcfff"),
-            (3, 3, "ffxt", "ffxt"),
-            (3, 5, "fcfcf", "fcfcf"),
+            (1, 1, "cxf", "The last execution failed: "),
+            (3, 3, "ffcfff", "3 of the last 3 executions failed: "),
+            (3, 3, "ffxf", "3 of the last 3 executions failed: "),
+            (3, 5, "fcff", "3 of the last 4 executions failed: "),
+            (3, 5, "fcfcf", "3 of the last 5 executions failed: "),
             (3, 5, "fccfccf", ""),
         ],
     )
     def test_when_so_many_of_the_last_executions_failed(
-        self, failures: int, among: int, outcomes: str, paused: str
+        self, failures: int, among: int, outcomes: str, note: str
     ) -> None:
-        assert paused_after(outcomes, failures_to_pause=failures, failures_among=among) == paused
-
-    @pytest.mark.parametrize(
-        ("failures", "among", "outcomes", "note"),
-        [
-            (1, 1, "f", "Paused by itself. The last execution failed: "),
-            (3, 5, "fcff", "Paused by itself. 3 of the last 4 executions failed: "),
-            (3, 5, "fcccfff", "Paused by itself. 3 of the last 5 executions failed: "),
-        ],
-    )
-    def test_the_note_says_so(self, failures: int, among: int, outcomes: str, note: str) -> None:
         schedule = make_schedule(pause_on_failure=True, failures_to_pause=failures, failures_among=among)
-        run(schedule, outcomes)
+        run(schedule, outcomes[:-1])
+        assert fresh(schedule).status == "running"
+        run(schedule, outcomes[-1], since=len(outcomes))
         paused = fresh(schedule)
-        assert paused.status == "paused"
-        assert paused.pause_note.startswith(note)
-        assert paused.pause_note.endswith(paused.last_failure)
-        assert "it broke" in paused.pause_note
+        assert paused.status == ("paused" if note else "running")
+        assert paused.pause_note == (f"Paused by itself. {note}{paused.last_failure}" if note else "")
+        assert "it broke" in paused.last_failure
 
     def test_an_endless_error_makes_no_endless_note(self) -> None:
         schedule = make_schedule(pause_on_failure=True)
@@ -223,22 +180,12 @@ class TestPauseOnFailure:
     def test_failures_of_the_past_do_not_pause_it_when_it_is_asked_for_later(self, outcome: str) -> None:
         schedule = make_schedule(failures_to_pause=2, failures_among=5)
         run(schedule, "ff")
-        current = fresh(schedule)
-        current.edit(
-            token=current.token, initiator=SOMEBODY, now=hours(2), changes={"pause_on_failure": True}
-        )
+        fresh(schedule).edit(token=1, initiator=SOMEBODY, now=hours(2), changes={"pause_on_failure": True})
         run(schedule, outcome, since=3)
         assert fresh(schedule).status == "running"
 
-    @pytest.mark.parametrize(
-        "fields",
-        [
-            {"failures_to_pause": 0},
-            {"failures_to_pause": 3, "failures_among": 2},
-            {"failures_to_pause": 1, "failures_among": 101},
-        ],
-    )
-    def test_numbers_that_make_no_sense_are_refused(self, fields: dict[str, Any]) -> None:
+    @pytest.mark.parametrize(("failures", "among"), [(0, 1), (3, 2), (1, 101)])
+    def test_numbers_that_make_no_sense_are_refused(self, failures: int, among: int) -> None:
         with pytest.raises(ValidationError) as error:
-            make_schedule(pause_on_failure=True, **fields)
+            make_schedule(pause_on_failure=True, failures_to_pause=failures, failures_among=among)
         assert set(error.value.message_dict) <= {"failures_to_pause", "failures_among"}

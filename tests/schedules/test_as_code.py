@@ -21,8 +21,7 @@ from schedules import code_files
 from schedules.code_files import Library
 from schedules.models import Schedule, Secret, SharedCalendar, Step
 from schedules.reconcile import Author, Outcome, reconcile
-from schedules.revisions import Revisions
-from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, seconds, step
+from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, step
 from tests.conftest import subprocess_env
 from tests.races.meeting import queue_up
 from tests.waiting import PATIENCE_SECONDS
@@ -61,8 +60,7 @@ def complaints(*texts: str, **options: Any) -> list[str]:
     return [str(problem) for problem in outcome.problems]
 
 
-def stored() -> dict[str, Any]:
-    return {**everything(), "SharedCalendar": list(SharedCalendar.objects.order_by("pk").values())}
+stored = everything
 
 
 def file(text: str) -> str:
@@ -96,25 +94,17 @@ def clear() -> None:
 
 class TestExport:
     def test_it_is_one_to_review(self) -> None:
-        define_calendar("UK holidays", {"holidays": "GB", "subdivision": "ENG"}, description="Of England.")
+        """Sorted, in a fixed order, and without defaults; the rest is in the documentation."""
+        define_calendar("UK holidays", {"holidays": "GB"}, description="Of England.")
         make_schedule(
-            step("Load: people", 0, kwargs={"zone": "NO", "at": "12:30", "all": True}, isolation="process"),
-            step("Report", 1, max_retries=3, timeout_seconds=60, on_crash="fail", pool="slow"),
-            step(
-                "Tell", 1, config={"url": "https://shop.example/"}, step_type="http", continue_on_failure=True
-            ),
+            step("Load: people", 0, kwargs={"zone": "NO", "all": True}, isolation="process"),
+            step("Report", 1, max_retries=3, on_crash="fail"),
             name="Nightly",
             description="First line.\nSecond line.\n",
             tags=["hr", "finance"],
             memo={"owner": "Ada", "issue": "7"},
-            spec={
-                "time_zone": "Europe/London",
-                "exclude": [{"calendar": "UK holidays"}],
-                "cron": ["0 2 * * *", "*/5 9 * * mon"],
-            },
-            overlap="buffer_one",
+            spec={"exclude": [{"calendar": "UK holidays"}], "cron": ["0 2 * * *", "*/5 9 * * mon"]},
             catch_up_seconds=None,
-            pause_on_failure=True,
         )
         make_schedule(step(max_retries=3), name="by hand")
         assert exported() == dedent(
@@ -126,7 +116,6 @@ class TestExport:
                 description: Of England.
                 excluded:
                   - holidays: GB
-                    subdivision: ENG
 
             schedules:
               - name: by hand
@@ -153,10 +142,7 @@ class TestExport:
                     - '*/5 9 * * mon'
                   exclude:
                     - calendar: UK holidays
-                  time_zone: Europe/London
-                overlap: buffer_one
                 catch_up_seconds: null
-                pause_on_failure: true
                 steps:
                   - index: 0
                     name: 'Load: people'
@@ -165,7 +151,6 @@ class TestExport:
                       function: tests.work.noop
                       kwargs:
                         all: true
-                        at: '12:30'
                         zone: 'NO'
                     max_retries: 0
                   - index: 1
@@ -174,27 +159,14 @@ class TestExport:
                     config:
                       function: tests.work.noop
                       isolation: thread
-                    timeout_seconds: 60
                     on_crash: fail
-                    pool: slow
-                  - index: 1
-                    name: Tell
-                    step_type: http
-                    config:
-                      url: https://shop.example/
-                    continue_on_failure: true
-                    max_retries: 0
             """
         )
 
     def test_it_holds_neither_state_nor_secrets(self) -> None:
         Secret.objects.put("token", CANARY, initiator=SOMEBODY, now=NOW)
-        schedule = make_schedule(
-            step(config={"function": "tests.work.noop", "kwargs": {"token": "{{ secrets.token }}"}}),
-            name="Mine",
-            spec={"every": ["1h"]},
-            remaining=7,
-        )
+        kwargs = {"token": "{{ secrets.token }}"}
+        schedule = make_schedule(step(kwargs=kwargs), name="Mine", spec={"every": ["1h"]}, remaining=7)
         before = exported()
         schedule.skip_next(initiator=SOMEBODY, now=NOW)
         schedule.pause(initiator=SOMEBODY, now=NOW, note="The bank is closed.")
@@ -204,10 +176,6 @@ class TestExport:
         assert CANARY not in before
         assert "remaining" not in before
 
-    def test_closed_schedules_are_left_out(self) -> None:
-        make_schedule(name="Gone").close(initiator=SOMEBODY, now=NOW)
-        assert exported() == "version: 1\n\nschedules: []\n"
-
     def test_some_of_them_with_the_calendars_that_they_use(self) -> None:
         for name in ("Used", "Unused"):
             define_calendar(name)
@@ -215,25 +183,16 @@ class TestExport:
         make_schedule(name="Ältere", tags=["hr", "nightly"])
         make_schedule(name="Nightly", tags=["nightly"], spec=spec)
         make_schedule(name="Other")
-        names = {
-            "by name": exported("nightly"),
-            "by names": exported("ältere ", "Other"),
-            "by tag": exported(tags=["nightly"]),
-            "by tags": exported(tags=["nightly", "hr"]),
-            "all": exported(),
-        }
-        assert {key: _names(text) for key, text in names.items()} == {
-            "by name": ["Used", "Nightly"],
-            "by names": ["Other", "Ältere"],
-            "by tag": ["Used", "Nightly", "Ältere"],
-            "by tags": ["Ältere"],
-            "all": ["Unused", "Used", "Nightly", "Other", "Ältere"],
-        }
+        make_schedule(name="Closed", tags=["nightly"]).close(initiator=SOMEBODY, now=NOW)
+        assert _names(exported("nightly")) == ["Used", "Nightly"]
+        assert _names(exported("ältere ", "Other")) == ["Other", "Ältere"]
+        assert _names(exported(tags=["nightly"])) == ["Used", "Nightly", "Ältere"]
+        assert _names(exported(tags=["nightly", "hr"])) == ["Ältere"]
+        assert _names(exported()) == ["Unused", "Used", "Nightly", "Other", "Ältere"]
 
     @pytest.mark.parametrize(
         ("names", "tags", "words"),
         [
-            (["Nihgtly"], [], "There is no schedule “Nihgtly”; did you mean Nightly?"),
             (["Nightly", "Weekly"], [], "There is no schedule “Weekly”; there are: Nightly"),
             (["Nightly"], ["hr", "x"], "There is no schedule with the tag “hr” and “x”."),
             (["Nightly"], ["fine"], "There is no schedule “Nightly” with the tag “fine”; there are: Other"),
@@ -256,14 +215,11 @@ class TestExport:
             call_command("exportschedules", output=str(tmp_path / "nowhere" / "x.yaml"))
         assert refused.value.returncode == 2
 
-    def test_a_step_type_that_is_not_installed_is_written_as_it_is(self) -> None:
+    def test_what_is_broken_is_written_as_it_is(self) -> None:
         schedule = make_schedule(name="Mine")
         schedule.steps.update(step_type="gone", config={"b": [], "a": {"d": 1, "c": 2}})
-        assert "config:\n          a:\n            c: 2\n            d: 1\n          b: []\n" in exported()
-
-    def test_a_broken_spec_is_written_as_it_is(self) -> None:
-        make_schedule(name="Mine")
         Schedule.objects.update(spec={"every": ["1x"], "cron": "?"})
+        assert "config:\n          a:\n            c: 2\n            d: 1\n          b: []\n" in exported()
         assert "spec:\n      cron: '?'\n      every:\n        - 1x\n" in exported()
 
 
@@ -271,37 +227,29 @@ def _names(text: str) -> list[str]:
     return [line.split(": ", 1)[1] for line in text.splitlines() if line.startswith("  - name: ")]
 
 
-# What a file may get wrong about texts is tested with what reads and writes YAML.
-ODD_TEXTS = [
-    *("NO", "12:30", "0755", "~", "a: b", "# no comment", "*star", "{{{{ braces", "it's “quoted”", "[1, 2]"),
-    *("\N{ROCKET} Launch", "Bücher für Ærø", "\N{MAN}\u200d\N{PERSONAL COMPUTER}", "x" * 100),
-]
-LONG_TEXTS = [
-    "SELECT count(*)\n  FROM people -- a: b\n\n WHERE country = 'NO'\n",
-    *(
-        "\nfirst is empty",
-        "trailing \nspaces  \n",
-        "a\r\nb\r\n",
-        "a\u2028b\x85c",
-        "\x1b[31mred\x7f",
-        "\ufeffmark",
-    ),
-]
-
-
 class TestRoundTrip:
     def test_of_everything_at_once(self) -> None:
         """Again it changes nothing; into an empty database, and out of it again, it is the same bytes."""
-        define_oddities()
-        text, definitions, before = exported(), _definitions(), stored()
-        outcome = imported(text)
-        assert (outcome.changes, outcome.problems, outcome.others) == ([], [], 0)
+        define_calendar("Closing: days", {"dates": "2026-12-24/2027-01-02"}, {"day_of_week": "sat,sun"})
+        make_topics("mail", "orders")
+        # Any text can be written and read: that is tested with what reads and writes YAML.
+        for text in ("0755", "[1, 2]", "\N{ROCKET} it's “quoted”"):
+            make_schedule(step(text, kwargs={text: [text, [], {}, None]}), name=text, memo={text: text})
+        make_schedule(
+            step("a", config={**POST, "body": "a\r\nb: \u2028\x1b[31m\n"}, step_type="http"),
+            step() | ALL_STEP_FIELDS,
+            name="All fields",
+            **ALL_FIELDS,
+        )
+        definitions = [schedule.definition() for schedule in Schedule.objects.order_by("name")]
+        text, before = exported(), stored()
+        assert imported(text) == Outcome([], 5, 0, [])
         assert stored() == before
         clear()
         outcome = imported(text)
         assert ([str(problem) for problem in outcome.problems], outcome.unchanged) == ([], 0)
         assert exported() == text
-        assert _definitions() == definitions
+        assert [each.definition() for each in Schedule.objects.order_by("name")] == definitions
 
     def test_of_the_example_in_the_documentation(self) -> None:
         Secret.objects.put("directory-token", CANARY, initiator=SOMEBODY, now=NOW)
@@ -321,23 +269,9 @@ ALL_FIELDS: dict[str, Any] = {
     "spec": {
         "cron": ["0 9 * * mon-fri"],
         "every": ["15m", {"every": "1h", "offset": "5m"}],
-        "calendars": [{"minute": "*/15", "hour": "9-17", "comment": "busy: hours"}],
-        "patterns": [
-            {"times": ["09:00", "12:30"], "weekdays": "mon-fri"},
-            {"every": "25m", "from": "09:00", "until": "17:30"},
-        ],
-        "at": ["2026-12-01T09:00"],
-        "exclude": [
-            {"calendar": "Closing: days"},
-            {"dates": "2026-12-25"},
-            {"holidays": "NO"},
-            {"from": "2026-12-01T22:00", "until": "2026-12-02T04:00"},
-            {"day_of_week": "sat,sun"},
-        ],
+        "patterns": [{"times": ["09:00", "12:30"], "weekdays": "mon-fri"}],
+        "exclude": [{"calendar": "Closing: days"}, {"dates": "2026-12-25"}, {"holidays": "NO"}],
         "start_at": "2026-11-20T00:00",
-        "end_at": "2027-11-20T00:00",
-        "jitter": "30s",
-        "time_zone": "Europe/London",
         "dst": "literal",
     },
     "topics": ["mail", "orders"],
@@ -370,38 +304,9 @@ ALL_STEP_FIELDS: dict[str, Any] = {
 }
 
 
-def define_oddities() -> None:
-    define_calendar("Closing: days", {"dates": "2026-12-24/2027-01-02"}, {"day_of_week": "sat,sun"})
-    define_calendar("None of them", {"from": "2026-12-01T22:00", "until": "2026-12-02T04:00"})
-    for number, text in enumerate(ODD_TEXTS):
-        make_schedule(
-            step(text, 0, kwargs={text.strip("{"): [text, {text.strip("{"): text}]}),
-            step("next", 1, config={**POST, "body": text}, step_type="http"),
-            name=text,
-            description=text,
-            tags=[text.replace(",", "").replace("\u200d", "")[:50], "common"],
-            memo={text[:50]: text},
-            deadline_seconds=number + 1,
-        )
-    for number, text in enumerate(LONG_TEXTS):
-        make_schedule(
-            step("a", config={**POST, "body": text}, step_type="http"),
-            step("b", kwargs={"text": text, "empty": [[], {}, "", None]}),
-            name=f"Long {number}",
-            description=text,
-            memo={"text": text},
-        )
-    make_topics("mail", "orders")
-    make_schedule(step() | ALL_STEP_FIELDS, name="All fields", **ALL_FIELDS)
-
-
 def test_all_fields_are_all_fields() -> None:
     assert {"name", *ALL_FIELDS} == set(Schedule.DEFINITION)
     assert {"name", "step_type", "config", *ALL_STEP_FIELDS} == set(Step.FIELDS)
-
-
-def _definitions() -> list[dict[str, Any]]:
-    return [schedule.definition() for schedule in Schedule.objects.order_by("name")]
 
 
 class TestImport:
@@ -440,14 +345,7 @@ class TestImport:
         changed = fresh(schedule)
         assert (changed.token, changed.description, changed.memo) == (2, "new", {})
         assert [each.step_type for each in changed.steps.all()] == ["http"]
-        edit = Activity.objects.get(operation="edit")
-        assert (edit.initiator_name, edit.target_id) == (
-            Initiator.command("importschedules").name,
-            str(schedule.pk),
-        )
-        latest, first = Revisions(schedule)
-        assert (first.definition["description"], latest.definition["description"]) == ("old", "new")
-        assert latest.definition["steps"][0]["step_type"] == "http"
+        assert Activity.objects.get(operation="edit").target_id == str(schedule.pk)
         assert fresh(untouched).token == 1
 
     def test_true_is_not_one(self) -> None:
@@ -485,16 +383,15 @@ class TestImport:
                 tags: [b, a, a]
                 spec: {every: [90s], time_zone: UTC}
                 overlap: skip
-                steps: [{name: a, step_type: http, config: {url: " https://shop.example/ "}}]
+                steps: [{name: a, step_type: http, config: {url: " https://a.example/ "}, retry_factor: 3}]
             """
         )
         again = file(
             """
             schedules:
-              - steps: [{name: a, index: 0, step_type: http, config: {method: GET, url: https://shop.example/}}]
-                spec:
-                  every:
-                    - 1m30s
+              - steps:
+                  - {retry_factor: 3.0, index: 0, name: a, step_type: http, config: {url: https://a.example/}}
+                spec: {every: [1m30s]}
                 tags: [a, b]
                 name: Mine
             """
@@ -503,11 +400,6 @@ class TestImport:
         before = stored()
         assert imported(again) == Outcome([], 1, 0, [])
         assert stored() == before
-
-    def test_a_whole_number_is_a_number(self) -> None:
-        assert imported(schedule_file(steps=[step(retry_factor=3)])).problems == []
-        assert imported(schedule_file(steps=[step(retry_factor=3)])) == Outcome([], 1, 0, [])
-        assert "retry_factor: 3.0" in exported()
 
     def test_state_stays(self) -> None:
         schedule = make_schedule(name="Mine", spec={"every": ["1h"]}, remaining=7)
@@ -523,7 +415,6 @@ class TestImport:
         [
             ({}, False, "running"),
             ({"paused": True}, False, "paused"),
-            ({}, True, "paused"),
             ({"paused": False}, True, "paused"),
         ],
     )
@@ -551,131 +442,78 @@ class TestImport:
         assert stored() == before
 
     def test_several_files_are_one_import(self) -> None:
-        calendar = file("calendars: [{name: Closing days, excluded: [{dates: 2026-12-25}]}]")
-        spec = {"every": ["1h"], "exclude": [{"calendar": "Closing days"}]}
+        spec = {"every": ["1h"], "exclude": [{"calendar": "A"}]}
+        calendar = file("calendars: [{name: A, excluded: [{dates: 2026-12-25}]}]")
         assert imported(schedule_file(spec=spec), calendar).problems == []
-        assert Schedule.objects.get().calendars == {"Closing days": [{"dates": "2026-12-25"}]}
-
-    def test_a_bom_is_no_text(self) -> None:
-        assert imported("\ufeff" + schedule_file()).problems == []
-
-
-def calendar_file(*lines: str) -> str:
-    return "version: 1\ncalendars:\n" + "".join(f"  {line}\n" for line in lines)
-
-
-def step_file(**fields: Any) -> str:
-    return schedule_file(steps=[{**HTTP, **fields}])
+        assert Schedule.objects.get().calendars == {"A": [{"dates": "2026-12-25"}]}
 
 
 NO_KEYS = "each schedule needs its keys, with a name first"
-# The file, and what is told of it: with its line.
-REFUSED: list[tuple[str, str]] = [
-    ("", "1: version: 1, calendars:, templates: and schedules: expected at the top"),
-    ("- a\n", "1: version: 1, calendars:, templates: and schedules: expected at the top"),
-    ('version: 1\nschedules:\n  - name: "Mi', "3: not YAML: found unexpected end of stream"),
+# The file after its version, and what is told of it: with its line.
+REFUSED = [
+    ("schedule: []", "2: there is no key “schedule”; did you mean schedules?"),
+    ("schedules:\ncalendars: {}", "2: schedules: a list expected, found nothing"),
+    ("schedules:\n- Mine", f"3: {NO_KEYS}"),
+    ("schedules:\n- {tags: []}", f"3: {NO_KEYS}"),
+    ("schedules:\n- name: 2026", f"3: {NO_KEYS}"),
+    ("schedules:\n- name: ' '", f"3: {NO_KEYS}"),
+    ("schedules:\n- name: Mine", "3: schedule “Mine”: steps: A schedule needs at least one step."),
+    ("schedules:\n- {name: A}\n- name: a", "4: schedule “a”: name: 1.yaml:3 has the same name: keep one"),
+    ('schedules:\n- name: "a\\u202eb"', "3: schedule “a\u202eb”: name: The character U+202E is not"),
+    ("calendars:\n- name: A", "3: calendar “A”: excluded: "),
+    ("calendars:\n- name: A\n  excluded:\n  - holidays: XX", "5: calendar “A”: excluded: "),
+]
+OTHER_VERSIONS = [
     ("schedules: []\n", "1: version: is missing: write version: 1"),
     ("version: 2\nwhat: ever\n", "1: version: 2 is newer than 1, which this JIM reads"),
     ("\nversion: 0\n", "2: version: there is no 0; write version: 1"),
     ("version: '1'\n", "1: version: a whole number expected"),
-    ("version: 1\nschedule: []\n", "2: there is no key “schedule”; did you mean schedules?"),
-    ("version: 1\nschedules:\ncalendars: {}\n", "2: schedules: a list expected, found nothing"),
-    ("version: 1\nschedules:\n  - Mine\n", f"3: {NO_KEYS}"),
-    ("version: 1\nschedules:\n  - {tags: []}\n", f"3: {NO_KEYS}"),
-    ("version: 1\nschedules:\n  - name: 2026\n", f"3: {NO_KEYS}"),
-    ("version: 1\nschedules:\n  - name: ' '\n", f"3: {NO_KEYS}"),
-    (
-        "version: 1\nschedules:\n  - {name: A, steps: []}\n  - name: a\n",
-        "4: schedule “a”: name: 1.yaml:3 has the same name: keep one",
-    ),
-    (schedule_file(overlapp="skip"), "4: schedule “Mine”: there is no key “overlapp”; did you mean overlap?"),
-    (schedule_file(status="closed"), "4: schedule “Mine”: there is no key “status”; that is state"),
-    (
-        schedule_file(timeout_seconds="60"),
-        "4: schedule “Mine”: timeout_seconds: a whole number expected, found '60'",
-    ),
-    (
-        schedule_file(timeout_seconds=True),
-        "4: schedule “Mine”: timeout_seconds: a whole number expected, found true",
-    ),
-    (
-        schedule_file(pause_on_failure="yes"),
-        "4: schedule “Mine”: pause_on_failure: true or false expected, found 'yes'",
-    ),
-    (schedule_file(description=5), "4: schedule “Mine”: description: text, in quotes, expected, found 5"),
-    (
-        schedule_file(description=None),
-        "4: schedule “Mine”: description: is empty: write a value, or leave the key out",
-    ),
-    (schedule_file(tags="a"), "4: schedule “Mine”: tags: A list of words is expected"),
-    (schedule_file(memo=["a"]), "4: schedule “Mine”: memo: Names and texts are expected"),
-    (schedule_file(timeout_seconds=0), "4: schedule “Mine”: timeout_seconds: Ensure this value is greater"),
-    (schedule_file("a\u202eb"), "3: schedule “a\u202eb”: name: The character U+202E is not allowed here."),
-    (
-        schedule_file(spec={"cron": ["0 9 * * *", "61 * * * *"], "time_zone": "UTC"}),
-        "7: schedule “Mine”: spec: cron: ",
-    ),
-    (schedule_file(spec={"every": ["1h"], "crom": []}), "7: schedule “Mine”: spec: unknown key 'crom'"),
-    (schedule_file(spec={"at": ["2020-01-01T00:00:00Z"]}), "5: schedule “Mine”: spec: at: "),
-    (
-        schedule_file(spec={"every": ["1h"], "exclude": [{"dates": "2026-12-25"}, {"calendar": "Closing"}]}),
-        "9: schedule “Mine”: spec: exclude: there is no calendar 'Closing'",
-    ),
-    (schedule_file(steps=[]), "4: schedule “Mine”: steps: A schedule needs at least one step."),
-    (
-        "version: 1\nschedules:\n  - name: Mine\n",
-        "3: schedule “Mine”: steps: A schedule needs at least one step.",
-    ),
-    (schedule_file(steps="a"), "4: schedule “Mine”: steps: a list expected, found 'a'"),
-    (schedule_file(steps=["a"]), "5: schedule “Mine”: steps: Step 1: keys and values expected"),
-    (
-        schedule_file(steps=[HTTP, {**HTTP, "name": "b", "index": 1}]),
-        "5: schedule “Mine”: steps: Step 1: index: each of several steps says its own",
-    ),
-    (
-        step_file(retries=3),
-        "9: schedule “Mine”: steps: Step 1: there is no key “retries”; did you mean max_retries?",
-    ),
-    (
-        step_file(retry_factor="2"),
-        "9: schedule “Mine”: steps: Step 1: retry_factor: a number expected, found '2'",
-    ),
-    (step_file(index=-1), "9: schedule “Mine”: steps: Step 1 (call): index: "),
-    (
-        step_file(step_type="htp"),
-        "6: schedule “Mine”: steps: Step 1 (call): step_type: There is no step type “htp”",
-    ),
-    (
-        step_file(config={"url": "https://shop.example/", "verb": "GET"}),
-        "9: schedule “Mine”: steps: Step 1 (call): config: verb: is not a setting of http steps",
-    ),
-    (
-        schedule_file(steps=[{**HTTP, "index": 0}, {**HTTP, "index": 1}]),
-        "10: schedule “Mine”: steps: Step 2 (call): name: another step has this name already.",
-    ),
-    (
-        step_file(config={**POST, "body": "{{ secrets.nobody }}"}),
-        "10: schedule “Mine”: steps: Step 1 (call): config: body: {{ secrets.nobody }}: there is no secret",
-    ),
-    (calendar_file("- name: A"), "3: calendar “A”: excluded: "),
-    (
-        calendar_file("- name: A", "  excluded:", "    - dates: 2026-12-25", "    - holidays: XX"),
-        "6: calendar “A”: excluded: ",
-    ),
+]
+TWO_EXCLUDED = [{"dates": "2026-12-25"}, {"calendar": "Closing"}]
+# (what a schedule says, the line, what is told of it)
+REFUSED_FIELDS: list[tuple[dict[str, Any], int, str]] = [
+    ({"overlapp": "skip"}, 4, "there is no key “overlapp”; did you mean overlap?"),
+    ({"status": "closed"}, 4, "there is no key “status”; that is state"),
+    ({"timeout_seconds": True}, 4, "timeout_seconds: a whole number expected, found true"),
+    ({"description": 5}, 4, "description: text, in quotes, expected, found 5"),
+    ({"description": None}, 4, "description: is empty: write a value, or leave the key out"),
+    ({"tags": "a"}, 4, "tags: A list of words is expected"),
+    ({"timeout_seconds": 0}, 4, "timeout_seconds: Ensure this value is greater"),
+    ({"spec": {"cron": ["0 9 * * *", "61 * * * *"], "time_zone": "UTC"}}, 7, "spec: cron: "),
+    ({"spec": {"every": ["1h"], "crom": []}}, 7, "spec: unknown key 'crom'"),
+    ({"spec": {"at": ["2020-01-01T00:00:00Z"]}}, 5, "spec: at: "),
+    ({"spec": {"every": ["1h"], "exclude": TWO_EXCLUDED}}, 9, "spec: exclude: there is no calendar"),
+    ({"steps": []}, 4, "steps: A schedule needs at least one step."),
+    ({"steps": "a"}, 4, "steps: a list expected, found 'a'"),
+    ({"steps": ["a"]}, 5, "steps: Step 1: keys and values expected"),
+    ({"steps": [HTTP, HTTP]}, 5, "steps: Step 1: index: each of several steps says its own"),
+    ({"steps": [HTTP | {"index": 0}, HTTP | {"index": 1}]}, 10, "steps: Step 2 (call): name: another step"),
+]
+# (what a step says, the line, what is told of it)
+REFUSED_STEPS: list[tuple[dict[str, Any], int, str]] = [
+    ({"retries": 3}, 9, "Step 1: there is no key “retries”; did you mean max_retries?"),
+    ({"retry_factor": "2"}, 9, "Step 1: retry_factor: a number expected, found '2'"),
+    ({"index": -1}, 9, "Step 1 (call): index: "),
+    ({"step_type": "htp"}, 6, "Step 1 (call): step_type: There is no step type “htp”"),
+    ({"config": {**POST, "verb": "GET"}}, 10, "Step 1 (call): config: verb: is not a setting of http steps"),
+    ({"config": {**POST, "body": "{{ secrets.a }}"}}, 10, "Step 1 (call): config: body: "),
 ]
 
 
 def test_what_is_wrong_is_told_with_its_line() -> None:
     before = stored()
-    told = [([str(each) for each in imported(text).problems], words) for text, words in REFUSED]
+    rows = [*OTHER_VERSIONS, *((file(text), words) for text, words in REFUSED)]
+    fields = [*REFUSED_FIELDS]
+    fields += [({"steps": [HTTP | given]}, line, f"steps: {words}") for given, line, words in REFUSED_STEPS]
+    rows += [(schedule_file(**given), f"{line}: schedule “Mine”: {words}") for given, line, words in fields]
+    told = [([str(each) for each in imported(text).problems], words) for text, words in rows]
     assert [row for row in told if not any(each.startswith(f"1.yaml:{row[1]}") for each in row[0])] == []
     assert stored() == before
 
 
 def test_only_the_calendar_complains_and_not_what_uses_it() -> None:
-    schedules = [{"name": "Mine", "spec": {"every": ["1h"], "exclude": [{"calendar": "A"}]}, "steps": [HTTP]}]
-    calendars = [{"name": "A", "excluded": [{"dates": "tomorrow"}]}]
-    (told,) = complaints(write({"version": 1, "calendars": calendars, "schedules": schedules}))
+    calendar = file("calendars: [{name: A, excluded: [{dates: tomorrow}]}]")
+    (told,) = complaints(calendar, schedule_file(spec={"every": ["1h"], "exclude": [{"calendar": "A"}]}))
     assert "calendar “A”: excluded: " in told
 
 
@@ -683,14 +521,10 @@ class TestAllOrNothing:
     def test_one_mistake_keeps_everything_out(self) -> None:
         make_schedule(name="Changed")
         calendar = file("calendars: [{name: Closing days, excluded: [{dates: 2026-12-25}]}]")
-        good = schedule_file("New")
-        bad = schedule_file("Changed", timeout_seconds=0)
-        assert complaints(calendar, good, bad) == [
-            "3.yaml:4: schedule “Changed”: timeout_seconds: Ensure this value is greater than or equal to 1."
-        ]
+        (told,) = complaints(calendar, schedule_file("New"), schedule_file("Changed", timeout_seconds=0))
+        assert told.startswith("3.yaml:4: schedule “Changed”: timeout_seconds: ")
 
     def test_all_mistakes_of_all_files_are_told_together(self) -> None:
-        make_schedule(name="Taken")
         told = complaints(
             "version: 3\n",
             "a: [",
@@ -702,7 +536,6 @@ class TestAllOrNothing:
             *("1.yaml:1", "2.yaml:1"),
             *("3.yaml:5", "5.yaml:3", "3.yaml:4", "3.yaml:7", "4.yaml:4"),
         ]
-        assert "5.yaml:3: schedule “ONE”: name: 3.yaml:3 has the same name: keep one" in told
 
     def test_too_much(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(code_files, "MOST_ENTRIES", 2)
@@ -713,13 +546,6 @@ class TestAllOrNothing:
             "4.yaml: is larger than 1 MB: make it smaller or divide it",
         ]
 
-    def test_what_is_no_text(self) -> None:
-        library = Library()
-        library.add("x.yaml", b"version: 1\nschedules: \xff\n")
-        assert [str(problem) for problem in library.problems] == [
-            "x.yaml:2: is not UTF-8 text (byte 23): save it as UTF-8"
-        ]
-
     def test_a_calendar_has_one_name(self) -> None:
         define_calendar("Closing days")
         text = file("calendars: [{name: closing Days, excluded: []}]")
@@ -728,96 +554,79 @@ class TestAllOrNothing:
         ]
 
     def test_a_calendar_that_would_leave_no_time(self) -> None:
-        define_calendar("Closing days")
-        make_schedule(
-            name="Once", spec={"at": ["2026-12-01T09:00:00Z"], "exclude": [{"calendar": "Closing days"}]}
-        )
-        text = file("calendars: [{name: Closing days, excluded: [{dates: 2020-01-01/2099-12-31}]}]")
-        (told,) = complaints(text)
-        assert told.startswith("1.yaml:2: calendar “Closing days”: “Once” would have no time left")
+        define_calendar("A")
+        make_schedule(name="Once", spec={"at": ["2026-12-01T09:00:00Z"], "exclude": [{"calendar": "A"}]})
+        (told,) = complaints(file("calendars: [{name: A, excluded: [{dates: 2020-01-01/2099-12-31}]}]"))
+        assert told.startswith("1.yaml:2: calendar “A”: “Once” would have no time left")
 
 
 class TestPermissions:
-    CODE = schedule_file(steps=[step()])
-    PLAIN = schedule_file(steps=[HTTP])
+    CODE, PLAIN = schedule_file(steps=[step()]), schedule_file(steps=[HTTP])
+    CALENDAR = file("calendars: [{name: A, excluded: []}]")
 
     @pytest.mark.parametrize(
         ("permitted", "text", "missing"),
         [
-            ((), PLAIN, ["schedules.add_schedule"]),
-            (("schedules.change_schedule",), PLAIN, ["schedules.add_schedule"]),
-            (("schedules.add_schedule",), PLAIN, []),
-            (("schedules.add_schedule",), CODE, ["schedules.define_code for “work”"]),
-            ((), CODE, ["schedules.add_schedule", "schedules.define_code for “work”"]),
-            (("schedules.add_schedule", "schedules.define_code"), CODE, []),
-            (
-                ("schedules.add_schedule",),
-                file("calendars: [{name: A, excluded: []}]"),
-                ["schedules.add_sharedcalendar"],
-            ),
-            (("schedules.add_sharedcalendar",), file("calendars: [{name: A, excluded: []}]"), []),
+            ("change_schedule", PLAIN, ["add_schedule"]),
+            ("add_schedule", PLAIN, []),
+            ("add_schedule", CODE, ["define_code for “work”"]),
+            ("change_schedule", CODE, ["add_schedule", "define_code for “work”"]),
+            ("add_schedule define_code", CODE, []),
+            ("add_schedule", CALENDAR, ["add_sharedcalendar"]),
+            ("add_sharedcalendar", CALENDAR, []),
         ],
     )
-    def test_to_define(self, permitted: tuple[str, ...], text: str, missing: list[str]) -> None:
-        author = person(*permitted)
-        before = stored()
-        told = [problem.words for problem in imported(text, author=author).problems]
-        assert [words.partition("ada needs the permission ")[2] for words in told] == missing
+    def test_to_define(self, permitted: str, text: str, missing: list[str]) -> None:
+        author, before = person(*self.named(permitted)), stored()
+        assert self.missing(text, author) == missing
         assert (stored() == before) == bool(missing)
 
     @pytest.mark.parametrize(
         ("permitted", "fields", "missing"),
         [
-            (("schedules.add_schedule",), {"description": "new"}, ["schedules.change_schedule"]),
-            (("schedules.change_schedule",), {"description": "new"}, []),
-            (
-                ("schedules.change_schedule",),
-                {"steps": [step("other")]},
-                ["schedules.define_code for “other”"],
-            ),
-            (("schedules.change_schedule", "schedules.define_code"), {"steps": [step("other")]}, []),
-            (("schedules.change_schedule",), {"steps": [HTTP]}, []),
-            ((), {}, []),
+            ("add_schedule", {"description": "new"}, ["change_schedule"]),
+            ("change_schedule", {"description": "new"}, []),
+            ("change_schedule", {"steps": [step("other")]}, ["define_code for “other”"]),
+            ("change_schedule define_code", {"steps": [step("other")]}, []),
+            ("change_schedule", {"steps": [HTTP]}, []),
+            ("", {}, []),
         ],
-        ids=lambda value: str(value)[:40],
+        ids=str,
     )
-    def test_to_change(self, permitted: tuple[str, ...], fields: dict[str, Any], missing: list[str]) -> None:
+    def test_to_change(self, permitted: str, fields: dict[str, Any], missing: list[str]) -> None:
         """Code that was there before takes no permission to keep."""
         schedule = make_schedule(step(), name="Mine")
-        author = person(*permitted)
         text = schedule_file(**{"steps": [step()], **fields})
-        told = [problem.words for problem in imported(text, author=author).problems]
-        assert [words.partition("ada needs the permission ")[2] for words in told] == missing
+        assert self.missing(text, person(*self.named(permitted))) == missing
         assert fresh(schedule).token == (1 if missing or not fields else 2)
+
+    def named(self, permitted: str) -> list[str]:
+        return [f"schedules.{name}" for name in permitted.split()]
+
+    def missing(self, text: str, author: Author) -> list[str]:
+        told = [problem.words for problem in imported(text, author=author).problems]
+        return [words.partition("ada needs the permission schedules.")[2] for words in told]
 
     def test_a_secret_is_code(self) -> None:
         Secret.objects.put("token", CANARY, initiator=SOMEBODY, now=NOW)
-        config = {**POST, "body": "{{ secrets.token }}"}
-        text = schedule_file(steps=[{**HTTP, "config": config}])
+        text = schedule_file(steps=[HTTP | {"config": {**POST, "body": "{{ secrets.token }}"}}])
         assert complaints(text, author=person("schedules.add_schedule")) == [
             "1.yaml:4: schedule “Mine”: steps: ada needs the permission schedules.define_code for “call”"
         ]
 
-    def test_it_is_done_in_their_name(self, tmp_path: Path) -> None:
-        author = person("schedules.add_schedule")
+    def test_it_is_done_in_their_name_if_they_are_active(self, tmp_path: Path) -> None:
         path = tmp_path / "mine.yaml"
         path.write_text(self.PLAIN)
+        user = person("schedules.add_schedule").user
+        assert user is not None
         call_command("importschedules", str(path), username="ada", stdout=StringIO())
         created = Activity.objects.get(operation="create")
-        assert author.user is not None
-        assert (created.initiator_type, created.initiator_id) == ("user", str(author.user.pk))
-
-    @pytest.mark.parametrize(
-        ("username", "words"), [("bob", "“bob” does not exist"), ("ada", "“ada” is not active")]
-    )
-    def test_of_nobody(self, tmp_path: Path, username: str, words: str) -> None:
-        person()
+        assert (created.initiator_type, created.initiator_id) == ("user", str(user.pk))
         User.objects.update(is_active=False, is_superuser=True)
-        path = tmp_path / "mine.yaml"
-        path.write_text(self.PLAIN)
-        with pytest.raises(CommandError, match=f"--as: the user {words}") as refused:
-            call_command("importschedules", str(path), username=username)
-        assert refused.value.returncode == 2
+        for username, words in (("bob", "“bob” does not exist"), ("ada", "“ada” is not active")):
+            with pytest.raises(CommandError, match=f"--as: the user {words}") as refused:
+                call_command("importschedules", str(path), username=username)
+            assert refused.value.returncode == 2
 
 
 class TestCommand:
@@ -837,29 +646,24 @@ class TestCommand:
         make_schedule(
             step("Post", 0, config={**POST, "body": self.BODY}, step_type="http"),
             step("Load", 1),
-            step("Gone", 2),
             name="Nightly",
             spec={"cron": ["0 2 * * *"]},
-            catch_up_seconds=60,
         )
         make_schedule(name="Same")
         make_schedule(name="Other")
-        schedules = [
-            {
-                "name": "Nightly",
-                "tags": ["hr"],
-                "spec": {"cron": ["0 3 * * *"]},
-                "catch_up_seconds": None,
-                "steps": [
-                    step("Post", 0, config={**POST, "body": self.BODY.replace("d", "x")}, step_type="http"),
-                    step("Load", 1, timeout_seconds=5),
-                    step("Fresh", 2, timeout_seconds=9),
-                ],
-            },
-            {"name": "Same", "steps": [step()]},
-            {"name": "New", "spec": {"every": ["1h"]}, "steps": [step()]},
-        ]
+        changed = {
+            "name": "Nightly",
+            "tags": ["hr"],
+            "spec": {"cron": ["0 3 * * *"]},
+            "steps": [
+                step("Post", 0, config={**POST, "body": self.BODY.replace("d", "x")}, step_type="http"),
+                step("Load", 1, timeout_seconds=5),
+                step("Fresh", 2),
+            ],
+        }
+        new = {"name": "New", "spec": {"every": ["1h"]}, "paused": True, "steps": [step()]}
         calendars = [{"name": "Closing days", "excluded": []}]
+        schedules = [changed, {"name": "Same", "steps": [step()]}, new]
         path.write_text(write({"version": 1, "calendars": calendars, "schedules": schedules}))
         before = stored()
         told = self.run(path, dry_run=True)
@@ -874,9 +678,6 @@ class TestCommand:
             "    spec.cron[0]:",
             "      - 0 2 * * *",
             "      + 0 3 * * *",
-            "    catch_up_seconds:",
-            "      - 60",
-            "      + null",
             "    steps.“Post”.config.body:",
             "      …",
             "        WHERE b",
@@ -887,14 +688,6 @@ class TestCommand:
             "    steps.“Load”.timeout_seconds:",
             "      - null",
             "      + 5",
-            "    steps.“Gone”:",
-            "      - index: 2",
-            "      - name: Gone",
-            "      - step_type: python",
-            "      - config:",
-            "      -   function: tests.work.noop",
-            "      -   isolation: thread",
-            "      - max_retries: 0",
             "    steps.“Fresh”:",
             "      + index: 2",
             "      + name: Fresh",
@@ -902,52 +695,32 @@ class TestCommand:
             "      + config:",
             "      +   function: tests.work.noop",
             "      +   isolation: thread",
-            "      + timeout_seconds: 9",
             "      + max_retries: 0",
-            "+ create “New”: Every hour; 1 step",
+            "+ create “New”: Every hour; 1 step, paused",
             "= unchanged 1",
             "Dry run, nothing was saved: 1 created, 2 changed, 1 unchanged; 1 other schedule in no file.",
         ]
         assert self.run(path)[:-1] == told[:-1]
-        assert self.run(path, dry_run=True) == [
-            "= unchanged 4",
-            "Dry run, nothing was saved: 4 unchanged; 1 other schedule in no file.",
-        ]
-
-    def test_what_it_has_done(self, path: Path) -> None:
-        path.write_text(schedule_file(paused=True))
-        assert self.run(path) == [
-            "+ create “Mine”: Only when started by hand; 1 step, paused",
-            "Imported: 1 created.",
-        ]
-        assert self.run(path) == ["= unchanged 1", "Imported: 1 unchanged."]
+        assert self.run(path) == ["= unchanged 4", "Imported: 4 unchanged; 1 other schedule in no file."]
 
     def test_mistakes_are_lines_in_the_order_of_the_files(self, path: Path, tmp_path: Path) -> None:
-        path.write_text(schedule_file("One \x1b[2J".encode("unicode_escape").decode(), tags=5, overlap=3))
-        missing = tmp_path / "missing.yaml"
+        """What moves a cursor is not printed."""
+        path.write_text('version: 1\nschedules:\n- {name: "a\\e[2Jb", steps: [], tags: 5}')
         errors = StringIO()
         with pytest.raises(CommandError, match=r"^4 problems: nothing was imported\.$") as refused:
-            call_command("importschedules", str(missing), str(path), str(tmp_path), stderr=errors)
+            call_command(
+                "importschedules", f"{tmp_path}/missing.yaml", str(path), str(tmp_path), stderr=errors
+            )
         assert refused.value.returncode == 2
-        assert [line.replace(str(tmp_path), "…") for line in errors.getvalue().splitlines()] == [
-            "…/missing.yaml: cannot be read: No such file or directory",
-            "…/mine.yaml:4: schedule “One \\x1b[2J”: tags: A list of words is expected, such as "
-            '["finance", "nightly"].',
-            "…/mine.yaml:5: schedule “One \\x1b[2J”: overlap: text, in quotes, expected, found 3",
-            "…: cannot be read: Is a directory",
-        ]
-
-    def test_what_moves_a_cursor_is_not_printed(self, path: Path) -> None:
-        path.write_text('version: 1\nschedules: [{name: "a\\e[2Jb", steps: []}]\n')
-        errors = StringIO()
-        with pytest.raises(CommandError):
-            call_command("importschedules", str(path), stderr=errors)
-        assert "schedule “a\\u001b[2Jb”: name: The character U+001B is not allowed here." in errors.getvalue()
+        told = errors.getvalue().replace(str(tmp_path), "…").splitlines()
+        assert told[0] == "…/missing.yaml: cannot be read: No such file or directory"
+        assert told[1].startswith("…/mine.yaml:3: schedule “a\\u001b[2Jb”: name: The character U+001B")
+        assert told[-1] == "…: cannot be read: Is a directory"
         assert "\x1b" not in errors.getvalue()
 
     @pytest.mark.live
     @pytest.mark.django_db(transaction=True)
-    def test_from_one_process_to_another(self, path: Path) -> None:
+    def test_from_one_process_to_another(self) -> None:
         make_schedule(name="\N{ROCKET} Launch")
         env = subprocess_env()
 
@@ -978,9 +751,7 @@ class TestMeanwhile:
         schedule = make_schedule(name="Mine")
 
         def edit() -> None:
-            schedule.edit(
-                token=1, changes={"description": "theirs"}, initiator=SOMEBODY, now=NOW + seconds(1)
-            )
+            schedule.edit(token=1, changes={"description": "theirs"}, initiator=SOMEBODY, now=NOW)
 
         (outcome,) = queue_up(
             lambda: imported(schedule_file("New"), schedule_file(description="ours")), behind=edit
@@ -1025,27 +796,17 @@ class TestMeanwhile:
         assert sorted([bool(first.problems), bool(second.problems)]) == [False, True]
         assert {(each.token, each.description) for each in Schedule.objects.all()} == {(2, "new")}
 
-    def test_an_export_is_never_half_of_an_edit(self) -> None:
+    def test_an_export_is_never_half_of_an_edit(self, monkeypatch: pytest.MonkeyPatch) -> None:
         schedule = make_schedule(step("old"), name="Mine", description="old")
-
-        def edit() -> None:
-            schedule.edit(
-                token=1,
-                changes={"description": "new"},
-                steps=[step("new")],
-                initiator=SOMEBODY,
-                now=NOW,
-            )
-
-        rows = Schedule.objects.open()
-        look = type(rows).values_list
+        rows = type(Schedule.objects.open())
+        look = rows.values_list
 
         def edit_before(*args: Any, **kwargs: Any) -> Any:
             if args[1:] == ("pk", "token") and fresh(schedule).token == 1:
-                edit()
+                changes = {"description": "new"}
+                schedule.edit(token=1, changes=changes, steps=[step("new")], initiator=SOMEBODY, now=NOW)
             return look(*args, **kwargs)
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(type(rows), "values_list", edit_before)
-            text = exported()
+        monkeypatch.setattr(rows, "values_list", edit_before)
+        text = exported()
         assert ("description: new" in text, "name: new" in text, "old" in text) == (True, True, False)

@@ -70,23 +70,20 @@ def stored() -> str:
     return repr(rows)
 
 
-def refer_to(name: str, schedule: Schedule | None = None, config: Any = None) -> Schedule:
-    """A schedule with a step that refers to this secret."""
-    schedule = schedule or make_schedule(step())
-    config = config or {"headers": {"Authorization": f"Bearer {{{{ secrets.{name} }}}}"}}
-    Step.objects.filter(schedule=schedule).update(config=config)
+def refer_to(name: str, schedule: Schedule, text: str = "") -> Schedule:
+    """Its step refers to this secret."""
+    Step.objects.filter(schedule=schedule).update(config={"a": [text or f"Bearer {{{{ secrets.{name} }}}}"]})
     return schedule
 
 
 class TestValues:
     def test_they_come_back_by_name(self, django_assert_num_queries: DjangoAssertNumQueries) -> None:
-        put("one", "first")
-        put("two", PRIVATE_KEY)
-        put("three", "zażółć 🔑")
-        assert Secret.objects.names() == {"one", "two", "three"}
+        values = {"one": "abcd", "two": PRIVATE_KEY, "three": "  zażółć 🔑\t\r\n", "four": "x" * 65_536}
+        for name, value in values.items():
+            put(name, value)
+        assert Secret.objects.names() == values.keys()
         with django_assert_num_queries(1):
-            revealed = Secret.objects.reveal(["one", "two", "three", "four"])
-        assert revealed == {"one": "first", "two": PRIVATE_KEY, "three": "zażółć 🔑"}
+            assert Secret.objects.reveal([*values, "five"]) == values
         with django_assert_num_queries(0):
             assert Secret.objects.reveal([]) == {}
         assert Secret.objects.reveal(["ONE", "a\0", "\ud800"]) == {}
@@ -136,24 +133,16 @@ class TestValues:
         assert Secret.objects.names() == {"old"}
         assert (value_of("old"), Activity.objects.count()) == (CANARY, 1)
 
-    def test_what_is_kept_as_it_is(self) -> None:
-        for value in ("abcd", "x" * 65_536, "a\tb\nc\r\nd", "  with spaces  "):
-            put(value=value)
-            assert value_of() == value
-
 
 class TestNames:
-    def test_good(self) -> None:
+    def test_good_and_bad(self) -> None:
         for name in ("a", "smtp_password", "api-key-2", "0", "x" * 64):
             assert put(name).name == name
-
-    def test_bad(self) -> None:
-        bad = ["", "A", "Token", "a b", "a.b", "ä", "a\n", " a", "x" * 65, "{{ a }}", "a/b", "a\0", "a\ud800"]
-        for name in bad:
+        for name in ("", "A", "a b", "a.b", "ä", "a\n", " a", "x" * 65, "{{ a }}", "a/b", "a\0", "a\ud800"):
             with pytest.raises(ValidationError) as refused:
                 put(name)
             assert list(refused.value.message_dict) == ["name"], name
-        assert Secret.objects.names() == set()
+        assert Secret.objects.count() == 5
 
     def test_one_of_each_whatever_its_case(self) -> None:
         put()
@@ -209,38 +198,20 @@ class TestRemoval:
         for number in range(6):
             make_schedule(step(), name=f"Other {number}")
         assert secret.used_by() == users
-        with (
-            django_assert_max_num_queries(5),
-            pytest.raises(Refused, match=r"is used by “User 0”, .*, “User 4” and 2 more"),
-        ):
+        words = r"is used by “User 0”, .*, “User 4” and 2 more"
+        with django_assert_max_num_queries(5), pytest.raises(Refused, match=words):
             secret.remove(initiator=SOMEBODY, now=NOW)
         assert value_of() == CANARY
 
-    def test_any_way_to_refer_to_it_counts(self) -> None:
+    def test_what_only_looks_like_it_does_not_count_nor_do_closed_schedules(self) -> None:
         secret, user = put(), make_schedule(step())
-        configs: list[Any] = [
-            {"url": "{{secrets.token}}"},
-            {"a": [{"b": ["x", "{{  secrets.token  }}"]}]},
-            {"a": '{{ secrets."token" }}'},
-            {"a": "{{ secrets.other }} and {{ secrets.token }}"},
-        ]
-        for config in configs:
+        for text in ("{{secrets.token}}", '{{ secrets."token" }}', "{{ secrets.other }}{{ secrets.token }}"):
             assert secret.used_by() == []
-            refer_to("token", user, config)
-            assert secret.used_by() == [user], config
+            refer_to("token", user, text)
+            assert secret.used_by() == [user], text
             Step.objects.update(config={})
-
-    def test_what_only_looks_like_it_does_not_nor_do_closed_schedules(self) -> None:
-        secret, user = put(), make_schedule(step())
-        for text in (
-            "secrets.token",
-            "{{ secrets.token_2 }}",
-            "{{ secrets.my-token }}",
-            '{{ steps."secrets".result.token }}',
-            "{{{{ secrets.token }}}}",
-            "{{ secrets.token",
-        ):
-            refer_to("token", user, {"url": text, "secrets": "x"})
+        for text in ("secrets.token", "{{ secrets.token_2 }}", "{{{{ secrets.token }}}}"):
+            refer_to("token", user, text)
             assert secret.used_by() == [], text
         refer_to("token", user)
         user.close(initiator=SOMEBODY, now=NOW)
@@ -281,12 +252,9 @@ class TestKeys:
         key_file.write_text(Fernet.generate_key().decode())
         put("three")
         assert value_of("three") == CANARY
-        with pytest.raises(Undecryptable) as lost:
+        with pytest.raises(Undecryptable, match=f"none of the keys in {key_file} fits") as lost:
             Secret.objects.reveal(["one", "two", "three", "four"])
         assert lost.value.names == {"one", "two"}
-        assert "“one”, “two” cannot be decrypted" in str(lost.value)
-        assert f"none of the keys in {key_file} fits" in str(lost.value)
-        assert "or give each of them a new value" in str(lost.value)
         put("one", "as new")
         assert value_of("one") == "as new"
 
@@ -298,52 +266,35 @@ class TestKeys:
             lambda: put("second"),
             lambda: secret.edit(value="new value", initiator=SOMEBODY, now=NOW),
         ):
-            with pytest.raises(
-                VaultError, match=rf"nothing can be encrypted: there is no {key_file}\. Copy it from"
-            ):
+            with pytest.raises(VaultError, match=f"nothing can be encrypted: there is no {key_file}"):
                 change()
         with pytest.raises(Undecryptable, match=f"there is no {key_file}"):
             value_of()
         assert not key_file.exists()
 
-    @pytest.mark.parametrize(
-        ("content", "words"),
-        [
-            ("", "is empty: restore it from a backup"),
-            ("{good}\n{bad}\n", "Line 2 of {path} is not a Fernet key"),
-            ("{good}{good}", "Line 1 of {path} is not a Fernet key"),
-            ("\xff\xff", "{path} is not UTF-8 text (byte 1): save it as UTF-8; or restore"),
-        ],
-        ids=["empty", "second", "joined", "binary"],
-    )
-    def test_a_broken_file_is_told_without_the_key(self, key_file: Path, content: str, words: str) -> None:
+    def test_a_broken_file_is_told_without_the_key(self, key_file: Path) -> None:
         put()
         good, bad = keys_in(key_file)[0], "k" * 43
-        key_file.write_text(content.format(good=good, bad=bad), encoding="latin-1")
+        key_file.write_text(f"{good}\n{bad}\n")
         for use in (value_of, put, rotate):
-            with pytest.raises(VaultError) as broken:
+            with pytest.raises(VaultError, match=f"Line 2 of {key_file} is not a Fernet key") as broken:
                 use()
-            assert words.format(path=key_file) in str(broken.value)
             assert good not in str(broken.value)
             assert bad not in str(broken.value)
+        with pytest.raises(CommandError, match=f"Line 2 of {key_file} is not a Fernet key") as one_line:
+            call_command("rotatesecrets")
+        assert one_line.value.returncode == 2
 
-    @pytest.mark.parametrize(
-        ("given", "words"),
-        [
-            ("{bad}", "JIM_SECRETS_KEYS: key 1 of 1 is not a Fernet key, which is 44 characters"),
-            ("{good}, {bad},{good}", "key 2 of 3 is not a Fernet key"),
-            ("ключ", "key 1 of 1 is not a Fernet key"),
-        ],
-    )
     def test_a_bad_key_in_the_environment_is_refused_without_repeating_it(
-        self, monkeypatch: pytest.MonkeyPatch, given: str, words: str
+        self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        good, bad = Fernet.generate_key().decode(), "k" * 43
-        monkeypatch.setenv("JIM_SECRETS_KEYS", given.format(good=good, bad=bad))
-        with pytest.raises(ImproperlyConfigured) as refused:
-            environment.secrets_keys("JIM_SECRETS_KEYS")
-        assert words in str(refused.value)
-        assert not any(text in str(refused.value) for text in (good, bad, "ключ"))
+        good = Fernet.generate_key().decode()
+        for bad in ("k" * 43, "ключ"):
+            monkeypatch.setenv("JIM_SECRETS_KEYS", f"{good}, {bad},{good}")
+            with pytest.raises(ImproperlyConfigured, match="key 2 of 3 is not a Fernet key") as refused:
+                environment.secrets_keys("JIM_SECRETS_KEYS")
+            assert good not in str(refused.value)
+            assert bad not in str(refused.value)
         monkeypatch.setenv("JIM_SECRETS_KEYS", f" {good} ,{good},")
         assert environment.secrets_keys("JIM_SECRETS_KEYS") == [good, good]
 
@@ -366,10 +317,7 @@ class TestKeys:
     @pytest.mark.parametrize(
         ("folder", "words"),
         [
-            (
-                "/proc/jim",
-                "cannot be kept in /proc/jim/secrets_keys: No such file or directory. Make the folder",
-            ),
+            ("/proc/jim", "cannot be kept in /proc/jim/secrets_keys: No such file or directory."),
             ("/dev/null/jim", "in /dev/null/jim/secrets_keys cannot be read: Not a directory."),
         ],
     )
@@ -546,12 +494,10 @@ class TestRotation:
 
         *names, first, second, values = at_once(*(write(number) for number in range(4)), rotate, rotate, read)
         assert values == {CANARY}
-        assert first[-1].endswith("dropped.")
-        assert second[-1].endswith("dropped.")
+        assert all(told[-1].endswith("dropped.") for told in (first, second))
         assert Secret.objects.reveal(names) == dict.fromkeys(names, "value 4")
         rotate()
-        assert len(keys_in(key_file)) == 1
-        assert Secret.objects.survey() == (5, 0, [])
+        assert (len(keys_in(key_file)), Secret.objects.survey()) == (1, (5, 0, []))
 
     @pytest.mark.django_db(transaction=True)
     def test_the_same_name_at_once_is_one_secret(self) -> None:
@@ -570,25 +516,12 @@ class TestRotation:
 
 
 class TestCommand:
-    def test_it_tells_what_it_does(self, key_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        put()
-        call_command("rotatesecrets")
-        assert capsys.readouterr().out.splitlines() == [
-            f"A new key is the first one in {key_file}.",
-            "1 of 1 secrets are done.",
-            "1 older key was dropped.",
-            f"Copy {key_file} to every other host that has a data folder of its own, and back it up.",
-        ]
-        assert Activity.objects.get(operation="rotate").initiator_name.startswith("rotatesecrets (")
-
-    def test_without_secrets_it_makes_no_key(
+    def test_it_tells_what_it_does_and_a_dry_run_what_it_would_do(
         self, key_file: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         call_command("rotatesecrets")
         assert capsys.readouterr().out == "There are no secrets: nothing to do.\n"
         assert not key_file.exists()
-
-    def test_a_dry_run_changes_nothing(self, key_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
         put()
         before, tokens = key_file.read_text(), list(Secret.objects.values())
         call_command("rotatesecrets", dry_run=True)
@@ -598,6 +531,11 @@ class TestCommand:
             f"Would make a new key, encrypt 1 secrets with it, and keep the 1 in {key_file}.",
         ]
         assert (key_file.read_text(), list(Secret.objects.values())) == (before, tokens)
+        call_command("rotatesecrets")
+        *_, dropped, last = capsys.readouterr().out.splitlines()
+        assert dropped == "1 older key was dropped."
+        assert last.startswith(f"Copy {key_file} to every other host that has a data folder of its own")
+        assert Activity.objects.get(operation="rotate").initiator_name.startswith("rotatesecrets (")
 
     def test_with_keys_in_the_environment_it_says_which_can_go(
         self, settings: Any, capsys: pytest.CaptureFixture[str], key_file: Path
@@ -611,8 +549,7 @@ class TestCommand:
         call_command("rotatesecrets")
         told = capsys.readouterr().out
         assert "Of the 2 keys in JIM_SECRETS_KEYS, only the first one is needed now." in told
-        assert old not in told
-        assert new not in told
+        assert not any(key in told for key in (old, new))
         settings.JIM_SECRETS_KEYS = [new]
         assert value_of() == CANARY
         call_command("rotatesecrets")
@@ -624,23 +561,14 @@ class TestCommand:
     ) -> None:
         put("lost")
         key_file.unlink()
-        with pytest.raises(CommandError, match=r"“lost” cannot be decrypted .* With --skip-lost, the others"):
-            call_command("rotatesecrets")
-        with pytest.raises(CommandError, match="“lost” cannot be decrypted"):
-            call_command("rotatesecrets", dry_run=True)
+        for dry_run in (False, True):
+            with pytest.raises(CommandError, match="“lost” cannot be decrypted"):
+                call_command("rotatesecrets", dry_run=dry_run)
         assert not key_file.exists()
         call_command("rotatesecrets", skip_lost=True)
         assert "Without a key, so that they need new values: lost." in capsys.readouterr().out
         put("lost", "found again")
         assert value_of("lost") == "found again"
-
-    def test_a_broken_file_is_one_line(self, key_file: Path) -> None:
-        put()
-        key_file.write_text("")
-        with pytest.raises(CommandError) as broken:
-            call_command("rotatesecrets")
-        assert str(broken.value).startswith(f"{key_file} is empty")
-        assert broken.value.returncode == 2
 
     @pytest.mark.live
     @pytest.mark.parametrize(

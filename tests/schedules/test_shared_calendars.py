@@ -17,7 +17,7 @@ from schedules.generator import generate
 from schedules.models import Conflict, Occurrence, Refused, Schedule, SharedCalendar
 from schedules.models import schedule as schedule_module
 from schedules.spec import timeline
-from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, seconds
+from tests.base import NOW, SOMEBODY, everything, fates, fresh, make_schedule, seconds
 
 pytestmark = pytest.mark.django_db
 # NOW is a Monday, 03:00 UTC.
@@ -73,19 +73,10 @@ def make_many(count: int, spec: dict[str, Any] = HOURLY_BUT) -> None:
     first.shared_calendars.get().schedules.add(*Schedule.objects.bulk_create(copies))
 
 
-def table(model: Any) -> list[dict[str, Any]]:
-    return list(model._default_manager.order_by("pk").values())
-
-
 class TestDefine:
     def test_it_is_kept_in_its_canonical_form_and_on_record(self) -> None:
-        calendar = define(
-            " Cafe\u0301 ",
-            {"dates": "2026-12-25/2026-12-25"},
-            {"day_of_week": [6, 7]},
-            description=" x\r\ny ",
-        )
-        calendar = fresh(calendar)
+        dates, weekend = {"dates": "2026-12-25/2026-12-25"}, {"day_of_week": [6, 7]}
+        calendar = fresh(define(" Cafe\u0301 ", dates, weekend, description=" x\r\ny "))
         assert (calendar.name, calendar.description, calendar.token) == ("Café", "x\ny", 1)
         assert calendar.excluded == [{"dates": "2026-12-25"}, {"day_of_week": "6,7"}]
         made = Activity.objects.get(operation="create")
@@ -97,17 +88,13 @@ class TestDefine:
         assert (made.initiator_name, made.finished_at) == ("ada", NOW)
         assert made.details == {"name": "Café", "excluded": calendar.excluded, "description": "x\ny"}
 
-    def test_it_may_be_empty_for_the_time_being(self) -> None:
-        assert fresh(define()).excluded == []
-
     @pytest.mark.parametrize(
         ("name", "excluded", "wrong", "words"),
         [
             ("", [], "name", "cannot be blank"),
             ("x" * 101, [], "name", "at most 100 characters"),
-            ("a\nb", [], "name", "U+000A is not allowed"),
+            ("TAKEN", [], "name", "There is a calendar with this name already"),
             ("x", {}, "excluded", "a list expected"),
-            ("x", ["sundays"], "excluded", "expected, got 'sundays'"),
             ("x", [{"holidays": "Atlantis"}], "excluded", "'Atlantis' is n"),
             ("x", [{"comment": "all of it"}], "excluded", "every time"),
             ("x", [{"calendar": "other"}], "excluded", "cannot refer to another calendar"),
@@ -118,17 +105,13 @@ class TestDefine:
     def test_nothing_is_saved_if_anything_is_wrong(
         self, name: str, excluded: Any, wrong: str, words: str
     ) -> None:
+        define("taken")
+        before = everything()
         with pytest.raises(ValidationError) as error:
             SharedCalendar.objects.define(name, excluded, initiator=SOMEBODY, now=NOW)
-        assert set(error.value.message_dict) == {wrong}
-        assert words in error.value.message_dict[wrong][0]
-        assert not SharedCalendar.objects.exists()
-        assert not Activity.objects.exists()
-
-    def test_names_are_unique_whatever_their_case(self) -> None:
-        define("UK holidays")
-        with pytest.raises(ValidationError, match="There is a calendar with this name already"):
-            define("uk HOLIDAYS")
+        ((field, (told, *_)),) = error.value.message_dict.items()
+        assert (field.replace("__all__", "name"), words in told) == (wrong, True), told
+        assert everything() == before
 
 
 class TestUse:
@@ -140,25 +123,21 @@ class TestUse:
         assert [str(calendar) for calendar in schedule.shared_calendars.all()] == ["days off"]
         assert schedule.next_run_at == hours(21)
 
-    @pytest.mark.parametrize(
-        ("others", "words"),
-        [
-            ([], "there is no calendar 'days off'; create it first: there are none yet"),
-            (["Days Off!"], "there is no calendar 'days off'; did you mean Days Off!?"),
-            (["UK", "US"], "there is no calendar 'days off'; there are: UK, US"),
-        ],
-    )
-    def test_one_that_does_not_exist_is_refused_with_advice(self, others: list[str], words: str) -> None:
-        for name in others:
-            define(name)
-        with pytest.raises(ValidationError) as error:
-            make_schedule(spec=HOURLY_BUT)
-        assert error.value.message_dict == {"spec": [f"exclude: {words}"]}
-
-    @pytest.mark.parametrize("name", ["a\x00b", "x" * 5000, "", "\ud800"])
-    def test_names_that_no_calendar_can_have_are_refused_too(self, name: str) -> None:
-        with pytest.raises(ValidationError, match="exclude: there is no calendar"):
-            make_schedule(spec={"every": ["1h"], "exclude": [{"calendar": name}]})
+    def test_one_that_does_not_exist_is_refused_with_advice(self) -> None:
+        for others, words in (
+            ([], "create it first: there are none yet"),
+            (["UK", "US"], "there are: UK, US"),
+            (["Days Off!"], "did you mean Days Off!?"),
+        ):
+            for name in others:
+                define(name)
+            with pytest.raises(ValidationError) as error:
+                make_schedule(spec=HOURLY_BUT)
+            told = f"exclude: there is no calendar 'days off'; {words}"
+            assert error.value.message_dict == {"spec": [told]}
+        for name in ("a\x00b", "x" * 5000, "", "\ud800"):
+            with pytest.raises(ValidationError, match="exclude: there is no calendar"):
+                make_schedule(spec={"every": ["1h"], "exclude": [{"calendar": name}]})
 
     def test_a_new_spec_takes_up_and_drops_calendars(self) -> None:
         calendar = define("days off", MONDAY)
@@ -194,21 +173,18 @@ class TestEdit:
         found = [at for at in times.values_list("nominal_at", flat=True) if at < hours(22)]
         assert found == [hours(1), hours(2), hours(3), hours(21)]
 
-    def test_times_that_somebody_asked_to_skip_are_skipped(self) -> None:
-        calendar = define("days off", TUESDAY)
-        schedule = make_schedule(spec=HOURLY_BUT)
-        schedule.skip_next(initiator=SOMEBODY, now=NOW)
-        edit(calendar, MONDAY, now=hours(1))
-        assert (fresh(schedule).skips, fresh(schedule).skipped_reasons) == ({}, {"on request": 1})
-        assert Occurrence.objects.get(schedule=schedule).status == "skipped"
-
-    def test_what_the_buffer_drops_meanwhile_is_counted(self, settings: Any) -> None:
+    def test_what_somebody_skipped_and_what_the_buffer_drops_meanwhile_is_counted(
+        self, settings: Any
+    ) -> None:
         settings.JIM_BUFFER_LIMIT = 2
         calendar = define("days off", TUESDAY)
         schedule = make_schedule(spec=HOURLY_BUT)
-        edit(calendar, MONDAY, now=hours(5))
-        assert fresh(schedule).dropped_count == 3
-        assert Occurrence.objects.filter(schedule=schedule, status="dropped").count() == 3
+        schedule.skip_next(initiator=SOMEBODY, now=NOW)
+        edit(calendar, MONDAY, now=hours(6))
+        assert [status for status, _ in fates(schedule)] == ["skipped", *["dropped"] * 3, *["pending"] * 2]
+        schedule = fresh(schedule)
+        assert (schedule.skips, schedule.skipped_reasons) == ({}, {"on request": 1})
+        assert schedule.dropped_count == 3
 
     def test_it_is_on_record_for_the_calendar_and_for_each_schedule(self) -> None:
         calendar = define("days off", TUESDAY)
@@ -216,10 +192,7 @@ class TestEdit:
         edit(calendar, MONDAY)
         of_schedule, of_calendar = Activity.objects.filter(operation="edit").order_by("pk")
         assert (of_schedule.target_type, of_schedule.target_id) == ("schedule", str(schedule.pk))
-        assert (of_schedule.message, of_schedule.initiator_name) == (
-            "The calendar “days off” was edited.",
-            "ada",
-        )
+        assert of_schedule.message == "The calendar “days off” was edited."
         assert of_schedule.details == {
             "before": {"calendars": {"days off": [TUESDAY]}},
             "after": {"calendars": {"days off": [MONDAY]}},
@@ -229,14 +202,19 @@ class TestEdit:
             "before": {"excluded": [TUESDAY], "description": ""},
             "after": {"excluded": [MONDAY], "description": ""},
         }
+        assert (of_schedule.initiator_name, of_calendar.initiator_name) == ("ada", "ada")
 
-    def test_a_new_description_touches_no_schedule(self) -> None:
+    def test_a_new_description_touches_no_schedule_and_nothing_a_closed_one(self) -> None:
         calendar = define("days off", MONDAY)
-        make_schedule(spec=HOURLY_BUT)
-        before = table(Schedule)
+        schedule = make_schedule(spec=HOURLY_BUT)
+        before = everything()["Schedule"]
         calendar.edit(token=1, changes={"description": "Ask Ada"}, initiator=SOMEBODY, now=hours(5))
         assert (fresh(calendar).description, fresh(calendar).token) == ("Ask Ada", 2)
-        assert table(Schedule) == before
+        assert everything()["Schedule"] == before
+        close(schedule)
+        before = everything()["Schedule"]
+        edit(fresh(calendar), YEARS)
+        assert everything()["Schedule"] == before
 
     def test_only_what_the_schedule_names_is_replaced(self) -> None:
         define("a", MONDAY)
@@ -247,14 +225,6 @@ class TestEdit:
         edit(b)
         assert fresh(schedule).calendars == {"a": [MONDAY], "b": []}
         assert fresh(schedule).next_run_at == hours(21)
-
-    def test_a_closed_schedule_stays_as_it_was(self) -> None:
-        calendar = define("days off", TUESDAY)
-        schedule = make_schedule(spec=HOURLY_BUT)
-        close(schedule)
-        before = table(Schedule)
-        edit(calendar, YEARS)
-        assert table(Schedule) == before
 
     def test_one_that_has_ended_already_is_in_nobodys_way(self) -> None:
         calendar = define("days off", TUESDAY)
@@ -289,6 +259,8 @@ class TestRefusedEdit:
         calendar = define("days off", MONDAY)
         edit(fresh(calendar), TUESDAY)
         self.refused(Conflict, partial(edit, calendar, MONDAY, token=1), "changed this calendar meanwhile")
+        stale = partial(calendar.remove, initiator=SOMEBODY, now=NOW, token=1)
+        self.refused(Conflict, stale, "changed this calendar meanwhile")
 
     def test_a_deleted_calendar(self) -> None:
         calendar = define()
@@ -321,10 +293,7 @@ class TestRefusedEdit:
         settings.JIM_MINIMUM_INTERVAL_SECONDS = 60
         calendar = define("days off", {"second": "30"})
         make_schedule(name="Hasty", spec={"every": ["30s"], "exclude": [{"calendar": "days off"}]})
-        words = (
-            "The spec of “Hasty” would break: every: 2026-11-16T03:00:30Z and 2026-11-16T03:01:00Z are 30s"
-        )
-        self.refused(Refused, partial(edit, calendar), words)
+        self.refused(Refused, partial(edit, calendar), r"The spec of “Hasty” would break: every: .* are 30s")
 
     def test_a_schedule_that_would_leave_out_too_much_is_named(self) -> None:
         define("closed", *({"dates": f"{2030 + year}-01-01"} for year in range(900)))
@@ -345,33 +314,19 @@ class TestRefusedEdit:
 
 
 class TestRemove:
-    def test_an_unused_one_goes_and_leaves_its_record(self) -> None:
+    def test_it_stays_while_open_schedules_use_it_and_leaves_its_record(self) -> None:
         calendar = define("days off", MONDAY)
-        remove(calendar)
-        assert not SharedCalendar.objects.exists()
-        gone = Activity.objects.get(operation="delete")
-        assert (gone.target_name, gone.details) == ("days off", {"excluded": [MONDAY], "description": ""})
-
-    def test_it_stays_while_open_schedules_use_it(self) -> None:
-        calendar = define()
         schedules = [make_schedule(name=f"user {number}", spec=HOURLY_BUT) for number in range(7)]
         schedules[6].pause(initiator=SOMEBODY, now=NOW)
-        with pytest.raises(Refused) as error:
+        with pytest.raises(Refused, match=r"is used by “user 0”, .*, “user 4” and 2 more: change or close"):
             remove(calendar)
-        assert str(error.value) == (
-            "“days off” is used by “user 0”, “user 1”, “user 2”, “user 3”, “user 4” and 2 more: "
-            "change or close what uses it first."
-        )
         for schedule in schedules:
             close(schedule)
         remove(calendar)
+        assert not SharedCalendar.objects.exists()
         assert fresh(schedules[0]).compiled_spec.calendar_names == ("days off",)
-
-    def test_a_stale_token_is_refused(self) -> None:
-        calendar = define()
-        edit(fresh(calendar), MONDAY)
-        with pytest.raises(Conflict):
-            calendar.remove(initiator=SOMEBODY, now=NOW, token=1)
+        gone = Activity.objects.get(operation="delete")
+        assert (gone.target_name, gone.details) == ("days off", {"excluded": [MONDAY], "description": ""})
 
 
 class TestWords:
@@ -379,11 +334,7 @@ class TestWords:
         ("excluded", "words"),
         [
             ([], "Nothing"),
-            ([{"holidays": "GB", "subdivision": "ENG"}], "Public holidays (United Kingdom, England)"),
-            (
-                [MONDAY, {"dates": "2026-12-24/2027-01-02"}],
-                "16 November 2026 and 24 December 2026 to 2 January 2027",
-            ),
+            ([MONDAY, {"holidays": "GB"}], "16 November 2026 and public holidays (United Kingdom)"),
         ],
     )
     def test_it_says_what_it_leaves_out(self, excluded: list[Any], words: str) -> None:
