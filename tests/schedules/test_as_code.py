@@ -95,37 +95,27 @@ def clear() -> None:
 class TestExport:
     def test_it_is_one_to_review(self) -> None:
         """Sorted, in a fixed order, and without defaults; the rest is in the documentation."""
-        define_calendar("UK holidays", {"holidays": "GB"}, description="Of England.")
+        define_calendar("Off", {"holidays": "GB"}, description="Of England.")
         make_schedule(
-            step("Load: people", 0, kwargs={"zone": "NO", "all": True}, isolation="process"),
-            step("Report", 1, max_retries=3, on_crash="fail"),
+            step("Load: people", kwargs={"zone": "NO", "all": True}, isolation="process"),
             name="Nightly",
             description="First line.\nSecond line.\n",
             tags=["hr", "finance"],
             memo={"owner": "Ada", "issue": "7"},
-            spec={"exclude": [{"calendar": "UK holidays"}], "cron": ["0 2 * * *", "*/5 9 * * mon"]},
+            spec={"exclude": [{"calendar": "Off"}], "cron": ["0 2 * * *", "*/5 9 * * mon"]},
             catch_up_seconds=None,
         )
-        make_schedule(step(max_retries=3), name="by hand")
         assert exported() == dedent(
             """\
             version: 1
 
             calendars:
-              - name: UK holidays
+              - name: 'Off'
                 description: Of England.
                 excluded:
                   - holidays: GB
 
             schedules:
-              - name: by hand
-                steps:
-                  - name: work
-                    step_type: python
-                    config:
-                      function: tests.work.noop
-                      isolation: thread
-
               - name: Nightly
                 description: |
                   First line.
@@ -141,11 +131,10 @@ class TestExport:
                     - 0 2 * * *
                     - '*/5 9 * * mon'
                   exclude:
-                    - calendar: UK holidays
+                    - calendar: 'Off'
                 catch_up_seconds: null
                 steps:
-                  - index: 0
-                    name: 'Load: people'
+                  - name: 'Load: people'
                     step_type: python
                     config:
                       function: tests.work.noop
@@ -153,13 +142,6 @@ class TestExport:
                         all: true
                         zone: 'NO'
                     max_retries: 0
-                  - index: 1
-                    name: Report
-                    step_type: python
-                    config:
-                      function: tests.work.noop
-                      isolation: thread
-                    on_crash: fail
             """
         )
 
@@ -190,20 +172,17 @@ class TestExport:
         assert _names(exported(tags=["nightly", "hr"])) == ["Ältere"]
         assert _names(exported()) == ["Unused", "Used", "Nightly", "Other", "Ältere"]
 
-    @pytest.mark.parametrize(
-        ("names", "tags", "words"),
-        [
+    def test_one_that_is_not_there(self) -> None:
+        make_schedule(name="Nightly", tags=["hr"])
+        make_schedule(name="Other", tags=["fine"])
+        for names, tags, words in (
             (["Nightly", "Weekly"], [], "There is no schedule “Weekly”; there are: Nightly"),
             (["Nightly"], ["hr", "x"], "There is no schedule with the tag “hr” and “x”."),
             (["Nightly"], ["fine"], "There is no schedule “Nightly” with the tag “fine”; there are: Other"),
-        ],
-    )
-    def test_one_that_is_not_there(self, names: list[str], tags: list[str], words: str) -> None:
-        make_schedule(name="Nightly", tags=["hr"])
-        make_schedule(name="Other", tags=["fine"])
-        with pytest.raises(CommandError, match=words) as refused:
-            exported(*names, tags=tags)
-        assert refused.value.returncode == 2
+        ):
+            with pytest.raises(CommandError, match=words) as refused:
+                exported(*names, tags=tags)
+            assert refused.value.returncode == 2
 
     def test_to_a_file(self, tmp_path: Path) -> None:
         make_schedule(name="\N{ROCKET} Launch")
@@ -313,25 +292,20 @@ class TestImport:
     def test_what_is_new_is_defined(self) -> None:
         text = file(
             """
-            calendars:
-              - name: Closing days
-                excluded: [{dates: 2026-12-25}]
+            calendars: [{name: Closed, excluded: [{dates: 2026-12-25}]}]
             schedules:
               - name: Mine
-                spec:
-                  patterns: [{times: [09:00, 12:30]}]
-                  exclude: [{calendar: Closing days}, {holidays: NO}]
+                spec: {patterns: [{times: [09:00, 12:30]}], exclude: [{calendar: Closed}, {holidays: NO}]}
                 steps:
                   - {name: second, index: 1, step_type: http, config: {url: https://shop.example/2}}
                   - {name: first, index: 0, step_type: http, config: {url: https://shop.example/1}}
             """
         )
-        outcome = imported(text)
-        assert outcome.problems == []
+        assert imported(text).problems == []
         schedule = Schedule.objects.get()
         assert (schedule.status, schedule.token, schedule.catch_up_seconds) == ("running", 1, 86_400)
         assert schedule.spec["patterns"] == [{"times": ["09:00", "12:30"]}]
-        assert schedule.calendars == {"Closing days": [{"dates": "2026-12-25"}]}
+        assert schedule.calendars == {"Closed": [{"dates": "2026-12-25"}]}
         assert [each.name for each in schedule.steps.all()] == ["first", "second"]
         assert set(Activity.objects.values_list("operation", "initiator_type", "initiator_name")) == {
             ("create", "system", Initiator.command("importschedules").name)
@@ -403,27 +377,17 @@ class TestImport:
 
     def test_state_stays(self) -> None:
         schedule = make_schedule(name="Mine", spec={"every": ["1h"]}, remaining=7)
-        schedule.pause(initiator=SOMEBODY, now=NOW, note="The bank is closed.")
-        text = schedule_file(spec={"every": ["2h"]}, paused=False, remaining=9)
-        assert imported(text).problems == []
+        schedule.pause(initiator=SOMEBODY, now=NOW, note="audit")
+        assert imported(schedule_file(spec={"every": ["2h"]}, paused=False, remaining=9)).problems == []
         changed = fresh(schedule)
-        assert (changed.status, changed.pause_note, changed.remaining) == ("paused", "The bank is closed.", 7)
+        assert (changed.status, changed.pause_note, changed.remaining) == ("paused", "audit", 7)
         assert changed.spec == {"every": ["2h"]}
 
-    @pytest.mark.parametrize(
-        ("given", "option", "status"),
-        [
-            ({}, False, "running"),
-            ({"paused": True}, False, "paused"),
-            ({"paused": False}, True, "paused"),
-        ],
-    )
-    def test_a_new_one_may_begin_paused_or_with_limited_runs(
-        self, given: dict[str, Any], option: bool, status: str
-    ) -> None:
-        assert imported(schedule_file(remaining=5, **given), paused=option).problems == []
-        schedule = Schedule.objects.get()
-        assert (schedule.status, schedule.remaining) == (status, 5)
+    def test_a_new_one_may_begin_paused_or_with_limited_runs(self) -> None:
+        assert imported(schedule_file("a", remaining=5), schedule_file("b", paused=True)).problems == []
+        assert imported(schedule_file("c", paused=False), paused=True).problems == []
+        rows = Schedule.objects.order_by("name").values_list("status", "remaining")
+        assert list(rows) == [("running", 5), ("paused", None), ("paused", None)]
 
     def test_a_calendar_and_what_uses_it_change_together(self) -> None:
         define_calendar("Closing days", {"dates": "2026-12-25"})
@@ -632,16 +596,13 @@ class TestPermissions:
 class TestCommand:
     BODY = "SELECT 1\nFROM a\nWHERE b\n  AND c\n  AND d\nORDER BY e\n"
 
-    @pytest.fixture
-    def path(self, tmp_path: Path) -> Path:
-        return tmp_path / "mine.yaml"
-
     def run(self, path: Path, **options: Any) -> list[str]:
         out = StringIO()
         call_command("importschedules", str(path), stdout=out, **options)
         return out.getvalue().splitlines()
 
-    def test_a_dry_run_shows_what_would_change_and_changes_nothing(self, path: Path) -> None:
+    def test_a_dry_run_shows_what_would_change_and_changes_nothing(self, tmp_path: Path) -> None:
+        path = tmp_path / "mine.yaml"
         define_calendar("Closing days", {"dates": "2026-12-25"})
         make_schedule(
             step("Post", 0, config={**POST, "body": self.BODY}, step_type="http"),
@@ -703,14 +664,13 @@ class TestCommand:
         assert self.run(path)[:-1] == told[:-1]
         assert self.run(path) == ["= unchanged 4", "Imported: 4 unchanged; 1 other schedule in no file."]
 
-    def test_mistakes_are_lines_in_the_order_of_the_files(self, path: Path, tmp_path: Path) -> None:
+    def test_mistakes_are_lines_in_the_order_of_the_files(self, tmp_path: Path) -> None:
         """What moves a cursor is not printed."""
+        path, missing = tmp_path / "mine.yaml", tmp_path / "missing.yaml"
         path.write_text('version: 1\nschedules:\n- {name: "a\\e[2Jb", steps: [], tags: 5}')
         errors = StringIO()
         with pytest.raises(CommandError, match=r"^4 problems: nothing was imported\.$") as refused:
-            call_command(
-                "importschedules", f"{tmp_path}/missing.yaml", str(path), str(tmp_path), stderr=errors
-            )
+            call_command("importschedules", str(missing), str(path), str(tmp_path), stderr=errors)
         assert refused.value.returncode == 2
         told = errors.getvalue().replace(str(tmp_path), "…").splitlines()
         assert told[0] == "…/missing.yaml: cannot be read: No such file or directory"
@@ -749,12 +709,10 @@ class TestMeanwhile:
 
     def test_an_edited_schedule(self) -> None:
         schedule = make_schedule(name="Mine")
-
-        def edit() -> None:
-            schedule.edit(token=1, changes={"description": "theirs"}, initiator=SOMEBODY, now=NOW)
-
+        theirs = {"description": "theirs"}
         (outcome,) = queue_up(
-            lambda: imported(schedule_file("New"), schedule_file(description="ours")), behind=edit
+            lambda: imported(schedule_file("New"), schedule_file(description="ours")),
+            behind=lambda: schedule.edit(token=1, changes=theirs, initiator=SOMEBODY, now=NOW),
         )
         assert [str(problem) for problem in outcome.problems] == [
             "2.yaml:3: schedule “Mine”: somebody else changed it meanwhile: run the import again"
@@ -763,14 +721,12 @@ class TestMeanwhile:
         assert imported(schedule_file(description="ours")).problems == []
 
     def test_an_edited_calendar(self) -> None:
-        calendar = define_calendar()
-        changes = {"excluded": [{"dates": "2026-12-26"}]}
-
-        def edit() -> None:
-            calendar.edit(token=1, changes=changes, initiator=SOMEBODY, now=NOW)
-
+        calendar, changes = define_calendar(), {"excluded": [{"dates": "2026-12-26"}]}
         text = file("calendars: [{name: Closing days, excluded: []}]")
-        (outcome,) = queue_up(lambda: imported(text, schedule_file("New")), behind=edit)
+        (outcome,) = queue_up(
+            lambda: imported(text, schedule_file("New")),
+            behind=lambda: calendar.edit(token=1, changes=changes, initiator=SOMEBODY, now=NOW),
+        )
         assert [problem.words for problem in outcome.problems] == [
             "calendar “Closing days”: somebody else changed it meanwhile: run the import again"
         ]

@@ -48,6 +48,14 @@ def put(name: str = "token", value: str = CANARY, **rest: Any) -> Secret:
     return Secret.objects.put(name, value, initiator=SOMEBODY, now=NOW, **rest)
 
 
+def put_three() -> dict[str, str]:
+    """Their values by name."""
+    values = {f"secret-{number}": f"value {number}" for number in range(3)}
+    for name, value in values.items():
+        put(name, value)
+    return values
+
+
 def value_of(name: str = "token") -> str | None:
     return Secret.objects.reveal([name]).get(name)
 
@@ -119,10 +127,9 @@ class TestValues:
             ("abc", "at least 4 characters"),
             ("   \n \n", "at least 4 characters"),
             ("a\0bcd", "NUL or half a surrogate pair"),
-            ("abc\ud800", "NUL or half a surrogate pair"),
             ("ż" * 32_769, "65,538 bytes long: at most 65,536"),
         ],
-        ids=["short", "blank", "NUL", "surrogate", "long in UTF-8"],
+        ids=["short", "blank", "NUL", "long in UTF-8"],
     )
     def test_what_is_refused(self, value: str, words: str) -> None:
         put("old")
@@ -157,7 +164,6 @@ class TestRecord:
     def test_every_change_is_an_activity(self) -> None:
         secret = put(description="For mails")
         secret.edit(value="new value", initiator=SOMEBODY, now=LATER)
-        secret.edit(description="For all mails", initiator=SOMEBODY, now=LATER)
         secret.edit(value="newer", description="For some", initiator=SOMEBODY, now=LATER)
         rotate()
         pk = secret.pk
@@ -166,7 +172,6 @@ class TestRecord:
         assert list(told) == [
             ("create", "", "ada"),
             ("edit", "new value", "ada"),
-            ("edit", "new description", "ada"),
             ("edit", "new description and value", "ada"),
             ("rotate", "", "ada"),
             ("delete", "", "ada"),
@@ -174,15 +179,12 @@ class TestRecord:
         kept = Activity.objects.values_list("target_type", "target_id", "target_name").distinct()
         assert list(kept) == [("secret", str(pk), "token")]
 
-    def test_what_changes_nothing_leaves_no_trace(self) -> None:
-        secret = put(description="As it is")
+    def test_what_changes_nothing_leaves_no_trace_and_what_is_gone_cannot_be_changed(self) -> None:
+        secret, same = put(description="As it is"), Secret.objects.get()
         secret.edit(description="As it is", initiator=SOMEBODY, now=LATER)
         secret.edit(initiator=SOMEBODY, now=LATER)
         assert Activity.objects.filter(operation="edit").count() == 0
         assert (fresh(secret).changed_at, value_of()) == (NOW, CANARY)
-
-    def test_what_is_gone_cannot_be_changed(self) -> None:
-        secret, same = put(), Secret.objects.get()
         secret.remove(initiator=SOMEBODY, now=NOW)
         for verb in (same.remove, same.edit):
             with pytest.raises(Refused, match="“token” was deleted meanwhile"):
@@ -232,19 +234,6 @@ class TestKeys:
         put("second")
         assert keys_in(key_file) == [key]
         assert Fernet(key).decrypt(Secret.objects.get(name="token").token) == CANARY.encode()
-
-    def test_the_environment_comes_before_the_file(self, settings: Any, key_file: Path) -> None:
-        old, new = (Fernet.generate_key().decode() for _ in range(2))
-        settings.JIM_SECRETS_KEYS = [old]
-        put()
-        settings.JIM_SECRETS_KEYS = [new, old]
-        put("second")
-        assert Secret.objects.reveal(["token", "second"]) == {"token": CANARY, "second": CANARY}
-        settings.JIM_SECRETS_KEYS = [new]
-        assert value_of("second") == CANARY
-        with pytest.raises(Undecryptable, match="none of the keys in JIM_SECRETS_KEYS fits"):
-            value_of()
-        assert not key_file.exists()
 
     def test_a_lost_key_is_told_by_name_with_the_way_out(self, key_file: Path) -> None:
         for name in ("one", "two"):
@@ -326,33 +315,21 @@ class TestKeys:
         with pytest.raises(VaultError, match=words):
             put()
 
-    def test_a_changed_file_is_read_again_whatever_spaces_it_has(self, key_file: Path) -> None:
-        """By a process that has used the old one."""
-        put()
-        assert value_of() == CANARY
-        old, new = keys_in(key_file)[0], Fernet.generate_key().decode()
-        private_files.replace(key_file, f"\n  {new}  \r\n\n{old}\n")
-        put("second")
-        assert Fernet(new).decrypt(Secret.objects.get(name="second").token) == CANARY.encode()
-
 
 class TestRotation:
     def test_a_new_key_takes_over(self, key_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(secret_module, "BATCH", 2)
-        names = [f"secret-{number}" for number in range(5)]
-        for name in names:
-            put(name, f"value of {name}")
+        values = put_three()
         (old,) = keys_in(key_file)
         assert rotate() == [
             f"A new key is the first one in {key_file}.",
-            "2 of 5 secrets are done.",
-            "4 of 5 secrets are done.",
-            "5 of 5 secrets are done.",
+            "2 of 3 secrets are done.",
+            "3 of 3 secrets are done.",
             "1 older key was dropped.",
         ]
         (new,) = keys_in(key_file)
         assert new != old
-        assert Secret.objects.reveal(names) == {name: f"value of {name}" for name in names}
+        assert Secret.objects.reveal(values) == values
         assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
         assert [path.name for path in key_file.parent.iterdir()] == ["secrets_keys"]
         assert set(Secret.objects.values_list("changed_at", flat=True)) == {NOW}
@@ -369,9 +346,7 @@ class TestRotation:
         self, key_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(secret_module, "BATCH", 1)
-        values = {f"secret-{number}": f"value {number}" for number in range(3)}
-        for name, value in values.items():
-            put(name, value)
+        values = put_three()
         steps = len(rotate())
         assert steps == 5
         for done in range(steps + 1):
@@ -402,11 +377,9 @@ class TestRotation:
     @pytest.mark.django_db(transaction=True)
     @pytest.mark.parametrize("turn", [1, 2, 3])
     def test_killed_within_a_batch_it_has_lost_nothing(
-        self, key_file: Path, monkeypatch: pytest.MonkeyPatch, turn: int
+        self, monkeypatch: pytest.MonkeyPatch, turn: int
     ) -> None:
-        values = {f"secret-{number}": f"value {number}" for number in range(3)}
-        for name, value in values.items():
-            put(name, value)
+        values = put_three()
         with monkeypatch.context() as patch:
             patch.setattr(Secret, "_renew", killing(Secret._renew, when="after", turn=turn))
             with pytest.raises(Killed):
@@ -540,9 +513,16 @@ class TestCommand:
     def test_with_keys_in_the_environment_it_says_which_can_go(
         self, settings: Any, capsys: pytest.CaptureFixture[str], key_file: Path
     ) -> None:
+        """They come before the file."""
         old, new = (Fernet.generate_key().decode() for _ in range(2))
         settings.JIM_SECRETS_KEYS = [old]
         put()
+        settings.JIM_SECRETS_KEYS = [new, old]
+        put("second")
+        settings.JIM_SECRETS_KEYS = [new]
+        assert value_of("second") == CANARY
+        with pytest.raises(Undecryptable, match="none of the keys in JIM_SECRETS_KEYS fits"):
+            value_of()
         settings.JIM_SECRETS_KEYS = [new, old]
         call_command("rotatesecrets", dry_run=True)
         assert "Would encrypt 1 secrets with the first key of JIM_SECRETS_KEYS." in capsys.readouterr().out
@@ -571,25 +551,19 @@ class TestCommand:
         assert value_of("lost") == "found again"
 
     @pytest.mark.live
+    @pytest.mark.long
     @pytest.mark.parametrize(
-        ("environment", "words"),
+        ("url", "words"),
         [
-            pytest.param({"DATABASE_URL": ""}, "run “manage.py migrate” first", marks=pytest.mark.long),
-            pytest.param(
-                {"DATABASE_URL": "postgresql://x@/x?host=/no/where"},
-                "The database cannot be used",
-                marks=pytest.mark.long,
-            ),
-            ({"JIM_SECRETS_KEYS": "typo"}, "JIM_SECRETS_KEYS: key 1 of 1 is not a Fernet key"),
+            ("", "run “manage.py migrate” first"),
+            ("postgresql://x@/x?host=/no/where", "The database cannot be used"),
         ],
     )
-    def test_what_is_in_its_way_is_one_line(
-        self, tmp_path: Path, environment: dict[str, str], words: str
-    ) -> None:
+    def test_a_database_that_is_in_its_way_is_one_line(self, tmp_path: Path, url: str, words: str) -> None:
         done = subprocess.run(
             [sys.executable, "manage.py", "rotatesecrets"],
             cwd=settings.BASE_DIR,
-            env=subprocess_env(JIM_DATA_DIR=str(tmp_path), **environment),
+            env=subprocess_env(JIM_DATA_DIR=str(tmp_path), DATABASE_URL=url),
             capture_output=True,
             text=True,
         )

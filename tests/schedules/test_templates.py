@@ -136,28 +136,19 @@ def test_a_bad_reference_is_told_by_step_and_field() -> None:
 
 
 class TestResolve:
-    def test_gives_complete_step_data(self) -> None:
+    def test_gives_complete_step_data_with_what_is_written(self) -> None:
         template = make_template()
         data = template.resolve({})
         assert data.keys() == set(Step.FIELDS)
-        assert (data["index"], data["name"], data["run_if"], data["step_type"]) == (
-            0,
-            "Export",
-            "success",
-            "python",
-        )
+        assert (data["index"], data["name"], data["step_type"]) == (0, "Export", "python")
         assert (data["config"], data["max_retries"], data["retry_factor"]) == (template.config, 7, 3.0)
+        given = {"template": "Export", "name": "mine", "config": {"kwargs": {}}, "pool": "other"}
+        data = TaskTemplate.objects.resolve(given)
+        assert data.keys() == set(Step.FIELDS)
+        assert (data["name"], data["config"]["kwargs"], data["pool"]) == ("mine", {}, "other")
         # Nothing of the template changes with it.
         template.resolve({"config": {"kwargs": {"value": 9}}})["config"]["args"] = [1]
         assert template.config == fresh(template).config
-
-    def test_takes_what_is_written(self) -> None:
-        given = {"template": "Export", "name": "mine", "config": {"kwargs": {}}, "pool": "other"}
-        make_template()
-        data = TaskTemplate.objects.resolve(given)
-        assert (data["name"], data["config"]["kwargs"], data["pool"]) == ("mine", {}, "other")
-        assert data["config"]["function"] == "tests.work.result"
-        assert "template" not in data
 
     def test_needs_an_active_one(self) -> None:
         make_template("Old").archive(initiator=SOMEBODY, now=NOW)
