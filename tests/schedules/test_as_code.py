@@ -290,23 +290,15 @@ def test_all_fields_are_all_fields() -> None:
 
 class TestImport:
     def test_what_is_new_is_defined(self) -> None:
-        text = file(
-            """
-            calendars: [{name: Closed, excluded: [{dates: 2026-12-25}]}]
-            schedules:
-              - name: Mine
-                spec: {patterns: [{times: [09:00, 12:30]}], exclude: [{calendar: Closed}, {holidays: NO}]}
-                steps:
-                  - {name: second, index: 1, step_type: http, config: {url: https://shop.example/2}}
-                  - {name: first, index: 0, step_type: http, config: {url: https://shop.example/1}}
-            """
-        )
-        assert imported(text).problems == []
+        calendar = file("calendars: [{name: Closed, excluded: [{dates: 2026-12-25}]}]")
+        spec = {"patterns": [{"times": ["09:00"]}], "exclude": [{"calendar": "Closed"}]}
+        steps = [HTTP | {"index": 1}, HTTP | {"name": "first", "index": 0}]
+        assert imported(schedule_file(spec=spec, steps=steps), calendar).problems == []
         schedule = Schedule.objects.get()
         assert (schedule.status, schedule.token, schedule.catch_up_seconds) == ("running", 1, 86_400)
-        assert schedule.spec["patterns"] == [{"times": ["09:00", "12:30"]}]
+        assert schedule.spec == spec
         assert schedule.calendars == {"Closed": [{"dates": "2026-12-25"}]}
-        assert [each.name for each in schedule.steps.all()] == ["first", "second"]
+        assert [each.name for each in schedule.steps.all()] == ["first", "call"]
         assert set(Activity.objects.values_list("operation", "initiator_type", "initiator_name")) == {
             ("create", "system", Initiator.command("importschedules").name)
         }
@@ -390,26 +382,19 @@ class TestImport:
         assert list(rows) == [("running", 5), ("paused", None), ("paused", None)]
 
     def test_a_calendar_and_what_uses_it_change_together(self) -> None:
-        define_calendar("Closing days", {"dates": "2026-12-25"})
-        spec = {"every": ["1h"], "exclude": [{"calendar": "Closing days"}]}
-        schedule = make_schedule(name="Mine", spec=spec)
-        bystander = make_schedule(name="Bystander", spec=spec)
-        calendars = [{"name": "Closing days", "excluded": [{"dates": "2026-12-26"}]}]
-        schedules = [{"name": "Mine", "spec": {**spec, "every": ["2h"]}, "steps": [HTTP]}]
-        text = write({"version": 1, "calendars": calendars, "schedules": schedules})
-        assert imported(text).problems == []
+        define_calendar("A", {"dates": "2026-12-25"})
+        spec = {"every": ["1h"], "exclude": [{"calendar": "A"}]}
+        schedule, bystander = make_schedule(name="Mine", spec=spec), make_schedule(name="Other", spec=spec)
+        # It is in a later file: several files are one import.
+        calendar = file("calendars: [{name: A, excluded: [{dates: 2026-12-26}]}]")
+        texts = schedule_file(spec={**spec, "every": ["2h"]}), calendar
+        assert imported(*texts).problems == []
         for each in (schedule, bystander):
-            assert fresh(each).calendars == {"Closing days": [{"dates": "2026-12-26"}]}
+            assert fresh(each).calendars == {"A": [{"dates": "2026-12-26"}]}
         assert fresh(schedule).spec["every"] == ["2h"]
         before = stored()
-        assert imported(text) == Outcome([], 2, 1, [])
+        assert imported(*texts) == Outcome([], 2, 1, [])
         assert stored() == before
-
-    def test_several_files_are_one_import(self) -> None:
-        spec = {"every": ["1h"], "exclude": [{"calendar": "A"}]}
-        calendar = file("calendars: [{name: A, excluded: [{dates: 2026-12-25}]}]")
-        assert imported(schedule_file(spec=spec), calendar).problems == []
-        assert Schedule.objects.get().calendars == {"A": [{"dates": "2026-12-25"}]}
 
 
 NO_KEYS = "each schedule needs its keys, with a name first"

@@ -34,6 +34,7 @@ from tests.base import (
     seconds,
 )
 from tests.refusing import database_that_refuses
+from tests.timeline import minutes
 
 pytestmark = pytest.mark.django_db
 EVERY_MINUTE = {"cron": ["* * * * *"]}
@@ -54,10 +55,6 @@ def schedule() -> Schedule:
 def plenty_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine must not decide how many backfills have their turn in a tick."""
     monkeypatch.setattr(generator, "BACKFILL_SECONDS", 60)
-
-
-def minutes(number: float) -> datetime:
-    return NOW + seconds(60 * number)
 
 
 def ask(schedule: Schedule, start: float = -10, end: float = -1, **fields: Any) -> Backfill:

@@ -18,13 +18,10 @@ from schedules.overlap import MISSED
 from schedules.spec import timeline
 from tests.base import NOW, SOMEBODY, everything, fates, fresh, make_schedule, seconds
 from tests.refusing import database_that_refuses
+from tests.timeline import minutes
 
 pytestmark = pytest.mark.django_db
 EVERY_MINUTE = {"cron": ["* * * * *"]}
-
-
-def minutes(number: float) -> datetime:
-    return NOW + seconds(60 * number)
 
 
 def times(schedule: Schedule) -> list[datetime]:

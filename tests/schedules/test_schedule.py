@@ -16,7 +16,8 @@ from schedules.generator import generate
 from schedules.models import Refused, Schedule
 from schedules.models import schedule as schedule_module
 from schedules.spec import timeline
-from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, queue, seconds, step
+from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, queue, step
+from tests.timeline import minutes
 
 pytestmark = pytest.mark.django_db
 HOURLY = {"cron": ["0 * * * *"]}
@@ -28,10 +29,6 @@ SOON_STUCK = {
     "start_at": "2026-11-16T03:00:00Z",
     "exclude": [LATER | {"second": "0-58"}, LATER | {"second": "59"}, {"minute": "0", "hour": "0-2,4-23"}],
 }
-
-
-def minutes(number: float) -> datetime:
-    return NOW + seconds(60 * number)
 
 
 @pytest.fixture
