@@ -39,23 +39,13 @@ def test_a_value_is_what_json_knows() -> None:
 
 def test_keys_are_text_as_it_stands() -> None:
     assert read("on: 1\n5: 2\ntrue: 3\n~: 4\n'': 5\n").plain() == {"on": 1, "5": 2, "true": 3, "~": 4, "": 5}
-
-
-def test_json_is_yaml() -> None:
     assert read('{"a": [1, {"b": null}], "c": "x\\ny"}').plain() == {"a": [1, {"b": None}], "c": "x\ny"}
 
 
 def test_each_value_has_the_line_of_its_key_or_item() -> None:
     document = read("# first\na:\n  - 1\n  - b: |\n      two\n      lines\n    c: 3\nd: {e: 4,\n    f: 5}\n")
-    lines = {
-        ("a",): 2,
-        ("a", 0): 3,
-        ("a", 1): 4,
-        ("a", 1, "b"): 4,
-        ("a", 1, "c"): 7,
-        ("d", "e"): 8,
-        ("d", "f"): 9,
-    }
+    lines: dict[tuple[str | int, ...], int] = {("a",): 2, ("a", 0): 3, ("a", 1): 4, ("a", 1, "b"): 4}
+    lines |= {("a", 1, "c"): 7, ("d", "e"): 8, ("d", "f"): 9}
     assert {path: document.inside(*path).line for path in lines} == lines
     assert document.inside("a", 1, "c", "deeper").line == document.inside("a", 1, "c").line
     assert document.inside("a", 7).line == document.inside("a").line
@@ -65,11 +55,8 @@ REFUSED: list[tuple[str, str, list[tuple[int, str]]]] = [
     ("alias", "a: &x 1\nb: *x\n", [(1, "the anchor &x"), (2, "the alias *x")]),
     ("alias as a key", "? *x\n: 1\n", [(1, "the alias *x")]),
     ("python object", "a: !!python/object/apply:os.system [ls]", [(1, "the tag !!python/object/apply:os.")]),
-    ("harmless tag", "a: 1\nb: !!str 5\n", [(2, "the tag !!str is not read: remove it")]),
-    ("own tag", "a: !vault x", [(1, "the tag !vault is not read")]),
     ("tag of a list", "a: !!set {x}", [(1, "the tag !!set is not read")]),
     ("key twice", "a: 1\nb: 2\na: 3\n", [(3, "the key “a” appears twice")]),
-    ("key twice, in quotes", "a: 1\n'a': 3\n", [(2, "the key “a” appears twice")]),
     ("key twice, further in", "a:\n  - {b: 1, b: 2}\n", [(2, "the key “b” appears twice")]),
     ("list as a key", "a: 1\n? [b]\n: 2\n", [(2, "a key must be a single word")]),
     ("two documents", "a: 1\n---\na: 2\n", [(2, "a second document begins here")]),
@@ -87,11 +74,7 @@ REFUSED: list[tuple[str, str, list[tuple[int, str]]]] = [
     ("two colons", "a: b: c\n", [(1, "not YAML: mapping values are not allowed")]),
     ("too deep", "[" * 100_000, [(1, f"nested too deeply; at most {MAX_DEPTH} levels")]),
     ("too deep in lists", "- " * 100_000, [(1, "nested too deeply")]),
-    (
-        "too deep in keys",
-        "".join(f"{' ' * n}a:\n" for n in range(100)),
-        [(MAX_DEPTH + 1, "nested too deeply")],
-    ),
+    ("too deep in keys", "".join(f"{' ' * n}a:\n" for n in range(100)), [(MAX_DEPTH + 1, "nested too")]),
 ]
 
 
@@ -101,11 +84,6 @@ def test_what_is_refused_has_its_line(text: str, wanted: list[tuple[int, str]]) 
     assert [line for line, _ in found] == [line for line, _ in wanted]
     for (_, told), (_, words) in zip(found, wanted, strict=True):
         assert words in told
-
-
-def test_a_billion_laughs_are_not_laughed() -> None:
-    lines = ["a0: &a0 ha"] + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
-    assert all("anchor" in words or "alias" in words for _, words in complaints("\n".join(lines)))
 
 
 def test_endless_complaints_end() -> None:
@@ -140,13 +118,10 @@ def test_what_is_written_is_read_as_it_was() -> None:
     for text in ODD:
         deep = {"a": [{"b": {"c": [text, {text: text}]}}], "d": 2}
         shapes += [{"key": text, "next": 1}, [text, 1], {text: 1}, deep]
+    shared = {"a": [1]}
+    shapes.append([shared, shared])
     assert [shape for shape in shapes if read(write(shape)).plain() != shape] == []
-
-
-@pytest.mark.parametrize("number", range(0, len(ODD), 20))
-def test_other_readers_read_it_too(number: int) -> None:
-    value = [{text: text} for text in ODD[number : number + 20]]
-    assert yaml.safe_load(write(value)) == value
+    assert [text for text in ODD if yaml.safe_load(write([{text: text}])) != [{text: text}]] == []
 
 
 def test_it_is_written_for_people() -> None:
@@ -176,11 +151,6 @@ def test_it_is_written_for_people() -> None:
         "    - 2\n"
         f"long: {'word ' * 40}end\n"
     )
-
-
-def test_the_same_thing_twice_is_written_twice() -> None:
-    shared = {"a": [1]}
-    assert "&" not in write([shared, shared])
 
 
 def test_without_the_parser_in_c_the_same_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
