@@ -63,7 +63,7 @@ class TestPlannedBeforeAnUpgrade:
         return fresh(execution)
 
     @pytest.mark.parametrize("make", [start, submit])
-    def test_an_execution_is_retried(self, make: Any) -> None:
+    def test_an_execution_is_retried_and_so_is_a_job(self, make: Any) -> None:
         execution = self.age(make(step("a"), step("b", 1)))
         worker = make_worker()
         end(worker, *claim(worker))
@@ -71,11 +71,8 @@ class TestPlannedBeforeAnUpgrade:
         second = again(execution)
         assert run_until_idle() == ["b"]
         assert fresh(second).status == "completed"
-
-    def test_a_job_is_retried(self) -> None:
         [task] = enqueue(step("job"))
         WorkerTask.objects.filter(pk=task.pk).update(step=self.aged(task.step))
-        worker = make_worker()
         break_down(worker, *claim(worker))
         job = Job.find(task.key)
         assert job is not None
@@ -83,42 +80,31 @@ class TestPlannedBeforeAnUpgrade:
         assert run_until_idle() == ["job"]
 
 
-class TestADamagedPlan:
-    DAMAGE: tuple[Any, ...] = ([], {}, {"steps": None}, {"steps": ["a"]}, {"steps": [{"name": "a"}]})
-
-    @pytest.mark.parametrize("plan", DAMAGE)
-    def test_is_told_who_retries_it(self, plan: Any) -> None:
-        execution = fail(submit())
-        Execution.objects.filter(pk=execution.pk).update(plan=plan)
-        with pytest.raises(Refused, match="cannot be read"):
-            again(execution, whole=True)
-
-    @pytest.mark.parametrize("plan", DAMAGE)
-    def test_stops_nobody_else(self, plan: Any) -> None:
-        execution = fail(start(step("a"), overlap="buffer_all"))
-        assert execution.schedule is not None
-        running = trigger(execution.schedule, initiator=SOMEBODY, now=NOW)
-        assert execution.retry(initiator=SOMEBODY, now=NOW) is None
-        Execution.objects.filter(pk=execution.pk).update(plan=plan)
-        Execution.objects.get(occurrence=running).terminate(initiator=SOMEBODY, now=NOW)
-        other = Occurrence.manual(make_schedule(), initiator=SOMEBODY, now=NOW)
-        other.save()
-        invoke(NOW)
-        assert fresh(other).status == "started"
-        repeated = Occurrence.objects.get(retry_of=execution.pk)
-        assert (repeated.status, "cannot be read" in repeated.reason) == ("skipped", True)
+@pytest.mark.parametrize("plan", [[], {}, {"steps": None}, {"steps": ["a"]}, {"steps": [{"name": "a"}]}])
+def test_a_damaged_plan_is_told_who_retries_it_and_stops_nobody_else(plan: Any) -> None:
+    execution = fail(start(step("a"), overlap="buffer_all"))
+    assert execution.schedule is not None
+    running = trigger(execution.schedule, initiator=SOMEBODY, now=NOW)
+    assert execution.retry(initiator=SOMEBODY, now=NOW) is None
+    Execution.objects.filter(pk=execution.pk).update(plan=plan)
+    with pytest.raises(Refused, match="cannot be read"):
+        again(execution, whole=True)
+    Execution.objects.get(occurrence=running).terminate(initiator=SOMEBODY, now=NOW)
+    other = Occurrence.manual(make_schedule(), initiator=SOMEBODY, now=NOW)
+    other.save()
+    invoke(NOW)
+    assert fresh(other).status == "started"
+    repeated = Occurrence.objects.get(retry_of=execution.pk)
+    assert (repeated.status, "cannot be read" in repeated.reason) == ("skipped", True)
 
 
-class TestAGroup:
-    def test_has_as_much_time_as_before(self) -> None:
-        assert again(fail(submit(timeout_seconds=60))).timeout_at == NOW + seconds(60)
-
-    def test_is_retried_once_for_each_key(self) -> None:
-        group = fail(submit())
-        first = again(group, key="a")
-        assert again(group, key="a") == first
-        assert again(group, key="b") != first
-        assert group.retries.count() == 2
+def test_a_group_is_retried_once_for_each_key_and_has_as_much_time_as_before() -> None:
+    group = fail(submit(timeout_seconds=60))
+    first = again(group, key="a")
+    assert first.timeout_at == NOW + seconds(60)
+    assert again(group, key="a") == first
+    assert again(group, key="b") != first
+    assert group.retries.count() == 2
 
 
 def test_what_was_skipped_for_good_reason_is_kept_also_by_a_retry_of_a_retry() -> None:

@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 
 from activities.statements import fetch
-from execution.models import Execution, WorkerTask, execution
+from execution.models import Execution, execution
 from execution.models.brief import UNSAID, brief, brief_plan, whole, whole_plan
 from tests.base import attempts, break_down, claim, enqueue, fresh, make_worker, start, step
 
@@ -23,12 +23,7 @@ def stored(column: str, table: str) -> Any:
 
 class TestALine:
     def test_it_says_only_what_is_special(self) -> None:
-        special = {
-            "max_retries": 0,
-            "continue_on_failure": True,
-            "timeout_seconds": 5,
-            "retry_on": ["Timeout"],
-        }
+        special = {"max_retries": 0, "continue_on_failure": True, "retry_on": ["Timeout"]}
         assert brief(LINE | UNSAID) == LINE
         assert brief(LINE | UNSAID | special) == LINE | special
 
@@ -53,14 +48,27 @@ class TestStored:
         assert not line.keys() & UNSAID.keys() - {"max_retries"}
         assert (line["max_retries"], line["name"]) == (1, "job")
         assert fresh(task).step == UNSAID | line
+        fresh(task).save()
+        assert stored("step", "execution_workertask") == line
         (held,) = claim(make_worker())
         assert held.step == fresh(task).step
+
+    def test_retries_go_by_what_is_not_said_and_by_nothing_in_a_line_that_cannot_be_read(self) -> None:
+        execution, worker = start(step("a", max_retries=3), step("damaged", max_retries=3)), make_worker()
+        cast = "::jsonb" if connection.vendor == "postgresql" else ""
+        with connection.cursor() as cursor:
+            cursor.execute(f"UPDATE execution_workertask SET step = '{{}}'{cast} WHERE name = 'damaged'")
+        assert "max_retries" not in stored("step", "execution_workertask WHERE name = 'a'")
+        break_down(worker, *claim(worker))
+        assert [len(attempts(execution, name)) for name in ("a", "damaged")] == [2, 1]
 
     def test_an_execution(self) -> None:
         execution = start(step("a", continue_on_failure=True), step("b", 1))
         first, second = stored("plan", "execution_execution")["steps"]
         assert first["continue_on_failure"] is True
         assert "continue_on_failure" not in second
+        fresh(execution).save()
+        assert stored("plan", "execution_execution")["steps"] == [first, second]
         assert [line["continue_on_failure"] for line in fresh(execution).plan["steps"]] == [True, False]
         (held,) = Execution.objects.hold([execution.pk])
         assert held.plan == fresh(execution).plan
@@ -73,26 +81,3 @@ class TestStored:
             (held,) = Execution.objects.hold([started.pk])
             assert held.plan == fresh(started).plan
         assert execution.kept_plan.cache_info().currsize == remembered
-
-    def test_what_an_orm_saves(self) -> None:
-        execution = fresh(start(step("a")))
-        execution.save()
-        assert "on_crash" not in stored("plan", "execution_execution")["steps"][0]
-        task = WorkerTask.objects.get()
-        task.save()
-        assert "on_crash" not in stored("step", "execution_workertask")
-
-    def test_retries_go_by_what_is_not_said(self) -> None:
-        execution, worker = start(step("a", max_retries=3)), make_worker()
-        assert "max_retries" not in stored("step", "execution_workertask")
-        break_down(worker, *claim(worker))
-        assert WorkerTask.objects.get().failures == 1
-        assert len(attempts(execution, "a")) == 2
-
-    def test_a_line_that_cannot_be_read_allows_nothing(self) -> None:
-        execution, worker = start(step("a", max_retries=3)), make_worker()
-        cast = "::jsonb" if connection.vendor == "postgresql" else ""
-        with connection.cursor() as cursor:
-            cursor.execute(f"UPDATE execution_workertask SET step = '{{}}'{cast}")
-        break_down(worker, *claim(worker))
-        assert len(attempts(execution, "a")) == 1

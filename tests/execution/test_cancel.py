@@ -18,7 +18,6 @@ from tests.base import (
     make_worker,
     queue,
     row,
-    run_until_idle,
     seconds,
     start,
     step,
@@ -37,56 +36,41 @@ def terminate(execution: Execution, reason: str = "") -> bool:
     return execution.terminate(initiator=SOMEBODY, now=LATER, reason=reason)
 
 
-class TestWhatHasNotStarted:
-    def test_queued_and_waiting_tasks_are_closed_and_the_execution_is_cancelled_now(self) -> None:
-        execution = start(step("a"), step("b"), step("c", 1))
-        assert cancel(execution, reason="wrong file")
-        done = fresh(execution)
-        assert (done.status, done.finished_at, done.error) == ("cancelled", LATER, "wrong file")
-        assert not WorkerTask.objects.exists()
-        for name in "abc":
-            (activity,) = attempts(execution, name)
-            assert (activity.status, activity.finished_at) == ("cancelled", LATER)
-            assert activity.message == "Cancelled before it started."
-            assert activity.executed_at is None
-        assert Activity.objects.get(pk=execution.activity_id).status == Activity.Status.CANCELLED
-        assert run_until_idle(now=LATER) == []
-
-    def test_a_retry_in_backoff_is_closed_too(self) -> None:
-        execution = start(step(max_retries=3))
-        worker = make_worker()
-        break_down(worker, *claim(worker))
-        assert queue(execution) == {"work": "queued"}
-        assert cancel(execution)
-        assert fresh(execution).status == Execution.Status.CANCELLED
-        assert step_statuses(execution) == {"work": ["failed_with_error", "cancelled"]}
-        assert not WorkerTask.objects.exists()
+def test_what_has_not_started_is_closed_and_the_execution_is_cancelled_now() -> None:
+    """Queued, waiting, or about to be tried again."""
+    execution, worker = start(step("again", max_retries=3), step("a"), step("b", 1)), make_worker()
+    break_down(worker, *claim(worker, limit=1))
+    assert cancel(execution, reason="wrong file")
+    done = fresh(execution)
+    assert (done.status, done.finished_at, done.error) == ("cancelled", LATER, "wrong file")
+    assert not WorkerTask.objects.exists()
+    for name in ("again", "a", "b"):
+        activity = attempts(execution, name)[-1]
+        assert (activity.status, activity.executed_at, activity.finished_at) == ("cancelled", None, LATER)
+        assert activity.message == "Cancelled before it started."
+    assert step_statuses(execution)["again"] == ["failed_with_error", "cancelled"]
+    assert Activity.objects.get(pk=execution.activity_id).status == Activity.Status.CANCELLED
 
 
 class TestWhatRuns:
-    def test_it_is_asked_to_stop_and_the_rest_is_closed_at_once(self) -> None:
-        execution = start(step("running"), step("queued"), step("waiting", 1))
+    def test_it_is_asked_to_stop_once_the_rest_is_closed_and_the_last_one_ends_the_execution(self) -> None:
+        execution, other = start(step("a"), step("b"), step("queued"), step("waiting", 1)), start(step("a"))
         worker = make_worker()
-        (task,) = claim(worker, limit=1)
-        assert cancel(execution)
-        assert queue(execution) == {"running": "processing"}
-        assert row(task).cancel_requested_at == LATER
-        assert step_statuses(execution) == {
-            "running": ["in_progress"],
-            "queued": ["cancelled"],
-            "waiting": ["cancelled"],
-        }
-
-    def test_the_execution_is_cancelling_until_the_last_step_ended(self) -> None:
-        execution = start(step("a"), step("b"))
-        worker = make_worker()
-        a, b = claim(worker)
-        cancel(execution)
-        assert (fresh(execution).status, fresh(execution).state) == ("in_progress", "cancelling")
+        a, b = claim(worker, limit=2)
+        assert cancel(execution, reason="first")
+        before = everything()
+        assert execution.cancel(initiator=SOMEBODY, now=LATER + seconds(5), reason="second")
+        assert everything() == before
+        assert queue(execution) == {"a": "processing", "b": "processing"}
+        assert row(a).cancel_requested_at == LATER
+        rest = {"queued": ["cancelled"], "waiting": ["cancelled"]}
+        assert step_statuses(execution) == {"a": ["in_progress"], "b": ["in_progress"]} | rest
         end(worker, a, status="cancelled", interrupted="cancel", now=LATER)
-        assert fresh(execution).state == "cancelling"
+        assert (fresh(execution).status, fresh(execution).state) == ("in_progress", "cancelling")
         end(worker, b, status="cancelled", interrupted="cancel", now=LATER + seconds(1))
-        assert (fresh(execution).state, fresh(execution).finished_at) == ("cancelled", LATER + seconds(1))
+        done = fresh(execution)
+        assert (done.state, done.finished_at, done.error) == ("cancelled", LATER + seconds(1), "first")
+        assert queue(other) == {"a": "queued"}
 
     @pytest.mark.parametrize("status", ["complete", "complete_with_warning", "skipped"])
     def test_a_step_that_completed_before_it_saw_the_token_keeps_its_true_outcome(self, status: str) -> None:
@@ -128,12 +112,15 @@ class TestWhatRuns:
 
 
 class TestTerminate:
-    def test_it_ends_at_once_whatever_runs_and_leaves_what_has_ended(self) -> None:
+    @pytest.mark.parametrize("is_asked", [False, True])
+    def test_it_ends_at_once_whatever_runs_and_leaves_what_has_ended(self, is_asked: bool) -> None:
+        """Also what was asked to stop before."""
         execution = start(step("done"), step("running", 1), step("queued", 1), step("waiting", 2))
         worker = make_worker()
         end(worker, *claim(worker))
         claim(worker, limit=1)
-        assert terminate(execution, reason="runaway")
+        assert not is_asked or cancel(execution, reason="runaway")
+        assert terminate(execution, reason="" if is_asked else "runaway")
         done = fresh(execution)
         assert (done.status, done.finished_at, done.error) == ("cancelled", LATER, "runaway")
         assert not WorkerTask.objects.exists()
@@ -144,30 +131,6 @@ class TestTerminate:
             "waiting": ["cancelled"],
         }
         assert attempts(execution, "running")[0].message == "Terminated."
-
-    def test_it_also_ends_what_was_only_asked_to_cancel(self) -> None:
-        execution = start(step())
-        claim(make_worker())
-        cancel(execution, reason="first asked")
-        assert terminate(execution)
-        assert fresh(execution).status == Execution.Status.CANCELLED
-        assert fresh(execution).error == "first asked"
-
-
-def test_asking_twice_is_asking_once() -> None:
-    execution = start(step())
-    claim(make_worker())
-    cancel(execution, reason="first")
-    before = everything()
-    assert execution.cancel(initiator=SOMEBODY, now=LATER + seconds(5), reason="second")
-    assert everything() == before
-
-
-def test_a_cancellation_touches_no_other_execution() -> None:
-    one, other = start(step("a"), step("b", 1)), start(step("a"), step("b", 1))
-    cancel(one)
-    assert queue(other) == {"a": "queued", "b": "waiting"}
-    assert fresh(other).status == Execution.Status.IN_PROGRESS
 
 
 @pytest.mark.parametrize("verb", ["cancel", "terminate"])

@@ -6,24 +6,9 @@ import uuid
 
 import pytest
 
-from activities.models import Activity
-from execution.models import Execution, Worker, WorkerTask
+from execution.models import Worker, WorkerTask
 from execution.models.attempt import Held
-from tests.base import (
-    NOW,
-    SOMEBODY,
-    claim,
-    end,
-    enqueue,
-    everything,
-    fresh,
-    make_worker,
-    queue,
-    row,
-    seconds,
-    start,
-    step,
-)
+from tests.base import NOW, SOMEBODY, claim, everything, make_worker, queue, row, seconds, start, step
 
 pytestmark = pytest.mark.django_db
 
@@ -32,29 +17,16 @@ def names(tasks: list[Held]) -> list[str]:
     return [task.name for task in tasks]
 
 
-def test_the_first_group_is_claimed_and_the_rest_waits() -> None:
-    execution = start(step("a", 0), step("b", 0), step("c", 1))
-    assert names(claim(make_worker())) == ["a", "b"]
-    assert queue(execution) == {"a": "processing", "b": "processing", "c": "waiting"}
-
-
-def test_a_claimed_task_belongs_to_its_worker_and_its_activity_begins() -> None:
-    start(step())
-    worker = make_worker()
-    (task,) = claim(worker, now=NOW + seconds(5))
-    assert row(task).worker == worker
-    assert row(task).claimed_at == NOW + seconds(5)
-    activity = row(task).activity
-    assert activity.status == Activity.Status.IN_PROGRESS
-    assert activity.worker_id == worker.pk
-    assert activity.executed_at == NOW + seconds(5)
-
-
-def test_nobody_claims_what_is_claimed() -> None:
-    start(step("a"), step("b"))
-    assert names(claim(make_worker(), limit=1)) == ["a"]
+def test_a_task_of_the_first_group_belongs_to_who_claims_it_and_its_activity_begins() -> None:
+    execution = start(step("a"), step("b"), step("c", 1))
+    worker, at = make_worker(), NOW + seconds(5)
+    (task,) = claim(worker, limit=1, now=at)
+    assert (task.name, row(task).worker, row(task).claimed_at) == ("a", worker, at)
+    begun = row(task).activity
+    assert (begun.status, begun.worker_id, begun.executed_at) == ("in_progress", worker.pk, at)
     assert names(claim(make_worker())) == ["b"]
     assert claim(make_worker()) == []
+    assert queue(execution) == {"a": "processing", "b": "processing", "c": "waiting"}
 
 
 def test_each_kind_of_isolation_has_its_own_seats() -> None:
@@ -67,11 +39,10 @@ def test_each_kind_of_isolation_has_its_own_seats() -> None:
 
 def test_without_a_free_seat_nothing_is_claimed() -> None:
     start(step())
-    before = everything()
-    worker = Worker.objects.get(pk=make_worker().pk)
-    assert WorkerTask.objects.claim(worker, seats={"thread": 0, "process": 0}, pools=[], now=NOW) == []
-    assert WorkerTask.objects.claim(worker, seats={"thread": -3, "process": 0}, pools=[], now=NOW) == []
-    assert everything()["WorkerTask"] == before["WorkerTask"]
+    worker, before = make_worker(), everything()
+    for free in (0, -3):
+        assert WorkerTask.objects.claim(worker, seats={"thread": free, "process": 0}, pools=[], now=NOW) == []
+    assert everything() == before
 
 
 def test_a_worker_serves_its_pools_only_and_without_any_all_of_them() -> None:
@@ -140,16 +111,3 @@ class TestRelease:
         before = everything()
         assert WorkerTask.objects.release([task], worker_id=releaser.pk) == set()
         assert everything() == before
-
-
-def test_a_single_job_has_no_execution_and_leaves_its_activity() -> None:
-    (task,) = enqueue(step("job"))
-    activity = Activity.objects.get()
-    assert (task.execution_id, activity.parent_id, activity.task_key) == (None, None, task.key)
-    initiator = activity.initiator_type, activity.initiator_id, activity.initiator_name
-    assert initiator == ("user", "7", "ada")
-    worker = make_worker()
-    assert len(end(worker, *claim(worker), result={"n": 1})) == 1
-    assert not WorkerTask.objects.exists()
-    assert not Execution.objects.exists()
-    assert (fresh(activity).status, fresh(activity).result) == ("complete", {"n": 1})

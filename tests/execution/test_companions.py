@@ -21,43 +21,31 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> dict[str, companions.Run]:
     return own
 
 
-def test_a_companion_is_woken_and_stopped(registered: dict[str, companions.Run]) -> None:
-    woken, ended = threading.Event(), threading.Event()
-
-    def run(life: Life) -> None:
-        life.woken.wait(PATIENCE_SECONDS)
-        woken.set()
-        life.stopping.wait(PATIENCE_SECONDS)
-        ended.set()
-
-    companions.register("friend", run, beside="worker")
-    company = Company("worker", is_well=lambda: True)
-    company.start()
-    company.wake()
-    assert woken.wait(PATIENCE_SECONDS)
-    company.stop()
-    assert ended.is_set()
-
-
-def test_one_that_breaks_is_started_again(
+def test_a_companion_is_woken_and_stopped_and_started_again_if_it_breaks(
     registered: dict[str, companions.Run], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(companions, "AGAIN_SECONDS", 0.01)
-    times: list[int] = []
+    woken, ended, times = threading.Event(), threading.Event(), list[int]()
 
     def run(life: Life) -> None:
         times.append(1)
         if len(times) < 3:
             raise ZeroDivisionError
+        life.woken.wait(PATIENCE_SECONDS)
+        woken.set()
         life.stopping.wait(PATIENCE_SECONDS)
+        ended.set()
 
     companions.register("clumsy", run, beside="worker")
     company = Company("worker", is_well=lambda: True)
     with caplog.at_level(logging.ERROR):
         company.start()
         wait_until(lambda: len(times) == 3)
-        company.stop()
     assert "clumsy broke; it starts again" in caplog.text
+    company.wake()
+    assert woken.wait(PATIENCE_SECONDS)
+    company.stop()
+    assert ended.is_set()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -25,7 +25,7 @@ from execution.models.adhoc import job_line
 from execution.models.job import Job
 from execution.models.reservation import LOST
 from schedules.models import Secret
-from tests.base import SOMEBODY, claim, end, enqueue, make_worker, seconds, step
+from tests.base import SOMEBODY, claim, enqueue, make_worker, seconds, step
 from tests.invariants import violations
 from tests.refusing import database_that_refuses
 from tests.waiting import PATIENCE_SECONDS, wait_until
@@ -74,11 +74,8 @@ def is_live(*, taken: bool | None = None) -> bool:
 class TestOutcome:
     def test_the_caller_hears_it_and_an_activity_records_it(self) -> None:
         answer = run("now", 0, "result", kwargs={"value": {"a": 1}})
-        assert (answer.outcome.status, answer.outcome.result, answer.has_failed) == (
-            "complete",
-            {"a": 1},
-            False,
-        )
+        told = answer.outcome.status, answer.outcome.result, answer.has_failed
+        assert told == ("complete", {"a": 1}, False)
         activity = Activity.objects.get()
         assert (activity.pk, activity.status, activity.result) == (answer.activity_id, "complete", {"a": 1})
         assert (activity.target_name, activity.initiator_name) == ("now", "ada")
@@ -86,23 +83,15 @@ class TestOutcome:
         assert not is_live()
         assert violations() == []
 
-    def test_a_failure_is_an_answer_and_is_not_repeated(self) -> None:
+    def test_a_failure_is_an_answer_and_is_repeated_only_by_somebody_as_a_job(self) -> None:
         answer = run("now", 0, "fail", max_retries=3)
-        assert answer.has_failed
-        assert answer.outcome.error == "RuntimeError: it broke"
+        assert (answer.has_failed, answer.outcome.error) == (True, "RuntimeError: it broke")
         activity = Activity.objects.get()
-        assert (activity.status, activity.attempt, activity.permanently_failed) == (
-            "failed_with_error",
-            1,
-            True,
-        )
+        found = activity.status, activity.attempt, activity.permanently_failed
+        assert found == ("failed_with_error", 1, True)
         assert not is_live()
-
-    def test_somebody_may_retry_it_later_as_a_job(self) -> None:
-        answer = run("now", 0, "fail")
-        key = Activity.objects.get(pk=answer.activity_id).task_key
-        assert key is not None
-        job = Job.find(key)
+        assert activity.task_key is not None
+        job = Job.find(activity.task_key)
         assert job is not None
         assert job.retry(initiator=SOMEBODY, now=clock.now()).attempt == 2
 
@@ -113,12 +102,6 @@ class TestOutcome:
         assert [line.text for line in activity.output.all()] == ["line 0", "line 1", "line 2"]
         assert activity.items.count() == activity.items_total == 3
         assert (activity.progress_done, activity.message) == (3, "talking")
-
-    @pytest.mark.parametrize("isolation", ["thread", "process"])
-    def test_a_step_that_takes_too_long_is_stopped(self, isolation: str) -> None:
-        answer = run("now", 0, "wait_for_ever", timeout_seconds=1, isolation=isolation)
-        assert answer.outcome.error == "timed out after 1 s"
-        assert not is_live()
 
     def test_secrets_are_filled_in_and_masked(self, settings: Any) -> None:
         Secret.objects.put("pin", "s3cret-s3cret", initiator=SOMEBODY, now=clock.now())
@@ -151,16 +134,6 @@ class TestOutcome:
 
 
 class TestWaiting:
-    def test_it_starts_as_soon_as_what_runs_has_ended(self, one_seat: None, elsewhere: Any) -> None:
-        enqueue(step("running"), now=clock.now())
-        worker = make_worker(clock.now())
-        running = claim(worker, now=clock.now())
-        going = elsewhere("direct")
-        wait_until(is_live)
-        assert not is_live(taken=True)
-        end(worker, *running, now=clock.now())
-        assert going.result().outcome.status == "complete"
-
     def test_without_a_seat_in_time_it_says_what_runs(self, one_seat: None) -> None:
         enqueue(step("the long one"), now=clock.now())
         claim(make_worker(clock.now()), now=clock.now())
@@ -168,28 +141,6 @@ class TestWaiting:
             run(wait=0.1)
         assert not is_live()
         assert not Activity.objects.filter(target_name="work").exists()
-
-    def test_a_limit_of_nothing_is_told_too(self) -> None:
-        Limit.objects.create(key="global", size=0)
-        with pytest.raises(direct.TimedOut, match="is full, or 0"):
-            run(wait=0)
-
-    def test_a_second_one_waits_for_the_first(
-        self, one_seat: None, elsewhere: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        first = elsewhere("first", 0, "wait_for_file", kwargs={"path": str(tmp_path / "go")})
-        wait_until(lambda: is_live(taken=True))
-        begin, is_waiting = direct.Wait._begin, threading.Event()
-
-        def note(wait: direct.Wait) -> None:
-            is_waiting.set()
-            begin(wait)
-
-        monkeypatch.setattr(direct.Wait, "_begin", note)
-        second = elsewhere("second")
-        assert is_waiting.wait(PATIENCE_SECONDS)
-        (tmp_path / "go").touch()
-        assert first.result().outcome.finished_at <= second.result().outcome.executed_at
 
     def test_a_second_one_that_cannot_wait_is_told_to_come_back(
         self, one_seat: None, elsewhere: Any, tmp_path: Path, settings: Any
@@ -319,6 +270,7 @@ class TestInterrupted:
 
 class TestCommand:
     CONFIG = '{"function": "tests.work.result", "isolation": "thread"}'
+    BROKEN = '{"function": "tests.work.fail", "isolation": "thread"}'
 
     def test_it_prints_the_outcome(self) -> None:
         out = StringIO()
@@ -329,12 +281,7 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("config", "more", "code", "words"),
         [
-            (
-                '{"function": "tests.work.fail", "isolation": "thread"}',
-                [],
-                1,
-                "failed with error: RuntimeError",
-            ),
+            (BROKEN, [], 1, "failed with error: RuntimeError"),
             ('{"function": "tests.work.wait_for_ever"}', ["--timeout", "1"], 1, "timed out after 1 s"),
             ('{"function": "tests.work.noop", "nope": 1}', [], 2, "nope"),
             (CONFIG, ["--pool", "full", "--wait", "0"], 3, "no seat of pool “full” became free within 0 s"),

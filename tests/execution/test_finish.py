@@ -20,7 +20,6 @@ from tests.base import (
     break_down,
     claim,
     end,
-    enqueue,
     everything,
     fresh,
     make_worker,
@@ -40,53 +39,27 @@ def test_the_task_is_deleted_and_its_activity_tells_the_outcome() -> None:
     execution = start(step())
     worker = make_worker()
     (task,) = claim(worker)
-    accepted = end(
-        worker,
-        task,
-        status="complete_with_warning",
-        now=NOW + seconds(3),
-        message="3 of 4",
-        result={"rows": [1, 2]},
-        items_total=4,
-        items_failed=1,
-        error="one is wrong",
-        traceback="line 1\nline 2",
-    )
-    assert accepted == {task.pk}
+    told: dict[str, Any] = {
+        "message": "3 of 4",
+        "result": {"rows": [1, 2]},
+        "items_total": 4,
+        "items_failed": 1,
+    }
+    told |= {"error": "one is wrong", "traceback": "line 1\nline 2", "status": "complete_with_warning"}
+    at = NOW + seconds(3)
+    assert end(worker, task, now=at, **told) == {task.pk}
     assert not WorkerTask.objects.exists()
     (activity,) = attempts(execution)
-    assert activity.status == Activity.Status.COMPLETE_WITH_WARNING
-    assert (activity.executed_at, activity.finished_at) == (NOW + seconds(3), NOW + seconds(3))
-    assert (activity.message, activity.result) == ("3 of 4", {"rows": [1, 2]})
-    assert (activity.items_total, activity.items_failed) == (4, 1)
-    assert (activity.error, activity.traceback) == ("one is wrong", "line 1\nline 2")
-    assert activity.worker_id == worker.pk
-
-
-def test_text_that_no_database_takes_is_cleaned() -> None:
-    execution = start(step())
-    worker = make_worker()
-    end(worker, *claim(worker), message="a\0b", result={"k\0": ["\ud800", "é"]})
-    (activity,) = attempts(execution)
-    assert activity.message == "a\N{REPLACEMENT CHARACTER}b"
-    assert activity.result == {"k\N{REPLACEMENT CHARACTER}": ["\N{REPLACEMENT CHARACTER}", "é"]}
+    assert {name: getattr(activity, name) for name in told} == told
+    assert (activity.executed_at, activity.finished_at, activity.worker_id) == (at, at, worker.pk)
 
 
 class TestRefused:
     """The fence is (task, attempt, worker): whoever lost the place changes nothing."""
 
-    @pytest.mark.parametrize(
-        "how",
-        [
-            "ended",
-            "of another worker",
-            "an earlier attempt",
-            "recovered",
-            "recovered and claimed again",
-            "terminated",
-            "released",
-        ],
-    )
+    LOST = ("ended", "of another worker", "an earlier attempt", "recovered", "recovered and claimed again")
+
+    @pytest.mark.parametrize("how", [*LOST, "terminated", "released"])
     def test_an_outcome_of_what_is_no_longer_held(self, how: str) -> None:
         execution = start(step(max_retries=1), step("other", 1))
         worker = writer = make_worker()
@@ -146,27 +119,24 @@ def test_a_late_outcome_counts_as_long_as_nobody_recovered_the_task() -> None:
     assert step_statuses(execution) == {"work": ["complete"]}
 
 
-class TestWhoHearsOfTheNextGroup:
-    """Others are woken for what is left to them, and not for what the same transaction has taken."""
+@pytest.mark.parametrize(
+    ("taken", "is_told"), [(["b", "c"], False), (["b"], True), ([], True)], ids=["all", "some", "none"]
+)
+def test_others_are_woken_for_what_is_left_of_the_next_group_and_not_for_what_was_claimed_of_it(
+    taken: list[str], is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(task, "wake", told.append)
+    execution, worker = start(step("a"), step("b", 1), step("c", 1)), make_worker()
+    (first,) = claim(worker)
 
-    @pytest.mark.parametrize(
-        ("taken", "is_told"), [(["b", "c"], False), (["b"], True), ([], True)], ids=["all", "some", "none"]
-    )
-    def test_by_what_is_claimed_of_it(
-        self, taken: list[str], is_told: bool, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        told: list[str] = []
-        monkeypatch.setattr(task, "wake", told.append)
-        execution, worker = start(step("a"), step("b", 1), step("c", 1)), make_worker()
-        (first,) = claim(worker)
+    def then(freed: object) -> list[Held]:
+        assert queue(execution) == {"b": "queued", "c": "queued"}
+        return claim(worker, limit=len(taken)) if taken else []
 
-        def then(freed: object) -> list[Held]:
-            assert queue(execution) == {"b": "queued", "c": "queued"}
-            return claim(worker, limit=len(taken)) if taken else []
-
-        WorkerTask.objects.finish([Finish(first, outcome())], worker_id=worker.pk, now=NOW, then=then)
-        assert told == ["jim_tasks"] * is_told
-        assert queue(execution) == {name: "processing" if name in taken else "queued" for name in ("b", "c")}
+    WorkerTask.objects.finish([Finish(first, outcome())], worker_id=worker.pk, now=NOW, then=then)
+    assert told == ["jim_tasks"] * is_told
+    assert queue(execution) == {name: "processing" if name in taken else "queued" for name in ("b", "c")}
 
 
 class TestRetries:
@@ -199,57 +169,31 @@ class TestRetries:
                 assert getattr(activity, name) == getattr(first, name)
         assert third.chain() == [first, second, third]
 
-    def test_a_timeout_counts_as_a_failure(self) -> None:
-        start(step(max_retries=1))
-        worker = make_worker()
-        (task,) = claim(worker)
-        break_down(worker, task, interrupted="timeout")
-        assert (row(task).failures, row(task).crashes) == (1, 0)
-
-    @pytest.mark.parametrize("status", ["complete", "complete_with_warning", "skipped", "cancelled"])
-    def test_only_failures_are_retried(self, status: str) -> None:
+    @pytest.mark.parametrize(
+        ("status", "can_retry"),
+        [
+            *((status, True) for status in ("complete", "complete_with_warning", "skipped", "cancelled")),
+            ("failed_with_error", False),
+        ],
+    )
+    def test_only_failures_that_can_be_cured_are_retried(self, status: str, can_retry: bool) -> None:
         start(step(max_retries=3))
         worker = make_worker()
-        end(worker, *claim(worker), status=status, can_retry=True)
+        end(worker, *claim(worker), status=status, can_retry=can_retry)
         assert not WorkerTask.objects.exists()
 
-    def test_what_cannot_be_cured_is_not_retried(self) -> None:
-        execution = start(step(max_retries=3))
-        worker = make_worker()
-        break_down(worker, *claim(worker), can_retry=False)
-        assert step_statuses(execution) == {"work": ["failed_with_error"]}
-        assert fresh(execution).status == Execution.Status.FAILED
-
-    def test_a_drain_is_queued_again_at_once_and_counts_to_neither_budget(self) -> None:
-        start(step(max_retries=0))
-        worker = make_worker()
-        for attempt in range(1, 6):
-            (task,) = claim(worker)
-            assert task.attempt == attempt
-            break_down(worker, task, interrupted="drain", error="worker stopped")
-            again = row(task)
-            assert (again.status, again.failures, again.crashes) == ("queued", 0, 0)
-            assert again.available_at == NOW
-
-    def test_failures_crashes_and_drains_have_budgets_of_their_own(self) -> None:
+    @pytest.mark.parametrize("failure", [None, "timeout"])
+    def test_failures_crashes_and_drains_have_budgets_of_their_own(self, failure: str | None) -> None:
+        """A timeout is a failure; a drain costs nothing."""
         execution = start(step(max_retries=1, retry_seconds=0))
         worker = make_worker()
-        for interrupted in ("lost", "drain", None, "lost", "drain"):
+        for interrupted in ("lost", "drain", failure, "lost", "drain"):
             break_down(worker, *claim(worker), interrupted=interrupted)
         task = WorkerTask.objects.get()
-        assert (task.attempt, task.failures, task.crashes) == (6, 1, 2)
+        assert (task.attempt, task.failures, task.crashes, task.available_at) == (6, 1, 2, NOW)
         break_down(worker, *claim(worker))
         assert fresh(execution).status == Execution.Status.FAILED
         assert step_statuses(execution) == {"work": ["failed_with_error"] * 6}
-
-    def test_a_job_without_an_execution_is_retried_too(self) -> None:
-        (task,) = enqueue(step("job", max_retries=1))
-        worker = make_worker()
-        break_down(worker, *claim(worker))
-        assert fresh(task).attempt == 2
-        break_down(worker, *claim(worker, now=NOW + seconds(10)))
-        assert [a.status for a in task.activity.chain()] == ["failed_with_error"] * 2
-        assert not WorkerTask.objects.exists()
 
 
 class TestTheDatabaseRefuses:
@@ -263,28 +207,24 @@ class TestTheDatabaseRefuses:
     @pytest.mark.parametrize(
         ("retries", "fields"), [(3, {}), (0, {"status": "failed_with_error", "can_retry": True})]
     )
-    def test_the_refused_outcome_becomes_a_failure_that_says_so(
+    def test_the_refused_outcome_becomes_a_failure_that_says_so_and_the_others_stay(
         self, retries: int, fields: dict[str, Any]
     ) -> None:
-        execution = start(step(max_retries=retries))
+        execution = start(step("a"), step("bad", max_retries=retries), step("b"))
         worker = make_worker()
-        self.finish(worker, claim(worker), {"work": "poison"}, **fields)
-        (activity,) = attempts(execution)
+        a, bad, b = claim(worker)
+        poisoned = Finish(bad, outcome(**{"result": "poison"} | fields))
+        finishing.finish(
+            [Finish(a, outcome(result=1)), poisoned, Finish(b, outcome(result=2))],
+            worker_id=worker.pk,
+            now=NOW,
+        )
+        (activity,) = attempts(execution, "bad")
         assert activity.status == Activity.Status.FAILED_WITH_ERROR
         assert "The database refused the outcome: this row is refused" in activity.error
         assert activity.result is None
+        assert [attempts(execution, name)[0].result for name in "ab"] == [1, 2]
         assert fresh(execution).status == Execution.Status.FAILED
-        assert not WorkerTask.objects.exists()
-
-    def test_the_others_of_its_batch_keep_their_outcomes(self) -> None:
-        execution = start(step("a"), step("bad"), step("b"))
-        worker = make_worker()
-        self.finish(worker, claim(worker), {"a": 1, "bad": "poison", "b": 2})
-        assert step_statuses(execution) == {
-            "a": ["complete"],
-            "bad": ["failed_with_error"],
-            "b": ["complete"],
-        }
         assert not WorkerTask.objects.exists()
         assert fresh(worker).stale_refused == 0
 
@@ -295,10 +235,6 @@ class TestTheDatabaseRefuses:
         WorkerTask.objects.abandon(task, "refused", worker_id=worker.pk, now=NOW)
         (activity,) = attempts(execution)
         assert (activity.status, activity.permanently_failed) == ("failed_with_error", True)
-
-    def finish(self, worker: Worker, tasks: list[Held], results: dict[str, Any], **fields: Any) -> None:
-        outcomes = [Finish(task, outcome(result=results[task.name], **fields)) for task in tasks]
-        finishing.finish(outcomes, worker_id=worker.pk, now=NOW)
 
 
 def test_after_an_ambiguous_commit_only_what_is_still_held_is_repeated() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from activities import clock
 from activities.models import Activity, Initiator
 from execution.invoker import Overlapping, invoke, trigger
 from execution.models import Execution, WorkerTask
@@ -58,28 +59,20 @@ class TestInvoke:
         assert (skipped.status, skipped.blocked_by) == ("skipped", blocker.pk)
         assert skipped.settled_at == blocker.started_at
 
-    def test_a_due_occurrence_starts_an_execution_with_all_its_tasks(self) -> None:
+    def test_a_due_occurrence_starts_an_execution_whose_steps_learn_its_nominal_time(self) -> None:
         schedule = make_schedule(step("a"), step("b", 1), spec=EVERY_MINUTE, name="Nightly")
-        generate_and_invoke(1)
+        generate_and_invoke(1.5)
         execution = Execution.objects.get()
         occurrence = Occurrence.objects.get()
-        assert (occurrence.status, occurrence.settled_at) == ("started", minutes(1))
+        assert (occurrence.status, occurrence.settled_at) == ("started", minutes(1.5))
         assert (execution.occurrence, execution.schedule) == (occurrence, schedule)
-        assert (execution.status, execution.started_at) == ("in_progress", minutes(1))
+        assert (execution.status, execution.started_at) == ("in_progress", minutes(1.5))
         assert WorkerTask.objects.filter(execution=execution).count() == 2
         root = execution.activity
-        assert (root.initiator_type, root.initiator_id, root.initiator_name) == (
-            "schedule",
-            str(schedule.pk),
-            "Nightly",
-        )
-
-    def test_the_steps_learn_the_nominal_time_not_the_actual_one(self) -> None:
-        make_schedule(spec=EVERY_MINUTE, name="Nightly")
-        generate_and_invoke(1.5)
+        by = root.initiator_type, root.initiator_id, root.initiator_name
+        assert by == ("schedule", str(schedule.pk), "Nightly")
         (task,) = claim(make_worker(), now=minutes(2))
-        assert task.work.nominal_at == minutes(1).isoformat()
-        assert task.work.schedule_name == "Nightly"
+        assert (task.work.nominal_at, task.work.schedule_name) == (minutes(1).isoformat(), "Nightly")
 
     def test_one_that_is_being_cancelled_still_blocks(self) -> None:
         schedule = make_schedule(spec=EVERY_MINUTE)
@@ -125,13 +118,6 @@ class TestABadScheduleStopsNobody:
         for schedule in others:
             assert fates(schedule) == [("started", "")]
 
-    def test_one_without_steps_says_so(self) -> None:
-        bad, good = make_schedule(spec=EVERY_MINUTE), make_schedule(spec=EVERY_MINUTE)
-        Step.objects.filter(schedule=bad).delete()
-        generate_and_invoke(1)
-        assert fates(bad) == [("skipped", "the schedule has no steps")]
-        assert fates(good) == [("started", "")]
-
     def test_trouble_that_may_pass_leaves_everything_to_the_next_tick(self) -> None:
         schedule = make_schedule(spec=EVERY_MINUTE)
         generate(minutes(1))
@@ -167,22 +153,12 @@ class TestAccounting:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("clock_at_now")
-class TestAfterTheEnd:
-    """Whoever finishes an execution settles what waited for it, after COMMIT: nothing waits for a tick."""
-
-    def test_what_is_due_by_then_starts_at_once(self) -> None:
-        schedule = make_schedule(spec=EVERY_MINUTE, now=NOW - seconds(60))
-        run_now(schedule, now=NOW - seconds(30))
-        generate(NOW)
-        run_until_idle()
-        assert [status for status, _ in fates(schedule)] == ["started", "started"]
-        assert Execution.objects.count() == 2
-
-    def test_cancelling_what_was_queued_does_the_same(self) -> None:
-        execution = start()
-        execution.cancel(initiator=SOMEBODY, now=NOW)
-        assert fresh(execution).accounted_at == NOW
+def test_whoever_cancels_what_was_queued_settles_it_after_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As whoever finishes an execution does: nothing waits for a tick."""
+    monkeypatch.setattr(clock, "now", lambda: NOW)
+    execution = start()
+    execution.cancel(initiator=SOMEBODY, now=NOW)
+    assert fresh(execution).accounted_at == NOW
 
 
 class TestTrigger:
@@ -193,9 +169,8 @@ class TestTrigger:
         record = Activity.objects.get(operation="trigger")
         assert (record.target_id, record.initiator_name) == (str(schedule.pk), "ci")
         runs = Activity.objects.filter(operation=Activity.RUN)
-        assert set(runs.values_list("initiator_type", "initiator_id", "initiator_name")) == {
-            ("api_key", "k1", "ci")
-        }
+        by = set(runs.values_list("initiator_type", "initiator_id", "initiator_name"))
+        assert by == {("api_key", "k1", "ci")}
 
     def test_what_waited_before_starts_first_and_is_named(self) -> None:
         """Its predecessor has ended, and nobody has looked since."""
@@ -222,9 +197,3 @@ class TestTrigger:
         with pytest.raises(Refused, match="no steps"):
             trigger(schedule, initiator=SOMEBODY, now=NOW)
         assert everything() == before
-
-    def test_it_goes_before_the_automatic_occurrences_that_are_due(self) -> None:
-        schedule = make_schedule(spec=EVERY_MINUTE)
-        generate(minutes(1))
-        run_now(schedule, now=minutes(1))
-        assert fates(schedule) == [("skipped", "overlap"), ("started", "")]

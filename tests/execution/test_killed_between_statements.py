@@ -14,7 +14,6 @@ from itertools import count
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from activities import clock
 from activities.models import Activity
@@ -26,7 +25,6 @@ from execution.scheduler import is_due, tick
 from schedules.code_files import Library
 from schedules.models import Backfill, Occurrence, Schedule, SharedCalendar
 from schedules.models import schedule as schedules
-from schedules.models.occurrence import OccurrenceQuerySet
 from schedules.reconcile import Author, reconcile
 from tests.base import NOW, SOMEBODY, break_down, claim, end, make_schedule, make_worker, seconds, step
 from tests.invariants import violations
@@ -168,25 +166,6 @@ def test_whatever_is_committed_when_it_dies_can_be_gone_on_with(world: World) ->
         restore()
         for name, call in SEVERAL_TRANSACTIONS.items():
             assert die_everywhere(world, call, restore) > 0, name
-
-
-def test_a_transaction_that_is_cut_in_two_would_be_noticed(
-    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    settle_each = OccurrenceQuerySet.settle_each
-
-    def commit_and_settle(rows: OccurrenceQuerySet, *args: Any, **kwargs: Any) -> None:
-        connection.connection.commit()
-        if connection.vendor == "sqlite":
-            connection.connection.execute("BEGIN")
-        settle_each(rows, *args, **kwargs)
-
-    monkeypatch.setattr(OccurrenceQuerySet, "settle_each", commit_and_settle)
-    with kept_state() as restore, pytest.raises(AssertionError):
-        die_everywhere(world, SEVERAL_TRANSACTIONS["a run that ends another"], restore)
-    with pytest.raises(AssertionError, match="every_occurrence_has_one_fate"):
-        world.come_to_rest()
-    caplog.clear()
 
 
 def die_everywhere(world: World, call: Callable[[World], object], restore: Callable[[], None]) -> int:

@@ -15,28 +15,16 @@ from execution.invoker import invoke, trigger
 from execution.models import Execution
 from execution.steps.base import Context
 from schedules.models import Schedule
-from tests.base import (
-    NOW,
-    SOMEBODY,
-    claim,
-    end,
-    fresh,
-    make_schedule,
-    make_worker,
-    run_until_idle,
-    seconds,
-    step,
-)
+from tests.base import NOW, SOMEBODY, claim, end, fresh, make_schedule, make_worker, run_until_idle, step
 
 pytestmark = pytest.mark.django_db
 
 
-def run(schedule: Schedule, at: float = 0) -> Any:
+def run(schedule: Schedule) -> Any:
     """One execution to its end; the result of its last step."""
-    now = NOW + seconds(at)
-    occurrence = trigger(schedule, initiator=SOMEBODY, now=now)
-    run_until_idle(now=now)
-    invoke(now)
+    occurrence = trigger(schedule, initiator=SOMEBODY, now=NOW)
+    run_until_idle()
+    invoke(NOW)
     execution = Execution.objects.get(occurrence=occurrence)
     last = Activity.objects.filter(parent=execution.activity_id).order_by("-step_index").first()
     return last and last.result
@@ -44,7 +32,7 @@ def run(schedule: Schedule, at: float = 0) -> Any:
 
 def test_a_function_counts_on_from_where_the_last_one_was() -> None:
     schedule = make_schedule(counting())
-    assert [run(schedule, at) for at in range(3)] == [{"count": 1}, {"count": 2}, {"count": 3}]
+    assert [run(schedule) for _ in range(3)] == [{"count": 1}, {"count": 2}, {"count": 3}]
     assert fresh(schedule).last_result == {"count": 3}
 
 
@@ -65,27 +53,19 @@ def test_where_several_steps_are_last_their_results_have_names() -> None:
     assert fresh(schedule).last_result == {"a": 1, "b": [2]}
 
 
-@pytest.mark.parametrize(
-    ("text", "first", "second"),
-    [
-        ("{{ last_result }}", None, {"count": 7}),
-        ("{{ last_result.count }}", None, 7),
-        ("from {{ last_result.count }} on", "from  on", "from 7 on"),
-    ],
-)
-def test_placeholders_stand_for_it(text: str, first: Any, second: Any) -> None:
+def test_placeholders_stand_for_it() -> None:
+    text = ["{{ last_result }}", "{{ last_result.count }}", "from {{ last_result.count }} on"]
     schedule = make_schedule(
         step("told", 0, "result", kwargs={"value": text}),
         step("count", 1, "result", kwargs={"value": {"count": 7}}),
     )
-    told = []
-    for at in range(2):
-        run(schedule, at)
-        told.append(Activity.objects.filter(target_name="told").order_by("-pk")[0].result)
-    assert told == [first, second]
+    for _ in range(2):
+        run(schedule)
+    told = Activity.objects.filter(target_name="told").order_by("pk").values_list("result", flat=True)
+    assert list(told) == [[None, None, "from  on"], [{"count": 7}, 7, "from 7 on"]]
 
 
-def test_a_path_that_leads_nowhere_fails_the_step_in_words() -> None:
+def test_a_path_that_leads_nowhere_fails_the_step() -> None:
     schedule = make_schedule(step("work", 0, "result", kwargs={"value": "{{ last_result.nothing }}"}))
     Schedule.objects.filter(pk=schedule.pk).update(last_result={"count": 1})
     run(schedule)
@@ -149,14 +129,10 @@ def test_what_one_step_makes_of_it_no_other_one_sees() -> None:
 
 
 def test_what_one_step_makes_of_a_result_its_neighbour_does_not_see() -> None:
-    schedule = make_schedule(
-        step("fetch", 0, "result", kwargs={"value": [1]}),
-        *(growing(name=name, index=1, args=["{{ steps.fetch.result }}"]) for name in "ab"),
-    )
-    trigger(schedule, initiator=SOMEBODY, now=NOW)
+    users = [growing(name=name, index=1, args=["{{ steps.fetch.result }}"]) for name in "ab"]
+    trigger(make_schedule(step("fetch"), *users), initiator=SOMEBODY, now=NOW)
     worker = make_worker()
-    (task,) = claim(worker)
-    end(worker, task, result=[1])
+    end(worker, *claim(worker), result=[1])
     bindings = bind(claim(worker))
     assert len(bindings) == 2
     for binding in bindings.values():
@@ -164,28 +140,19 @@ def test_what_one_step_makes_of_a_result_its_neighbour_does_not_see() -> None:
         binding.values["steps.fetch.result"].append(2)
 
 
-def test_no_more_of_them_are_remembered_than_are_likely_to_be_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("length", "remembered"), [(16_000, 2), (17_000, 0)])
+def test_few_of_them_are_remembered_and_no_long_ones(
+    monkeypatch: pytest.MonkeyPatch, length: int, remembered: int
 ) -> None:
     monkeypatch.setattr(LastResults, "MOST", 2)
     schedules = [make_schedule(counting()) for _ in range(4)]
-    Schedule.objects.update(last_result={"count": 5})
+    Schedule.objects.update(last_result="x" * length)
     for schedule in schedules:
         trigger(schedule, initiator=SOMEBODY, now=NOW)
     last_results, ids = LastResults(), sorted(Execution.objects.values_list("pk", flat=True))
     for some in (ids[:3], ids):
         found = last_results.of(some)
-        assert {pk: json.loads(text) for pk, text in found.items()} == {pk: {"count": 5} for pk in some}
-    assert len(last_results._known) == 2
-
-
-@pytest.mark.parametrize(("length", "remembered"), [(16_000, 1), (17_000, 0)])
-def test_long_ones_are_not_remembered(length: int, remembered: int) -> None:
-    schedule = make_schedule(counting())
-    Schedule.objects.update(last_result="x" * length)
-    trigger(schedule, initiator=SOMEBODY, now=NOW)
-    last_results = LastResults()
-    assert len(last_results.of([Execution.objects.get().pk])) == 1
+        assert {pk: json.loads(text) for pk, text in found.items()} == dict.fromkeys(some, "x" * length)
     assert len(last_results._known) == remembered
 
 

@@ -13,7 +13,6 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from activities.models import Activity
-from execution.concurrency import Candidate, Room, choose
 from execution.models import Limit, Reservation, Worker, WorkerTask
 from execution.models.attempt import Held
 from execution.models.handover import HandedOver
@@ -80,15 +79,12 @@ def reserve(pool: str = "default", *, limit_keys: str = "global", taken: bool = 
         ({}, ["wait", "ldap", "hr", "plain"]),
         ({"global": 1}, ["wait"]),
         ({"global": 3}, ["wait", "ldap", "hr"]),
-        ({"global": 9}, ["wait", "ldap", "hr", "plain"]),
         ({"global": 0}, []),
-        ({"type:wait": 0}, ["ldap", "hr", "plain"]),
         ({"type:python": 1}, ["wait", "ldap"]),
         ({"pool:ldap": 0}, ["wait", "hr", "plain"]),
         ({"pool:default": 1}, ["wait", "ldap", "hr"]),
         ({"resource:crm": 1}, ["wait", "ldap", "plain"]),
         ({"resource:crm": 0}, ["wait", "plain"]),
-        ({"resource:crm": 1, "pool:ldap": 0}, ["wait", "hr", "plain"]),
         ({"global": 2, "resource:crm": 1}, ["wait", "ldap"]),
         ({"global": 2, "type:wait": 0, "resource:crm": 1}, ["ldap", "plain"]),
         ({"resource:cr": 0, "resource:crm2": 0, "type:pyth": 0}, ["wait", "ldap", "hr", "plain"]),
@@ -142,18 +138,6 @@ class TestOverTime:
                 execution.terminate(initiator=SOMEBODY, now=NOW)
         assert names(claim(other)) == ["second"]
 
-    def test_a_retry_waits_for_room_like_everybody_else(self) -> None:
-        limit("global")
-        start(step("again", max_retries=1, retry_seconds=10))
-        enqueue(step("other"))
-        worker = make_worker()
-        break_down(worker, *claim(worker))
-        (other,) = claim(worker)
-        later = NOW + seconds(10)
-        assert claim(worker, now=later) == []
-        end(worker, other, now=later)
-        assert names(claim(worker, now=later)) == ["again"]
-
     def test_growing_starts_more_and_shrinking_stops_nobody(self) -> None:
         limit("global")
         enqueue(*(step(f"job {number}") for number in range(4)))
@@ -194,15 +178,6 @@ class TestOverTime:
 
 
 class TestOrder:
-    @pytest.mark.parametrize(("size", "order"), [(1, ["high", "low"]), (0, ["low"])])
-    def test_a_limited_task_goes_first_if_it_has_room_and_is_passed_by_else(
-        self, size: int, order: list[str]
-    ) -> None:
-        limit("resource:crm", size)
-        enqueue(step("low"), step("high", resources=["crm"], priority=5))
-        found = claim(make_worker(), limit=1) + claim(make_worker(), limit=1)
-        assert names(found) == order
-
     def test_order_holds_across_sets_of_keys_and_isolations(self) -> None:
         limit("global", 3)
         enqueue(
@@ -219,11 +194,6 @@ class TestOrder:
             crm = {"resources": ["crm"]} if priority % 2 else {}
             enqueue(step(f"{priority}", priority=priority, **crm))
         assert names(claim(make_worker(), limit=4)) == ["5", "4", "3", "2"]
-
-    def test_nothing_that_is_limited_is_claimed_ahead_of_free_seats(self) -> None:
-        limit("resource:crm", 9)
-        enqueue(*(step(f"crm {number}", resources=["crm"]) for number in range(3)))
-        assert self.claim_ahead(make_worker(), free=2) == ["crm 0", "crm 1"]
 
     def test_nothing_is_claimed_ahead_that_would_go_before_one_that_waits_for_a_seat(self) -> None:
         limit("resource:crm", 9)
@@ -262,38 +232,6 @@ class TestOrder:
         assert everything() == before
 
 
-CANDIDATES = [
-    Candidate((0, 0, 1), "thread", "a", "p", True),
-    Candidate((0, 0, 2), "thread", "", "p", False),
-    Candidate((0, 0, 3), "thread", "a\nb", "p", True),
-    Candidate((0, 0, 4), "process", "b", "q", True),
-    Candidate((0, 0, 5), "thread", "", "p", False),
-]
-
-
-@pytest.mark.parametrize(
-    ("limits", "pools", "free", "ahead", "chosen", "others"),
-    [
-        ({"a": 9, "b": 9}, {}, 9, 0, [1, 3, 4], 2),
-        ({"a": 1, "b": 9}, {}, 9, 0, [1, 4], 2),
-        ({"a": 9, "b": 1}, {}, 9, 0, [1, 3], 2),
-        ({"a": 0, "b": 0}, {}, 9, 0, [], 2),
-        ({"a": 9, "b": 9}, {}, 1, 0, [1, 4], 0),
-        ({"a": 9, "b": 9}, {}, 2, 0, [1, 4], 1),
-        ({"a": 9, "b": 9}, {}, 2, 9, [1, 4], 1),
-        ({"a": 1, "b": 9}, {}, 2, 9, [1, 4], 2),
-        ({"a": 9, "b": 9}, {}, 0, 9, [], 0),
-        ({"a": 9, "b": 9}, {"q": 0}, 9, 0, [1, 3], 2),
-    ],
-)
-def test_the_choice(
-    limits: dict[str, int], pools: dict[str, int], free: int, ahead: int, chosen: list[int], others: int
-) -> None:
-    seats: Seats = {"thread": free, "process": free}
-    choice = choose(CANDIDATES, Room(limits, pools), free=seats, ahead={"thread": ahead})
-    assert (choice.chosen, choice.others["thread"]) == (chosen, others)
-
-
 class TestReservations:
     """The next free seat of a pool is kept for a direct request."""
 
@@ -314,75 +252,47 @@ class TestReservations:
         assert names(claim(worker, pools=["ldap"])) == ["job 0", "job 1"]
         assert claim(worker, pools=["ldap"]) == []
         assert names(claim(worker, pools=["ldap", "default"])) == ["other"]
+        assert not WorkerTask.objects.is_claimable(pools=["ldap"], now=NOW)
         reserved.released_at = NOW
         reserved.save()
         assert names(claim(worker, limit=1, pools=["ldap"])) == ["job 2"]
 
-    def test_a_reserved_pool_holds_back_nobody_else(self) -> None:
-        enqueue(step("held", pool="ldap", priority=9), step("other"))
-        worker = Worker.objects.register(id=uuid.uuid4(), pools=[], seats=1, now=NOW)
-        reserve("ldap")
-        assert names(claim(worker, limit=5)) == ["other"]
-        assert not WorkerTask.objects.is_claimable(pools=[], now=NOW)
 
+def test_a_pool_without_a_limit_has_room_for_a_direct_request_while_its_workers_have_seats() -> None:
+    """And in any case for one."""
 
-class TestRoom:
-    """What a direct request asks before it runs."""
-
-    def room(self, pool: str = "default", **asked: Any) -> bool:
+    def room() -> bool:
         with transaction.atomic():
-            return Limit.objects.room(limit_keys=f"global\npool:{pool}", pool=pool, **asked)
+            return Limit.objects.room(limit_keys="global\npool:ldap", pool="ldap")
 
-    def test_a_free_limit_has_room_and_a_full_one_has_none(self) -> None:
-        limit("global")
-        assert self.room()
-        enqueue(step())
-        claim(make_worker())
-        assert not self.room()
-
-    def test_a_taken_reservation_counts_but_neither_ones_own_nor_one_that_waits(self) -> None:
-        limit("global")
-        waiting, taken = reserve("a"), reserve("b", taken=True)
-        assert not self.room(apart_from=waiting.pk)
-        assert self.room(apart_from=taken.pk)
-
-    def test_a_pool_without_a_limit_has_the_seats_of_its_workers_and_at_least_one(self) -> None:
-        assert self.room("ldap")
-        Worker.objects.register(id=uuid.uuid4(), pools=["ldap"], seats=2, now=NOW)
-        Worker.objects.register(id=uuid.uuid4(), pools=["hr"], seats=9, now=NOW)
-        reserve("ldap", limit_keys="", taken=True)
-        assert self.room("ldap")
-        enqueue(step(pool="ldap"))
-        worker = Worker.objects.register(id=uuid.uuid4(), pools=["nobody's"], seats=9, now=NOW)
-        assert names(claim(worker)) == ["work"]
-        assert not self.room("ldap")
+    assert room()
+    Worker.objects.register(id=uuid.uuid4(), pools=["ldap"], seats=2, now=NOW)
+    Worker.objects.register(id=uuid.uuid4(), pools=["hr"], seats=9, now=NOW)
+    reserve("ldap", limit_keys="", taken=True)
+    assert room()
+    enqueue(step(pool="ldap"))
+    worker = Worker.objects.register(id=uuid.uuid4(), pools=["nobody's"], seats=9, now=NOW)
+    assert names(claim(worker)) == ["work"]
+    assert not room()
 
 
-class TestReadiness:
-    """What a worker that runs until idle waits for."""
+def test_what_a_worker_that_runs_until_idle_waits_for() -> None:
+    def is_ready(at: float = 0, **asked: Any) -> bool:
+        return WorkerTask.objects.is_claimable(**{"pools": []} | asked, now=NOW + seconds(at))
 
-    @pytest.mark.parametrize(("size", "expected"), [(0, False), (1, False), (2, True)])
-    def test_what_a_full_limit_holds_back_is_not_ready(self, size: int, expected: bool) -> None:
-        limit("global", 1)
-        enqueue(step("running"), step("blocked"))
-        claim(make_worker())
+    limit("global", 1)
+    enqueue(step("running"))
+    claim(make_worker())
+    enqueue(step("blocked", pool="ldap"))
+    for size, expected in ((0, False), (1, False), (2, True)):
         resize("global", size)
-        assert WorkerTask.objects.is_claimable(pools=[], now=NOW) is expected
-
-    def test_what_other_pools_or_seats_are_for_is_not_ready(self) -> None:
-        limit("global", 1)
-        enqueue(step("ldap", pool="ldap"))
-        assert not WorkerTask.objects.is_claimable(pools=["hr"], now=NOW)
-        assert not WorkerTask.objects.is_claimable(pools=[], now=NOW, isolations=["process"])
-        assert WorkerTask.objects.is_claimable(pools=["ldap"], now=NOW)
-
-    def test_what_is_put_off_is_ready_when_its_time_has_come(self) -> None:
-        limit("global", 1)
-        enqueue(step())
-        WorkerTask.objects.update(available_at=NOW + seconds(5), is_delayed=True)
-        assert not WorkerTask.objects.is_claimable(pools=[], now=NOW)
-        assert WorkerTask.objects.is_claimable(pools=[], now=NOW + seconds(5))
-        assert names(claim(make_worker(), now=NOW + seconds(5))) == ["work"]
+        assert is_ready() is expected
+    assert not is_ready(pools=["hr"])
+    assert not is_ready(isolations=["process"])
+    assert is_ready(pools=["ldap"])
+    WorkerTask.objects.queued().update(available_at=NOW + seconds(5), is_delayed=True)
+    assert (is_ready(4), is_ready(5)) == (False, True)
+    assert names(claim(make_worker(), now=NOW + seconds(5))) == ["blocked"]
 
 
 class TestDefinitions:
@@ -426,13 +336,6 @@ class TestDefinitions:
             made.remove(initiator=SOMEBODY, now=NOW)
 
 
-class ByCustomer:
-    """One key per customer, whom the name tells."""
-
-    def keys(self, line: Mapping[str, Any]) -> Sequence[str]:
-        return [f"customer:{line['name'].partition(' ')[0]}"]
-
-
 class Raising:
     def keys(self, line: Mapping[str, Any]) -> Sequence[str]:
         raise LookupError("nobody knows")
@@ -443,44 +346,27 @@ class Senseless:
         return [7]
 
 
-class TestPolicy:
-    def test_the_same_keys_may_be_found_in_many_pools(self, settings: Any) -> None:
-        settings.JIM_CONCURRENCY_POLICY = f"{__name__}.ByCustomer"
-        limit("customer:acme", 9)
-        limit("customer:zeta", 9)
-        tasks = [
-            step(f"{customer} {isolation} {pool}", isolation=isolation, pool=pool)
-            for customer in ("zeta", "acme")
-            for isolation in ("thread", "process")
-            for pool in ("one", "two")
-        ]
-        enqueue(*tasks)
-        assert names(claim(make_worker())) == [task["name"] for task in tasks]
-
-    @pytest.mark.parametrize(
-        ("policy", "words"),
-        [
-            (f"{__name__}.Raising", "nobody knows"),
-            (f"{__name__}.Senseless", "is no text"),
-            (f"{__name__}.Missing", "names no policy"),
-        ],
-    )
-    def test_one_that_fails_stops_what_it_was_asked_about_and_nobody_else(
-        self, settings: Any, policy: str, words: str
-    ) -> None:
-        schedules = [make_schedule(spec={"cron": ["* * * * *"]}) for _ in range(2)]
-        running = start(step("before"))
-        settings.JIM_CONCURRENCY_POLICY = policy
-        with pytest.raises(ValidationError, match="JIM_CONCURRENCY_POLICY.*" + words):
-            enqueue(step(f"after {policy}"))
-        tick(NOW + seconds(60))
-        for schedule in schedules:
-            [(status, reason)] = fates(schedule)
-            assert status == "skipped"
-            assert "JIM_CONCURRENCY_POLICY" in reason
-        assert run_until_idle() == ["before"]
-        running.refresh_from_db()
-        assert running.status == "completed"
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        (f"{__name__}.Raising", "nobody knows"),
+        (f"{__name__}.Senseless", "is no text"),
+        (f"{__name__}.Missing", "names no policy"),
+    ],
+)
+def test_a_policy_that_fails_stops_what_it_was_asked_about_and_nobody_else(
+    settings: Any, policy: str, words: str
+) -> None:
+    schedules = [make_schedule(spec={"cron": ["* * * * *"]}) for _ in range(2)]
+    start(step("before"))
+    settings.JIM_CONCURRENCY_POLICY = policy
+    with pytest.raises(ValidationError, match="JIM_CONCURRENCY_POLICY.*" + words):
+        enqueue(step(f"after {policy}"))
+    tick(NOW + seconds(60))
+    for schedule in schedules:
+        [(status, reason)] = fates(schedule)
+        assert (status, "JIM_CONCURRENCY_POLICY" in reason) == ("skipped", True)
+    assert run_until_idle() == ["before"]
 
 
 def urgent(**fields: Any) -> list[WorkerTask]:
@@ -587,40 +473,36 @@ def everything_goes() -> None:
         model.objects.all().delete()
 
 
-Pinned = Callable[[int], AbstractContextManager[object]]
-# Of a claim with limits: on SQLite, on PostgreSQL. What the limits hold back makes no difference.
-TAKEN, FULL = (8, 6), (5, 3)
-# Of the end of a task whose place is handed over.
-HANDED_OVER = (6, 2)
+# On SQLite, on PostgreSQL. What the limits hold back makes no difference.
+STATEMENTS = {"taken": (8, 6), "full": (5, 3), "handed over": (6, 2)}
 
 
 class TestCosts:
     """A handful of statements, however many tasks, sets and limits there are."""
 
     @pytest.mark.parametrize("size", [1, 10])
-    def test_a_claim_that_finds_room(self, size: int, django_assert_num_queries: Pinned) -> None:
+    def test_claims_and_places_that_are_handed_over(
+        self, size: int, django_assert_num_queries: Callable[[int], AbstractContextManager[object]]
+    ) -> None:
+        def pinned(what: str) -> AbstractContextManager[object]:
+            return django_assert_num_queries(STATEMENTS[what][connection.vendor == "postgresql"])
+
+        worker = make_worker()
         for number in range(size):
             limit(f"resource:r{number}")
             enqueue(step(f"a{number}", resources=[f"r{number}"]), step(f"b{number}"))
-        worker = make_worker()
-        with django_assert_num_queries(TAKEN[connection.vendor == "postgresql"]):
+        with pinned("taken"):
             assert len(claim(worker)) == 2 * size
-
-    @pytest.mark.parametrize("size", [1, 10])
-    def test_a_claim_that_finds_none(self, size: int, django_assert_num_queries: Pinned) -> None:
+        everything_goes()
         limit("resource:crm", 0)
         enqueue(*(step(f"held {number}", resources=["crm"]) for number in range(size)), step("free"))
-        worker = make_worker()
-        with django_assert_num_queries(FULL[connection.vendor == "postgresql"]):
+        with pinned("full"):
             assert names(claim(worker)) == ["free"]
-
-    @pytest.mark.parametrize("size", [1, 10])
-    def test_a_place_that_is_handed_over(self, size: int, django_assert_num_queries: Pinned) -> None:
+        everything_goes()
         limit("global", size)
         enqueue(*(step(f"job {number}") for number in range(3 * size)))
-        worker = make_worker()
         tasks = claim(worker)
-        with django_assert_num_queries(HANDED_OVER[connection.vendor == "postgresql"]):
+        with pinned("handed over"):
             assert len(end_and_claim(worker, *tasks)) == size
 
     @pytest.mark.skipif(connection.vendor != "sqlite", reason="only SQLite counts its steps")

@@ -107,33 +107,23 @@ def test_enqueue(size: int, pinned: Pinned) -> None:
     assert WorkerTask.objects.count() == size
 
 
-def test_start(size: int, pinned: Pinned) -> None:
+def test_from_start_to_end(size: int, pinned: Pinned, worker: Worker) -> None:
     make_due(size)
     with pinned("start"):
         invoke(DUE)
-    assert Execution.objects.count() == size
-    assert WorkerTask.objects.count() == 3 * size
-
-
-def test_claim(size: int, pinned: Pinned, worker: Worker) -> None:
-    make_due(size)
-    invoke(DUE)
+    assert (Execution.objects.count(), WorkerTask.objects.count()) == (size, 3 * size)
     with pinned("claim"):
-        assert len(claim(worker, limit=1_000, now=DUE)) == 2 * size
-
-
-def test_finish(size: int, pinned: Pinned, worker: Worker) -> None:
-    firsts, _ = claimed(worker, size)
+        tasks = claim(worker, limit=1_000, now=DUE)
+    assert len(tasks) == 2 * size
     with pinned("finish"):
-        assert len(end(worker, *firsts, now=DUE)) == size
-
-
-def test_finish_and_advance(size: int, pinned: Pinned, worker: Worker) -> None:
-    firsts, seconds_ = claimed(worker, size)
-    end(worker, *firsts, now=DUE)
+        assert len(end(worker, *(task for task in tasks if task.name == "a"), now=DUE)) == size
     with pinned("advance"):
-        end(worker, *seconds_, now=DUE)
+        end(worker, *(task for task in tasks if task.name == "b"), now=DUE)
     assert WorkerTask.objects.queued().count() == size
+    last = claim(worker, limit=1_000, now=DUE)
+    with pinned("complete"):
+        end(worker, *last, now=DUE)
+    assert Execution.objects.filter(status="completed").count() == size
 
 
 def test_finish_advance_and_claim(size: int, pinned: Pinned, worker: Worker) -> None:
@@ -143,33 +133,18 @@ def test_finish_advance_and_claim(size: int, pinned: Pinned, worker: Worker) -> 
         assert len(end_and_claim(worker, *seconds_, now=DUE)) == size
 
 
-def test_finish_and_complete(size: int, pinned: Pinned, worker: Worker) -> None:
-    firsts, seconds_ = claimed(worker, size)
-    end(worker, *firsts, *seconds_, now=DUE)
-    last = claim(worker, limit=1_000, now=DUE)
-    with pinned("complete"):
-        end(worker, *last, now=DUE)
-    assert Execution.objects.filter(status="completed").count() == size
-
-
 def test_finish_and_retry(size: int, pinned: Pinned, worker: Worker) -> None:
     firsts, _ = claimed(worker, size)
     with pinned("retry"):
         assert len(break_down(worker, *firsts, now=DUE)) == size
 
 
-def test_finish_and_fail(size: int, pinned: Pinned, worker: Worker) -> None:
+def test_fail_and_account(size: int, pinned: Pinned, worker: Worker) -> None:
     firsts, seconds_ = claimed(worker, size)
     end(worker, *firsts, now=DUE)
     with pinned("fail"):
         break_down(worker, *seconds_, now=DUE)
     assert Execution.objects.filter(status="failed").count() == size
-
-
-def test_account(size: int, pinned: Pinned, worker: Worker) -> None:
-    firsts, seconds_ = claimed(worker, size)
-    end(worker, *firsts, now=DUE)
-    break_down(worker, *seconds_, now=DUE)
     with pinned("account"):
         invoke(DUE)
     assert not Execution.objects.unaccounted().exists()

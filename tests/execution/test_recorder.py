@@ -15,7 +15,6 @@ from tests.base import NOW, SOMEBODY, claim, end, everything, make_worker, start
 from tests.refusing import database_that_refuses
 
 pytestmark = pytest.mark.django_db
-MANY = 2_000
 
 
 @pytest.fixture
@@ -33,44 +32,34 @@ def lines(said: Said) -> list[str]:
     return list(OutputLine.objects.filter(activity=said.activity_id).values_list("text", flat=True))
 
 
-def test_output_is_kept_line_by_line_with_its_stream_and_time(worker: Worker) -> None:
+def test_what_is_said_bit_by_bit_is_kept_in_order_and_once(worker: Worker) -> None:
+    """Of progress the last word counts."""
     (said,) = running(worker)
     said.output("stdout", ["one", "two"])
-    said.output("stderr", ["oops"])
+    said.progress(1, 10, "first")
+    said.item("cn=ada", "ok", "")
     assert write([said], worker_id=worker.pk) == set()
+    said.output("stderr", ["oops"])
+    said.progress(3, 10, "second")
+    said.progress(7, None, "third")
+    said.item("x" * 300, "failed", "no such object")
+    for _ in range(2):
+        assert write([said], worker_id=worker.pk) == set()
     kept = OutputLine.objects.values_list("number", "stream", "text", "written_at")
     assert list(kept) == [(1, "stdout", "one", NOW), (2, "stdout", "two", NOW), (3, "stderr", "oops", NOW)]
+    items = ActivityItem.objects.order_by("pk").values_list("name", "outcome", "message", "created_at")
+    assert list(items) == [("cn=ada", "ok", "", NOW), ("x" * 255, "failed", "no such object", NOW)]
+    activity = Activity.objects.get(pk=said.activity_id)
+    assert (activity.progress_done, activity.progress_total, activity.message) == (7, None, "third")
+    assert said.message == "third"
 
 
-def test_what_comes_later_is_added(worker: Worker) -> None:
-    (said,) = running(worker)
-    for text in ("one", "two", "three"):
-        said.output("stdout", [text])
-        write([said], worker_id=worker.pk)
-    assert lines(said) == ["one", "two", "three"]
-    before = everything()
-    write([said], worker_id=worker.pk)
-    assert everything() == before
-
-
-def test_items_are_kept_with_outcome_and_message(worker: Worker) -> None:
-    (said,) = running(worker)
-    said.item("cn=ada", "ok", "")
-    said.item("x" * 300, "failed", "no such object")
-    write([said], worker_id=worker.pk)
-    kept = ActivityItem.objects.order_by("pk").values_list("name", "outcome", "message", "created_at")
-    assert list(kept) == [("cn=ada", "ok", "", NOW), ("x" * 255, "failed", "no such object", NOW)]
-
-
-def test_of_progress_only_the_last_word_counts(worker: Worker) -> None:
-    (said,) = running(worker)
-    for total in (10, None):
-        said.progress(1, 10, "first")
-        said.progress(7, total, "second")
-        write([said], worker_id=worker.pk)
-        activity = Activity.objects.get(pk=said.activity_id)
-        assert (activity.progress_done, activity.progress_total, activity.message) == (7, total, "second")
-        assert said.message == "second"
+def test_many_steps_may_say_a_great_deal_at_once(worker: Worker) -> None:
+    saids, texts = running(worker, count=10), [str(number) for number in range(2_000)]
+    for said in saids:
+        said.output("stdout", texts)
+    assert write(saids, worker_id=worker.pk) == set()
+    assert [lines(said) for said in saids] == [texts] * 10
 
 
 def test_text_that_no_database_takes_is_cleaned(worker: Worker) -> None:
@@ -121,44 +110,25 @@ class TestTheFence:
         assert (lines(lost), lines(kept)) == ([], ["hello"])
 
 
-class TestTheCap:
-    def test_after_so_many_lines_one_marker_ends_it(self, worker: Worker, settings: Any) -> None:
-        """Items and progress still count."""
-        settings.JIM_OUTPUT_LINES = 3
-        (said,) = running(worker)
-        for number in range(10):
-            said.output("stdout", [f"line {number}"])
-        said.item("later", "ok", "")
-        said.progress(1, 1, "done")
-        write([said], worker_id=worker.pk)
-        assert lines(said) == ["line 0", "line 1", "line 2", CUT_OFF]
-        marker = OutputLine.objects.get(text=CUT_OFF)
-        assert (marker.stream, marker.number) == ("log", 4)
-        assert ActivityItem.objects.count() == 1
-        assert Activity.objects.get(pk=said.activity_id).message == "done"
-
-    def test_after_so_many_bytes_too(self, worker: Worker, settings: Any) -> None:
-        settings.JIM_OUTPUT_BYTES = 20
-        (said,) = running(worker)
-        said.output("stdout", ["é" * 4, "é" * 4, "xy"])
-        said.output("stdout", ["never"])
-        write([said], worker_id=worker.pk)
-        assert lines(said) == ["é" * 4, "é" * 4, CUT_OFF]
-
-
-class TestAGreatDeal:
-    def test_all_that_one_step_may_say_arrives_in_order(self, worker: Worker) -> None:
-        (said,) = running(worker)
-        said.output("stdout", [str(number) for number in range(9_999)])
-        write([said], worker_id=worker.pk)
-        assert lines(said) == [str(number) for number in range(9_999)]
-
-    def test_many_steps_may_talk_at_once(self, worker: Worker) -> None:
-        saids = running(worker, count=10)
-        for said in saids:
-            said.output("stdout", ["x"] * MANY)
-        assert write(saids, worker_id=worker.pk) == set()
-        assert OutputLine.objects.count() == 10 * MANY
+def test_after_so_many_lines_or_bytes_one_marker_ends_the_output(worker: Worker, settings: Any) -> None:
+    """Items and progress still count."""
+    settings.JIM_OUTPUT_LINES = 3
+    said, long = running(worker, count=2)
+    for number in range(10):
+        said.output("stdout", [f"line {number}"])
+    said.item("later", "ok", "")
+    said.progress(1, 1, "done")
+    write([said], worker_id=worker.pk)
+    assert lines(said) == ["line 0", "line 1", "line 2", CUT_OFF]
+    marker = OutputLine.objects.get(text=CUT_OFF)
+    assert (marker.stream, marker.number) == ("log", 4)
+    assert ActivityItem.objects.count() == 1
+    assert Activity.objects.get(pk=said.activity_id).message == "done"
+    settings.JIM_OUTPUT_LINES, settings.JIM_OUTPUT_BYTES = 100, 20
+    long.output("stdout", ["é" * 4, "é" * 4, "xy"])
+    long.output("stdout", ["never"])
+    write([long], worker_id=worker.pk)
+    assert lines(long) == ["é" * 4, "é" * 4, CUT_OFF]
 
 
 class TestTrouble:

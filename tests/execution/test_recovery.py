@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,11 @@ from tests.base import (
     NOW,
     SOMEBODY,
     attempts,
-    break_down,
     claim,
     end,
     everything,
     fresh,
     make_worker,
-    queue,
     row,
     run_until_idle,
     seconds,
@@ -113,29 +112,21 @@ class TestExpiredLeases:
 class TestProvenDeath:
     """A locked file per worker, inherited by its children: whoever gets the lock has proof."""
 
-    @pytest.fixture
-    def worker(self) -> Worker:
-        return make_worker()
-
-    @pytest.fixture
-    def lifeline(self, worker: Worker) -> Lifeline:
-        return Lifeline(worker.pk)
-
-    def test_a_live_worker_is_not_buried(self, worker: Worker, lifeline: Lifeline) -> None:
+    def test_a_dead_one_is_buried_at_once_long_before_its_lease_ends_and_a_live_one_is_not(self) -> None:
+        worker = make_worker()
+        lifeline = Lifeline(worker.pk)
         assert recovery.bury_proven_dead(NOW) == 0
         assert fresh(worker).status == "alive"
-        lifeline.drop()
-
-    def test_a_dead_one_is_buried_at_once_long_before_its_lease_ends(
-        self, worker: Worker, lifeline: Lifeline
-    ) -> None:
         os.close(lifeline.fd)
         assert recovery.bury_proven_dead(NOW) == 1
         assert fresh(worker).status == "dead"
         assert not lifeline.path.exists()
         assert recovery.bury_proven_dead(NOW) == 0
 
-    def test_it_is_not_dead_while_one_of_its_children_lives(self, worker: Worker, lifeline: Lifeline) -> None:
+    def test_it_is_not_dead_while_one_of_its_children_lives(self, settings: Any, tmp_path: Path) -> None:
+        """Workers of other data folders are nobody's business."""
+        worker = make_worker()
+        lifeline = Lifeline(worker.pk)
         child = subprocess.Popen(
             [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[lifeline.fd]
         )
@@ -143,34 +134,35 @@ class TestProvenDeath:
         assert list(proven_dead()) == []
         child.kill()
         child.communicate()
+        settings.JIM_DATA_DIR = tmp_path / "elsewhere"
+        assert list(proven_dead()) == []
+        settings.JIM_DATA_DIR = tmp_path
         assert [worker_id for worker_id, _ in proven_dead()] == [worker.pk]
 
-    def test_after_a_clean_stop_there_is_nothing_to_prove(self, worker: Worker, lifeline: Lifeline) -> None:
+    def test_after_a_clean_stop_there_is_nothing_to_prove_and_what_nobody_knows_is_cleared_away(self) -> None:
+        worker = make_worker()
+        lifeline = Lifeline(worker.pk)
         worker.stop(NOW)
         lifeline.drop()
         assert list(proven_dead()) == []
-
-    def test_one_that_the_database_does_not_know_is_cleared_away(self, lifeline: Lifeline) -> None:
-        Worker.objects.all().delete()
-        os.close(lifeline.fd)
+        unknown = Lifeline(uuid.uuid4())
+        os.close(unknown.fd)
         assert recovery.bury_proven_dead(NOW) == 0
-        assert not lifeline.path.exists()
-
-    def test_workers_of_other_data_folders_are_none_of_its_business(
-        self, settings: Any, tmp_path: Path, lifeline: Lifeline
-    ) -> None:
-        os.close(lifeline.fd)
-        settings.JIM_DATA_DIR = tmp_path / "elsewhere"
-        assert list(proven_dead()) == []
+        assert not unknown.path.exists()
 
 
 class TestLostTasks:
-    def test_the_attempt_fails_with_worker_lost_and_the_next_is_queued_at_once(self) -> None:
+    @pytest.mark.parametrize("is_buried", [True, False])
+    def test_the_attempt_fails_with_worker_lost_and_the_next_is_queued_at_once(self, is_buried: bool) -> None:
+        """Also if the worker stopped without ending it; to recover twice is to recover once."""
         execution = start(step(max_retries=0))
         worker = make_worker()
         (task,) = claim(worker)
-        bury(worker)
+        bury(worker) if is_buried else worker.stop(NOW)
         recovery.recover(NOW + seconds(70))
+        before = everything()
+        recovery.recover(NOW + seconds(90))
+        assert everything() == before
         again = row(task)
         assert (again.status, again.attempt, again.worker_id) == ("queued", 2, None)
         assert (again.failures, again.crashes) == (0, 1)
@@ -189,14 +181,6 @@ class TestLostTasks:
         recovery.recover(NOW)
         assert attempts(execution)[0].finished_at == NOW + seconds(5)
         assert row(task).available_at == NOW + seconds(5)
-
-    def test_tasks_of_a_worker_that_stopped_without_ending_them_are_lost_too(self) -> None:
-        execution = start(step())
-        worker = make_worker()
-        claim(worker)
-        worker.stop(NOW)
-        recovery.recover(NOW)
-        assert queue(execution) == {"work": "queued"}
 
     def test_tasks_of_the_living_are_left_alone(self) -> None:
         start(step("mine"), step("theirs"))
@@ -235,25 +219,6 @@ class TestLostTasks:
         assert fresh(execution).status == Execution.Status.FAILED
         assert run_until_idle() == ["quiet"]
         assert fresh(other).status == Execution.Status.COMPLETED
-
-    def test_a_lost_task_of_a_parallel_group_does_not_hold_up_the_judgement(self) -> None:
-        execution = start(step("lost", on_crash="fail", continue_on_failure=True), step("next", 1))
-        worker = make_worker()
-        claim(worker)
-        bury(worker)
-        recovery.recover(NOW)
-        assert run_until_idle() == ["next"]
-        assert fresh(execution).status == Execution.Status.COMPLETED
-
-    def test_recovering_twice_is_recovering_once(self) -> None:
-        start(step())
-        worker = make_worker()
-        claim(worker)
-        bury(worker)
-        recovery.recover(NOW)
-        before = everything()
-        recovery.recover(NOW + seconds(30))
-        assert everything() == before
 
 
 class TestStuckExecutions:
@@ -305,15 +270,6 @@ class TestStuckExecutions:
         Execution.objects.recover(now=NOW)
         assert fresh(execution).status == Execution.Status.CANCELLED
         assert not Activity.objects.open().exists()
-
-    def test_one_that_waits_for_a_retry_is_not_stuck(self) -> None:
-        execution = start(step(max_retries=1))
-        worker = make_worker()
-        break_down(worker, *claim(worker))
-        before = everything()
-        assert Execution.objects.recover(now=NOW) == 0
-        assert everything() == before
-        assert queue(execution) == {"work": "queued"}
 
     def test_one_that_cannot_be_judged_does_not_hold_up_the_others(self) -> None:
         bad, good = start(step("a")), start(step("a"))

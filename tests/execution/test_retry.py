@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from execution import retry
 from execution.retry import Budget, Next, after_crash, after_drain, delay
-
-NOW = datetime(2026, 11, 16, 3, 0, tzinfo=UTC)
+from tests.base import NOW
 
 
 def budget(failures: int = 0, crashes: int = 0, **step: Any) -> Budget:
@@ -18,9 +17,9 @@ def budget(failures: int = 0, crashes: int = 0, **step: Any) -> Budget:
 
 
 def after_failure(
-    used: Budget, *, can_retry: bool = True, error: str = "it broke", chance: float = 0, now: datetime = NOW
+    used: Budget, *, can_retry: bool = True, error: str = "it broke", chance: float = 0
 ) -> Next:
-    return retry.after_failure(used, error=error, can_retry=can_retry, chance=chance, now=now)
+    return retry.after_failure(used, error=error, can_retry=can_retry, chance=chance, now=NOW)
 
 
 @pytest.mark.parametrize(
@@ -28,12 +27,9 @@ def after_failure(
     [
         (1, 10, 10),
         (2, 10, 20),
-        (3, 10, 40),
-        (4, 10, 80),
         (6, 10, 320),
         (7, 10, 600),
         (100, 10, 600),
-        (1, 0, 0),
         (9, 0, 0),
         (1, 3_600, 3_600),
         (5, 3_600, 3_600),
@@ -48,7 +44,7 @@ def test_the_delay_doubles_up_to_ten_minutes(failures: int, base: int, seconds: 
     [(0, 0, False), (1, 0, True), (1, 1, False), (3, 2, True), (3, 3, False), (100, 99, True)],
 )
 def test_the_budget_of_failures(max_retries: int, failures: int, again: bool) -> None:
-    following = after_failure(budget(failures, max_retries=max_retries), can_retry=True, now=NOW)
+    following = after_failure(budget(failures, max_retries=max_retries))
     assert (following.available_at is not None) is again
 
 
@@ -57,12 +53,10 @@ def test_the_budget_of_failures(max_retries: int, failures: int, again: bool) ->
     [
         ({}, [10, 20, 40]),
         ({"retry_factor": 1}, [10, 10, 10]),
-        ({"retry_factor": 3}, [10, 30, 90]),
         ({"retry_factor": 1.5}, [10, 15, 22.5]),
         ({"retry_cap_seconds": 25}, [10, 20, 25]),
         ({"retry_cap_seconds": 5}, [10, 10, 10]),
         ({"retry_jitter": 50}, [15, 30, 60]),
-        ({"retry_factor": 10, "max_retries": 100, "retry_cap_seconds": 604_800}, [10, 100, 1000]),
     ],
 )
 def test_the_policy_of_a_step(policy: dict[str, Any], waits: list[float]) -> None:
@@ -93,16 +87,15 @@ def test_only_the_errors_that_the_step_names_are_retried(
 
 
 def test_a_failure_that_cannot_be_cured_is_not_retried() -> None:
-    assert after_failure(budget(), can_retry=False, now=NOW) == Next(None, failures=1, crashes=0)
+    assert after_failure(budget(), can_retry=False) == Next(None, failures=1, crashes=0)
 
 
 def test_a_failure_costs_no_crash_and_a_crash_no_failure() -> None:
-    assert after_failure(budget(1, 2), can_retry=True, now=NOW).crashes == 2
+    assert after_failure(budget(1, 2)).crashes == 2
     assert after_crash(budget(3, 0), now=NOW) == Next(NOW, failures=3, crashes=1)
 
 
 def test_a_crash_is_followed_at_once_and_the_third_one_is_a_crash_loop() -> None:
-    assert after_crash(budget(crashes=0), now=NOW).available_at == NOW
     assert after_crash(budget(crashes=1), now=NOW).available_at == NOW
     last = after_crash(budget(crashes=2), now=NOW)
     assert last.available_at is None
@@ -111,9 +104,7 @@ def test_a_crash_is_followed_at_once_and_the_third_one_is_a_crash_loop() -> None
 
 def test_a_crash_does_not_depend_on_retries_but_on_whether_the_step_may_run_twice() -> None:
     assert after_crash(budget(max_retries=0), now=NOW).available_at == NOW
-    following = after_crash(budget(on_crash="fail"), now=NOW)
-    assert following.available_at is None
-    assert "twice" in following.why_not
+    assert after_crash(budget(on_crash="fail"), now=NOW) == Next(None, 0, 1, "the step must not run twice")
 
 
 @pytest.mark.parametrize("used", [budget(), budget(3, 2), budget(max_retries=0)])
@@ -122,5 +113,6 @@ def test_a_drain_is_followed_at_once_and_counts_to_neither(used: Budget) -> None
 
 
 def test_a_step_that_must_not_run_twice_is_not_queued_again_by_a_drain() -> None:
-    following = after_drain(budget(1, 1, on_crash="fail"), now=NOW)
-    assert following == Next(None, 1, 1, "the step must not run twice")
+    assert after_drain(budget(1, 1, on_crash="fail"), now=NOW) == Next(
+        None, 1, 1, "the step must not run twice"
+    )

@@ -9,26 +9,14 @@ from typing import Any
 import pytest
 
 from activities import clock
-from activities.models import Activity
-from execution.models import Worker, WorkerTask
-from execution.scheduler import is_due, next_due, tick
+from execution import recovery
+from execution.models import Chore, WorkerTask
+from execution.models.chore import is_ticking
+from execution.scheduler import SchedulerLoop, is_due, next_due, tick
 from schedules.models import Occurrence, Schedule
 from tests.away import outage
-from tests.base import (
-    NOW,
-    SOMEBODY,
-    claim,
-    fates,
-    fresh,
-    make_schedule,
-    make_worker,
-    run_until_idle,
-    seconds,
-    start,
-    step,
-)
-from tests.loops import running_scheduler
-from tests.processes import scheduler, worker
+from tests.base import NOW, SOMEBODY, claim, make_schedule, make_worker, run_until_idle, seconds, start, step
+from tests.processes import scheduler
 from tests.refusing import database_that_refuses
 from tests.waiting import wait_until
 
@@ -40,28 +28,23 @@ def minutes(number: float) -> datetime:
 
 
 @pytest.mark.django_db(transaction=True)
-class TestTick:
-    def test_a_part_that_fails_does_not_stop_the_others(self, caplog: pytest.LogCaptureFixture) -> None:
-        due = make_schedule(spec=EVERY_MINUTE)
-        bad = make_schedule(spec=EVERY_MINUTE, name="Bad")
-        Schedule.objects.filter(pk=bad.pk).update(processed_until=None, next_run_at=None)
-        dead = make_worker()
-        start(step("orphan"))
-        claim(dead)
-        dead.stop(NOW)
-        with database_that_refuses("NEW.name = 'Bad'", table="schedules_schedule"):
-            tick(minutes(1))
-        assert "fill failed" in caplog.text
-        assert fates(due) == [("started", "")]
-        assert WorkerTask.objects.get(name="orphan").status == "queued"
+def test_a_part_of_a_tick_that_fails_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    due = make_schedule(spec=EVERY_MINUTE)
+    bad = make_schedule(spec=EVERY_MINUTE, name="Bad")
+    Schedule.objects.filter(pk=bad.pk).update(processed_until=None, next_run_at=None)
+    dead = make_worker()
+    start(step("orphan"))
+    claim(dead)
+    dead.stop(NOW)
+    with database_that_refuses("NEW.name = 'Bad'", table="schedules_schedule"):
+        tick(minutes(1))
+    assert "fill failed" in caplog.text
+    assert due.executions.exists()
+    assert WorkerTask.objects.get(name="orphan").status == "queued"
 
 
 @pytest.mark.django_db
 class TestIsDue:
-    def test_nothing_is_due_in_an_empty_house(self) -> None:
-        assert not is_due(NOW)
-        assert next_due(NOW) is None
-
     @pytest.mark.parametrize("what", ["a time", "an occurrence", "the end of a snooze"])
     def test_what_has_come_and_not_before(self, what: str) -> None:
         match what:
@@ -73,41 +56,29 @@ class TestIsDue:
                 make_schedule().pause(initiator=SOMEBODY, now=NOW, until=minutes(1))
         assert [is_due(minutes(at)) for at in (0.99, 1)] == [False, True]
 
-    def test_an_execution_that_ended_unaccounted(self) -> None:
+    def test_an_execution_that_ended_unaccounted_and_a_schedule_without_a_cursor(self) -> None:
         start()
         assert not is_due(NOW)
         run_until_idle()
         assert is_due(NOW)
-
-    def test_a_schedule_without_a_cursor(self) -> None:
-        make_schedule()
+        tick(NOW)
+        assert not is_due(NOW)
         Schedule.objects.update(processed_until=None)
         assert is_due(NOW)
 
-    @pytest.mark.parametrize("verb", ["pause", "close"])
-    def test_what_a_paused_or_closed_schedule_holds_is_not(self, verb: str) -> None:
-        schedule = make_schedule(spec=EVERY_MINUTE)
-        getattr(schedule, verb)(initiator=SOMEBODY, now=NOW)
+    def test_after_a_tick_nothing_is_due_also_of_what_is_paused_closed_or_broken(self) -> None:
+        for overlap in ("skip", "allow_all"):
+            make_schedule(spec=EVERY_MINUTE, overlap=overlap)
+        make_schedule(spec=EVERY_MINUTE).pause(initiator=SOMEBODY, now=NOW)
+        make_schedule(spec=EVERY_MINUTE).close(initiator=SOMEBODY, now=NOW)
+        broken = make_schedule(spec=EVERY_MINUTE)
+        Schedule.objects.filter(pk=broken.pk).update(spec={"cron": ["broken"]})
         tick(minutes(1.5))
         assert not is_due(minutes(1.5))
 
-    def test_a_broken_schedule_is_not_due_again_and_again(self) -> None:
-        make_schedule(spec=EVERY_MINUTE)
-        Schedule.objects.update(spec={"cron": ["broken"]})
-        tick(minutes(1))
-        assert not is_due(minutes(1))
-
-    def test_after_a_tick_nothing_is_due(self) -> None:
-        make_schedule(spec=EVERY_MINUTE)
-        make_schedule(spec=EVERY_MINUTE, overlap="allow_all")
-        tick(minutes(7))
-        assert not is_due(minutes(7))
-
-
-@pytest.mark.django_db
-class TestNextDue:
-    def test_it_is_the_earliest_of_times_pending_occurrences_and_ends_of_pauses(self) -> None:
+    def test_the_next_time_is_the_earliest_of_times_pending_occurrences_and_ends_of_pauses(self) -> None:
         """What is due already does not count."""
+        assert next_due(NOW) is None
         hourly = make_schedule(spec={"cron": ["0 * * * *"]})
         assert next_due(NOW) == minutes(60)
         Occurrence.manual(hourly, initiator=SOMEBODY, now=minutes(30)).save()
@@ -117,6 +88,29 @@ class TestNextDue:
         make_schedule(spec=EVERY_MINUTE)
         assert next_due(NOW) == minutes(1)
         assert next_due(minutes(1)) == minutes(10)
+
+
+@pytest.mark.django_db
+class TestLastTick:
+    """What health, metrics and the pages' banner know about the schedulers."""
+
+    @pytest.mark.parametrize(
+        ("lease", "age", "expected"), [(60, 0, True), (60, 119, True), (60, 120, False), (600, 599, True)]
+    )
+    def test_one_that_ticked_within_two_minutes_or_a_long_lease_is_at_work(
+        self, settings: Any, lease: int, age: int, expected: bool
+    ) -> None:
+        settings.JIM_LEASE_SECONDS = lease
+        assert not is_ticking(Chore.objects.last_tick(), now=NOW)
+        recovery.bury_expired(NOW)
+        assert is_ticking(Chore.objects.last_tick(), now=NOW + seconds(age)) == expected
+
+    def test_the_loop_notes_when_it_ticked_and_how_long_that_took(self) -> None:
+        SchedulerLoop()._tick()
+        noted = Chore.objects.last_tick()
+        assert noted is not None
+        assert noted.last_run_at is not None
+        assert (noted.took_seconds or 0) > 0
 
 
 @pytest.mark.live
@@ -134,25 +128,13 @@ class TestRunscheduler:
             at = soon(now)
             spec = {"at": [at.isoformat()]}
             snoozing.pause(initiator=SOMEBODY, now=now, until=now + seconds(1))
-            wait_until(lambda: fresh(snoozing).status == "running")
+            wait_until(Schedule.objects.filter(pk=snoozing.pk, status="running").exists)
             edited.edit(token=1, initiator=SOMEBODY, now=now, changes={"spec": spec})
             new = make_schedule(spec=spec, now=now)
             for schedule in (edited, new):
                 wait_until(schedule.executions.exists)
                 assert schedule.executions.get().started_at >= at
             assert running.terminate() == 0
-
-    def test_what_a_killed_worker_ran_is_queued_again_long_before_its_lease_ends(self, settings: Any) -> None:
-        settings.JIM_LEASE_SECONDS = int(self.LEASE)
-        execution = start(step("work", 0, "wait_for_ever", isolation="process"), now=clock.now())
-        with running_scheduler():
-            with worker("--processes", "1", JIM_LEASE_SECONDS=self.LEASE) as victim:
-                wait_until(Activity.objects.filter(status="in_progress", message="waiting").exists)
-                victim.process.kill()
-                victim.process.wait()
-            wait_until(WorkerTask.objects.queued().exists)
-        assert WorkerTask.objects.get(execution=execution).attempt == 2
-        assert Worker.objects.get().status == "dead"
 
     def test_what_became_due_while_the_database_was_away_starts_when_it_is_back(self) -> None:
         with scheduler() as running:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from activities import clock
 from activities.models import Activity
+from activities.statements import fetch
 from execution import seats
 from execution import worker as loop_of_a_worker
-from execution.alarms import alarms
-from execution.invoker import Overlapping, trigger
+from execution.loops import prepare_connections
 from execution.models import Execution, Limit, Worker, WorkerTask
 from execution.worker import WorkerLoop
 from tests.away import DatabaseAway, outage
-from tests.base import SOMEBODY, attempts, fresh, make_schedule, queue, start, step, step_statuses
+from tests.base import SOMEBODY, attempts, fresh, queue, start, step, step_statuses
 from tests.invariants import violations
 from tests.loops import has_looked, running, running_worker, work_until_idle
 from tests.processes import Command, worker
@@ -105,14 +107,6 @@ class TestUntilIdle:
 
 
 class TestSeats:
-    def test_no_more_steps_run_than_there_are_seats(self, settings: Any) -> None:
-        settings.JIM_GRACE_SECONDS = 0
-        execution = begin(step("one", 0, "wait_for_ever"), step("two", 0, "wait_for_ever"))
-        with running_worker(threads=1):
-            wait_until(lambda: is_waiting("one"))
-            assert queue(execution) == {"one": "processing", "two": "queued"}
-            cancel(execution)
-
     @pytest.mark.parametrize("meanwhile", ["noop", "wait_for_ever"])
     def test_what_is_queued_right_after_its_own_write_is_soon_seen(
         self, settings: Any, meanwhile: str
@@ -178,12 +172,6 @@ class TestLimits:
             limit.remove(initiator=SOMEBODY, now=clock.now())
             wait_until(lambda: fresh(third).status == Execution.Status.COMPLETED)
 
-    def test_until_idle_does_not_wait_for_what_a_limit_holds_back(self) -> None:
-        self.limit(0)
-        execution = begin(step("held"))
-        work_until_idle()
-        assert queue(execution) == {"held": "queued"}
-
     def test_until_idle_works_through_what_a_limit_lets_through_one_by_one(self) -> None:
         self.limit(1)
         execution = begin(*(step(f"{number}", isolation="thread") for number in range(20)))
@@ -192,124 +180,56 @@ class TestLimits:
         assert violations() == []
 
 
-class TestWhatAStepSays:
-    @pytest.mark.parametrize("isolation", ["thread", "process"])
-    def test_it_is_in_the_database_while_the_step_still_runs(self, isolation: str, tmp_path: Path) -> None:
-        file = tmp_path / "go"
-        execution = begin(step("talk", 0, "chatter", kwargs={"path": str(file)}, isolation=isolation))
-        with running_worker():
-            wait_until(lambda: "written" in said(execution, "talk"))
-            wait_until(lambda: attempts(execution, "talk")[0].progress_done == 1)
-            (activity,) = attempts(execution, "talk")
-            lines = {("log", "written")} | ({("stdout", "printed")} if isolation == "process" else set())
-            wait_until(lambda: set(activity.output.values_list("stream", "text")) == lines)
-            assert activity.status == Activity.Status.IN_PROGRESS
-            assert (activity.progress_done, activity.progress_total) == (1, 2)
-            assert activity.message == "halfway"
-            wait_until(lambda: list(activity.items.values_list("name", "message")) == [("first", "done")])
-            file.touch()
-            wait_until(lambda: fresh(execution).status == Execution.Status.COMPLETED)
-        activity = fresh(activity)
-        assert activity.result == {"key": str(activity.task_key)}
-        assert activity.items_total == 1
-
-    def test_lines_of_a_program_appear_while_it_runs(
-        self, program: Callable[..., dict[str, Any]], tmp_path: Path
-    ) -> None:
-        execution = begin(
-            program("echo one; echo two >&2; while [ ! -e go ]; do sleep 0.05; done; echo three")
-        )
-        with running_worker():
-            wait_until(lambda: sorted(said(execution, "program")) == ["one", "two"])
-            assert fresh(execution).status == Execution.Status.IN_PROGRESS
-            (tmp_path / "go").touch()
-            wait_until(lambda: fresh(execution).status == Execution.Status.COMPLETED)
-        (activity,) = attempts(execution, "program")
-        assert set(activity.output.values_list("stream", "text")) == {
-            ("stdout", "one"),
-            ("stderr", "two"),
-            ("stdout", "three"),
-        }
-        assert activity.result == {"exit_code": 0}
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_what_a_step_says_is_in_the_database_while_it_still_runs(isolation: str, tmp_path: Path) -> None:
+    file = tmp_path / "go"
+    execution = begin(step("talk", 0, "chatter", kwargs={"path": str(file)}, isolation=isolation))
+    with running_worker():
+        wait_until(lambda: "written" in said(execution, "talk"))
+        wait_until(lambda: attempts(execution, "talk")[0].progress_done == 1)
+        (activity,) = attempts(execution, "talk")
+        lines = {("log", "written")} | ({("stdout", "printed")} if isolation == "process" else set())
+        wait_until(lambda: set(activity.output.values_list("stream", "text")) == lines)
+        assert activity.status == Activity.Status.IN_PROGRESS
+        assert (activity.progress_done, activity.progress_total) == (1, 2)
+        assert activity.message == "halfway"
+        wait_until(lambda: list(activity.items.values_list("name", "message")) == [("first", "done")])
+        file.touch()
+        wait_until(lambda: fresh(execution).status == Execution.Status.COMPLETED)
+    activity = fresh(activity)
+    assert activity.result == {"key": str(activity.task_key)}
+    assert activity.items_total == 1
 
 
-class TestCancellation:
-    """tests/stories/test_step_types.py has those that listen, of every type, with their children."""
-
-    def test_of_a_program_that_ignores_the_request(
-        self, program: Callable[..., dict[str, Any]], tmp_path: Path
-    ) -> None:
-        execution = begin(program("trap '' TERM; echo $$ > pids; while :; do sleep 1000; done"))
-        with running_worker():
-            family = pids(tmp_path / "pids")
-            cancel(execution)
-            wait_until(lambda: fresh(execution).status == Execution.Status.CANCELLED)
-            assert step_statuses(execution) == {"program": ["cancelled"]}
-            wait_until(lambda: not any(map(is_alive, family)))
-
-    def test_a_thread_that_does_not_listen_makes_the_worker_replace_itself(
-        self, tmp_path: Path, env: dict[str, str]
-    ) -> None:
-        execution = begin(step("deaf", 0, "ignore_everything", kwargs={"path": str(tmp_path / "never")}))
-        with worker(JIM_GRACE_SECONDS="0.5", **env) as running:
-            wait_until(lambda: is_waiting("deaf"))
-            cancel(execution)
-            wait_until(lambda: fresh(execution).status == Execution.Status.CANCELLED)
-            wait_until(lambda: Worker.objects.count() == 2)
-            following = begin(step("next"))
-            wait_until(lambda: fresh(following).status == Execution.Status.COMPLETED)
-            assert "ignores its interruption" in running.said
-            assert {row.pid for row in Worker.objects.all()} == {running.process.pid}
-            assert running.terminate() == 0
-
-    def test_the_schedule_may_run_again_as_soon_as_it_has_ended_and_not_before(
-        self, tmp_path: Path, settings: Any
-    ) -> None:
-        settings.JIM_GRACE_SECONDS = 3600
-        file = tmp_path / "go"
-        deaf = step("deaf", 0, "ignore_everything", kwargs={"path": str(file)})
-        schedule = make_schedule(deaf, now=clock.now())
-        trigger(schedule, initiator=SOMEBODY, now=clock.now())
-        first = Execution.objects.get()
-        with running_worker():
-            wait_until(lambda: is_waiting("deaf"))
-            cancel(first)
-            with pytest.raises(Overlapping):
-                trigger(schedule, initiator=SOMEBODY, now=clock.now())
-            file.touch()
-            wait_until(lambda: fresh(first).status == Execution.Status.CANCELLED)
-            trigger(schedule, initiator=SOMEBODY, now=clock.now())
-            assert schedule.executions.count() == 2
+def test_a_thread_that_does_not_listen_makes_the_worker_replace_itself(
+    tmp_path: Path, env: dict[str, str]
+) -> None:
+    execution = begin(step("deaf", 0, "ignore_everything", kwargs={"path": str(tmp_path / "never")}))
+    with worker(JIM_GRACE_SECONDS="0.5", **env) as running:
+        wait_until(lambda: is_waiting("deaf"))
+        cancel(execution)
+        wait_until(lambda: fresh(execution).status == Execution.Status.CANCELLED)
+        wait_until(lambda: Worker.objects.count() == 2)
+        following = begin(step("next"))
+        wait_until(lambda: fresh(following).status == Execution.Status.COMPLETED)
+        assert "ignores its interruption" in running.said
+        assert {row.pid for row in Worker.objects.all()} == {running.process.pid}
+        assert running.terminate() == 0
 
 
-class TestTerminate:
-    def test_the_worker_ends_the_step_and_writes_nothing(
-        self, program: Callable[..., dict[str, Any]], tmp_path: Path
-    ) -> None:
-        execution = begin(program("sleep 1000 & echo $$ $! > pids; wait"))
-        with running_worker():
-            family = pids(tmp_path / "pids")
-            execution.terminate(initiator=SOMEBODY, now=clock.now())
-            ended = attempts(execution, "program")[0]
-            assert ended.status == Activity.Status.CANCELLED
-            wait_until(lambda: not any(map(is_alive, family)))
-        assert attempts(execution, "program") == [ended]
-        assert fresh(ended).finished_at == ended.finished_at
-        assert fresh(ended).message == "Terminated."
-
-
-class TestTimeout:
-    def test_a_step_that_takes_too_long_is_ended_with_its_children(
-        self, program: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Its time is over when it has children, however long it takes to have them."""
-        file, after = tmp_path / "pids", alarms.after
-        monkeypatch.setattr(alarms, "after", lambda wait, ring: after(wait, lambda: pids(file) and ring()))
-        execution = begin(program("sleep 1000 & echo $$ $! > pids; wait", timeout_seconds=1))
-        work_until_idle()
-        (activity,) = attempts(execution, "program")
-        assert (activity.status, activity.error) == ("failed_with_error", "timed out after 1 s")
-        wait_until(lambda: not any(map(is_alive, pids(file))))
+def test_the_worker_ends_a_step_that_was_terminated_and_writes_nothing(
+    program: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    execution = begin(program("sleep 1000 & echo $$ $! > pids; wait"))
+    with running_worker():
+        family = pids(tmp_path / "pids")
+        execution.terminate(initiator=SOMEBODY, now=clock.now())
+        ended = attempts(execution, "program")[0]
+        assert ended.status == Activity.Status.CANCELLED
+        wait_until(lambda: not any(map(is_alive, family)))
+    assert attempts(execution, "program") == [ended]
+    assert fresh(ended).finished_at == ended.finished_at
+    assert fresh(ended).message == "Terminated."
 
 
 class TestDrain:
@@ -410,3 +330,19 @@ def test_a_seat_that_meets_the_unforeseen_reports_it_and_goes_on(
     work_until_idle(threads=1)
     first = "failed_with_error" if culprit == "perform" else "complete"
     assert step_statuses(execution) == {"first": [first], "second": ["complete"]}
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no planner to talk to")
+def test_a_loop_plans_by_indexes_and_compiles_nothing() -> None:
+    def settings_of_a_loop() -> dict[str, str]:
+        prepare_connections()
+        try:
+            query = "SELECT name, setting FROM pg_settings WHERE name LIKE 'enable%%' OR name = 'jit'"
+            return dict(fetch(query, []))
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as threads:
+        settings = threads.submit(settings_of_a_loop).result()
+    assert {settings[name] for name in ("enable_seqscan", "enable_bitmapscan", "jit")} == {"off"}
+    assert settings["enable_indexscan"] == "on"

@@ -16,28 +16,14 @@ from django.db import OperationalError
 
 import execution.worker
 from activities import clock
-from activities.models import Activity
-from execution import invoker, loops
+from execution import loops
 from execution.binding import Binding, LastResults, bind
 from execution.loops import run_until_signal
 from execution.models import Execution, Worker, WorkerTask
 from execution.models.attempt import Held
 from execution.models.task import WorkerTaskQuerySet
 from execution.worker import WorkerLoop
-from tests.base import (
-    NOW,
-    SOMEBODY,
-    attempts,
-    claim,
-    enqueue,
-    everything,
-    fresh,
-    make_worker,
-    queue,
-    start,
-    step,
-    step_statuses,
-)
+from tests.base import SOMEBODY, attempts, fresh, queue, start, step, step_statuses
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.live]
@@ -154,26 +140,6 @@ class TestTheSameAttemptClaimedAgain:
 
 
 class TestWhatWasClaimed:
-    def test_it_starts_before_the_settling_of_what_has_ended(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        ledger, settled = tmp_path / "ledger", []
-        settle = invoker.invoke_soon
-
-        def settle_late(*arguments: Any, **named: Any) -> None:
-            wait_until(ledger.exists)
-            settled.append(True)
-            settle(*arguments, **named)
-
-        monkeypatch.setattr(invoker, "invoke_soon", settle_late)
-        begin(step("before"))
-        with open_worker() as loop:
-            loop._flush(claiming=True)
-            wait_until(lambda: loop.ended)
-            enqueue(step("next", 0, "note", kwargs={"ledger": str(ledger)}), now=clock.now())
-            loop._flush(claiming=True)
-            assert settled
-
     def test_it_ends_cancelled_if_it_never_started_and_is_being_cancelled(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -229,20 +195,6 @@ def refuse(*arguments: Any, **named: Any) -> list[Held]:
 
 
 class TestRest:
-    def test_what_was_just_claimed_is_waited_for_before_anything_else_is_looked_for(
-        self, go: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        begin(until(go, "long"))
-        with open_worker() as loop:
-            rests, waits = rests_of(loop, monkeypatch), list[float]()
-            monkeypatch.setattr(loop.woken, "wait", waits.append)
-            loop._pass(claiming=True)
-            assert (len(loop.runs), waits, rests) == (1, [execution.worker.GROUP_SECONDS], [])
-            wait_until(lambda: has_started_one(loop))
-            loop._pass(claiming=True)
-            assert (len(waits), rests) == (1, ["rest"])
-            go.touch()
-
     def test_who_takes_news_for_an_echo_of_its_own_looks_again_soon(self, go: Path) -> None:
         begin(until(go, "long"))
         with open_worker() as loop:
@@ -254,18 +206,7 @@ class TestRest:
             assert loop.woken.is_set() or loop._patience() <= execution.worker.GROUP_SECONDS
             go.touch()
 
-    def test_what_was_withdrawn_keeps_nobody_awake(self, go: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(execution.worker, "AHEAD_SECONDS", 0)
-        started = begin(until(go, "long"), step("early"))
-        with open_worker(ahead=1) as loop:
-            loop._flush(claiming=True)
-            wait_until(lambda: has_started_one(loop))
-            rests = rests_of(loop, monkeypatch)
-            loop._pass(claiming=True)
-            assert queue(started) == {"long": "processing", "early": "queued"}
-            assert rests == ["rest"]
-
-    def test_what_was_withdrawn_does_not_hide_what_waits_after_it(
+    def test_what_was_withdrawn_keeps_nobody_awake_and_does_not_hide_what_waits_after_it(
         self, go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(execution.worker, "AHEAD_SECONDS", 0)
@@ -273,7 +214,11 @@ class TestRest:
         with open_worker(ahead=1) as loop:
             loop._flush(claiming=True)
             wait_until(lambda: has_started_one(loop))
-            loop._give_back()
+            with monkeypatch.context() as patched:
+                rests = rests_of(loop, patched)
+                loop._pass(claiming=True)
+                assert queue(started) == {"long": "processing", "early": "queued"}
+                assert rests == ["rest"]
             go.touch()
             while queue(started):
                 loop._pass(claiming=True)
@@ -305,36 +250,6 @@ class TestRest:
             assert step_statuses(started) == {"first": ["complete"], "second": ["in_progress"]}
 
 
-def test_whoever_recovers_leaves_alone_what_somebody_recovered_meanwhile() -> None:
-    enqueue(step())
-    worker = make_worker()
-    claim(worker)
-    Worker.objects.filter(pk=worker.pk).bury(now=NOW)
-    orphans = list(WorkerTask.objects.orphaned())
-    assert WorkerTask.objects.recover(now=NOW) == 1
-    before = everything()
-    assert WorkerTask.objects.all()._recover(orphans, worker_id=worker.pk, now=NOW) == set()
-    assert everything() == before
-    assert Activity.objects.filter(status="pending").count() == 1
-
-
-class TestSignals:
-    @pytest.fixture(autouse=True)
-    def as_before(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        """The process of the tests keeps its own handlers and its garbage collection."""
-        monkeypatch.setattr(loops, "_spare_the_collector", lambda: None)
-        handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-        yield
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-    def test_one_that_comes_while_another_is_obeyed_is_obeyed_next(self) -> None:
-        """A stop wakes the loop, and whoever is interrupted in doing so holds the lock that it takes."""
-        loop = Stubborn()
-        assert run_until_signal(loop) == "ended"
-        assert loop.stops == ["alone", "alone"]
-
-
 class Stubborn:
     """Ends when it is told twice, the second time while it hears the first."""
 
@@ -342,10 +257,9 @@ class Stubborn:
         self.ended, self.waking = Event(), Lock()
         self.stops: list[str] = []
 
-    def run(self) -> str:
+    def run(self) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         assert self.ended.wait(PATIENCE_SECONDS)
-        return "ended"
 
     def stop(self) -> None:
         is_alone = self.waking.acquire(blocking=False)
@@ -356,3 +270,16 @@ class Stubborn:
             self.ended.set()
         if is_alone:
             self.waking.release()
+
+
+def test_a_signal_that_comes_while_another_is_obeyed_is_obeyed_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stop wakes the loop, and whoever is interrupted in doing so holds the lock that it takes."""
+    monkeypatch.setattr(loops, "_spare_the_collector", lambda: None)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    loop = Stubborn()
+    try:
+        run_until_signal(loop)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert loop.stops == ["alone", "alone"]
