@@ -25,10 +25,6 @@ from execution.steps.base import Context, Interrupted
 NOT_A_FUNCTION = 42
 
 
-def give(value: Any = None) -> Any:
-    return value
-
-
 def add(a: int, b: int = 0, *, c: int = 0) -> int:
     return a + b + c
 
@@ -36,10 +32,6 @@ def add(a: int, b: int = 0, *, c: int = 0) -> int:
 async def give_later(value: Any) -> Any:
     await asyncio.sleep(0)
     return value
-
-
-def fail(message: str) -> NoReturn:
-    raise ValueError(message)
 
 
 def fail_uncleanly() -> NoReturn:
@@ -83,13 +75,9 @@ def give_unclean() -> Any:
     return {"a\0": ("\ud800", {"b": "ok"})}
 
 
-def know(ctx: Context) -> dict[str, Any]:
-    return {
-        "key": ctx.idempotency_key,
-        "attempt": ctx.attempt,
-        "nominal": ctx.nominal_at.isoformat() if ctx.nominal_at else None,
-        "schedule": ctx.work.schedule_name,
-    }
+def know(ctx: Context) -> list[Any]:
+    nominal = ctx.nominal_at and ctx.nominal_at.isoformat()
+    return [ctx.idempotency_key, ctx.attempt, nominal, ctx.work.schedule_name]
 
 
 def report(ctx: Context, outcomes: list[Any]) -> str:
@@ -104,34 +92,18 @@ def report_and_fail(ctx: Context) -> NoReturn:
     raise ValueError("and then this")
 
 
-def skip(ctx: Context, reason: str) -> None:
-    ctx.skip(reason)
-
-
 def speak(ctx: Context) -> None:
     print("printed")
     print("complained", file=sys.stderr)
     logging.getLogger("speaker").warning("logged")
     subprocess.run(["/bin/echo", "from a program"], check=True)
+    ctypes.CDLL(None).puts(b"from C")
+    os.write(1, b"bad \xff byte\nnul \0 byte\n")
+    print("half \ud800 a pair")
     ctx.write("written\nin two lines")
     ctx.progress(1, 2, "half way")
     ctx.progress(2)
     print("no end of line", end="")
-
-
-def speak_in_c() -> None:
-    ctypes.CDLL(None).puts(b"from C")
-
-
-def shout(lines: int) -> None:
-    for number in range(lines):
-        print(f"{number} {'x' * 100}")
-
-
-def speak_oddly() -> None:
-    os.write(1, b"bad \xff byte\n")
-    os.write(1, b"nul \0 byte\n")
-    print("half \ud800 a pair")
 
 
 def say_uncleanly(ctx: Context) -> None:
@@ -197,10 +169,6 @@ def have_offspring(ctx: Context) -> None:
     subprocess.run(["/bin/sh", "-c", f"{deaf} echo pid child $$; {grandchild}; sleep 3600"], check=False)
 
 
-def leave_process_behind() -> int:
-    return subprocess.Popen(["/bin/sleep", "3600"]).pid
-
-
 def leave_behind(what: str) -> int:
     begun = threading.Event()
     match what:
@@ -242,8 +210,6 @@ def die(how: str) -> None:
         os._exit(3)
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    if how == "segfault":
-        ctypes.string_at(0)
     os.closerange(3, 100)
     time.sleep(3600)
 

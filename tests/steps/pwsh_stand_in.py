@@ -55,7 +55,7 @@ class Script:
     def expand(self, text: str) -> str:
         text = re.sub(r"\$\(\$args\[(\d+)\]\)", lambda found: self.arguments[int(found[1])], text)
         text = re.sub(r"\$env:(\w+)", lambda found: os.environ.get(found[1], ""), text)
-        known = {"$PID": os.getpid(), "$PWD": Path.cwd(), "$LASTEXITCODE": self.last_exit_code}
+        known = {"$PWD": Path.cwd(), "$LASTEXITCODE": self.last_exit_code}
         known |= {"$($args.Count)": len(self.arguments)}
         for name, value in known.items():
             text = text.replace(name, str(value))

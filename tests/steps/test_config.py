@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from django.test import override_settings
@@ -13,16 +13,16 @@ from django.test import override_settings
 from execution.steps.base import get
 from execution.steps.fields import Field, Kind
 from schedules import registry
-from schedules.registry import ConfigError, StepKind
+from schedules.registry import ConfigError
 
 NESTED: list[Any] = []
 for _ in range(100_000):
     NESTED = [NESTED]
 
 
-def test_python_is_canonical_after_cleaning() -> None:
-    assert get("python").clean({"function": " package.module.function "}) == {
-        "function": "package.module.function",
+def test_python_is_canonical_after_cleaning_and_nothing_is_imported_for_it() -> None:
+    assert get("python").clean({"function": " tests.steps.broken.function "}) == {
+        "function": "tests.steps.broken.function",
         "args": [],
         "kwargs": {},
         "isolation": "process",
@@ -35,10 +35,7 @@ def test_python_is_canonical_after_cleaning() -> None:
     ("config", "field", "words"),
     [
         (None, "config", "must be an object of settings"),
-        ([], "config", "must be an object of settings"),
         ({}, "function", "is required"),
-        ({"function": None}, "function", "is required"),
-        ({"function": "   "}, "function", "must be a dotted path"),
         ({"function": 7}, "function", "must be text, not 7"),
         ({"function": "function"}, "function", "must be a dotted path such as package.module.function"),
         ({"function": "a.b()"}, "function", "must be a dotted path"),
@@ -46,13 +43,10 @@ def test_python_is_canonical_after_cleaning() -> None:
         ({"function": "a.b\0"}, "function", "contains NUL"),
         ({"function": "a.b", "args": "x"}, "args", "must be a list"),
         ({"function": "a.b", "args": ["\0"]}, "args", "contains NUL or half a surrogate pair"),
-        ({"function": "a.b", "args": ["\ud800"]}, "args", "contains NUL or half a surrogate pair"),
         ({"function": "a.b", "args": [float("nan")]}, "args", "cannot be stored as JSON"),
         ({"function": "a.b", "args": [object()]}, "args", "cannot be stored as JSON"),
         ({"function": "a.b", "args": NESTED}, "args", "cannot be stored as JSON"),
-        ({"function": "a.b", "args": [10**5_000]}, "args", "cannot be stored as JSON"),
         ({"function": "a.b", "kwargs": ["x"]}, "kwargs", "must be an object of names and values"),
-        ({"function": "a.b", "kwargs": {"a\0": 1}}, "kwargs", "contains NUL"),
         ({"function": "a.b", "kwargs": {"ctx": 1}}, "kwargs", "ctx is passed by JIM itself"),
         ({"function": "a.b", "isolation": "fork"}, "isolation", "must be one of process, thread, not 'fork'"),
         ({"function": "a.b", "fnuction": "c"}, "fnuction", "is not a setting of python steps; they have"),
@@ -60,10 +54,6 @@ def test_python_is_canonical_after_cleaning() -> None:
 )
 def test_python_refuses(config: object, field: str, words: str) -> None:
     refuses("python", config, field, words)
-
-
-def test_saving_a_python_step_imports_nothing() -> None:
-    assert get("python").clean({"function": "tests.steps.broken.function"})["function"]
 
 
 def test_executable_is_canonical_after_cleaning(script: Callable[..., str], tmp_path: Path) -> None:
@@ -81,64 +71,62 @@ def test_executable_is_canonical_after_cleaning(script: Callable[..., str], tmp_
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (None, "is required: the program's absolute path, then one entry per argument"),
-        ([], "is required"),
-        ("{folder}/program --now", "must be a list with one entry per value"),
+        ([], "is required: the program's absolute path, then one entry per argument"),
         (["program"], "'program' is not an absolute path; write it from / on"),
-        (["~/program"], "is not an absolute path"),
         (["{folder}/missing"], "does not exist"),
         (["{folder}"], "is a folder, not a program"),
         (["{folder}/plain"], "is not executable; chmod +x would make it so"),
         (["{folder}/fifo"], "is not executable"),
         (["/bin/sh"], "is outside the folders that programs may come from"),
-        (["{folder}/../{name}/../sibling"], "is outside the folders that programs may come from"),
+        (["{folder}/../sibling"], "is outside the folders that programs may come from"),
         (["{folder}/link-out"], "is outside the folders that programs may come from"),
         (["{folder}/loop"], "does not exist"),
-        (["{folder}/" + "x" * 300], "does not exist"),
         (["{folder}/program", 3], "every entry must be text: put numbers in quotes"),
-        (["{folder}/program", "a\0b"], "contains NUL"),
+        (["{folder}/program"], ""),
+        (["{folder}/link-in"], ""),
+        (["{folder}/./sub/../program"], ""),
     ],
 )
-def test_executable_refuses_a_program(
-    script: Callable[..., str], tmp_path: Path, argv: object, words: str
+def test_executable_takes_programs_of_its_folders_however_they_are_written(
+    script: Callable[..., str], tmp_path: Path, argv: list[Any], words: str
 ) -> None:
-    populate(script, tmp_path)
-    refuses("executable", {"argv": placed(argv, tmp_path)}, "argv", words)
-
-
-@pytest.mark.parametrize("program", ["{folder}/program", "{folder}/link-in", "{folder}/./sub/../program"])
-def test_executable_accepts_any_way_to_write_an_allowed_program(
-    script: Callable[..., str], tmp_path: Path, program: str
-) -> None:
-    populate(script, tmp_path)
-    argv = placed([program], tmp_path)
-    assert get("executable").clean({"argv": argv})["argv"] == argv
-
-
-def test_a_folder_is_not_allowed_because_its_name_begins_like_an_allowed_one(
-    script: Callable[..., str], tmp_path: Path
-) -> None:
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin-other").mkdir()
-    program = script("", name="bin-other/program")
-    with override_settings(JIM_EXECUTABLE_FOLDERS=[tmp_path / "bin"]):
-        refuses(
-            "executable", {"argv": [program]}, "argv", "is outside the folders that programs may come from"
-        )
-
-
-def test_a_folder_may_itself_be_a_link(script: Callable[..., str], tmp_path: Path) -> None:
     script("")
-    link = tmp_path / "linked"
-    link.symlink_to(tmp_path, target_is_directory=True)
-    with override_settings(JIM_EXECUTABLE_FOLDERS=[link]):
-        assert get("executable").clean({"argv": [str(tmp_path / "program")]})
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "plain").write_text("no program")
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "link-out").symlink_to("/bin/sh")
+    (tmp_path / "link-in").symlink_to(tmp_path / "program")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path.parent / "sibling").write_text("#!/bin/sh\n")
+    (tmp_path.parent / "sibling").chmod(0o755)
+    argv = [each.replace("{folder}", str(tmp_path)) if isinstance(each, str) else each for each in argv]
+    if words:
+        refuses("executable", {"argv": argv}, "argv", words)
+    else:
+        assert get("executable").clean({"argv": argv})["argv"] == argv
 
 
-def test_without_folders_nothing_may_run(script: Callable[..., str]) -> None:
-    program = script("")
+def test_which_folders_are_allowed(script: Callable[..., str], tmp_path: Path) -> None:
+    """A name that begins like an allowed one is not enough; a folder may itself be a link."""
+    for folder in ("bin", "bin-other"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "linked").symlink_to(tmp_path / "bin-other", target_is_directory=True)
+    config = {"argv": [script("", name="bin-other/program")]}
+    with override_settings(JIM_EXECUTABLE_FOLDERS=[tmp_path / "bin"]):
+        refuses("executable", config, "argv", "is outside the folders that programs may come from")
     with override_settings(JIM_EXECUTABLE_FOLDERS=[]):
-        refuses("executable", {"argv": [program]}, "argv", "may come from: none")
+        refuses("executable", config, "argv", "may come from: none")
+    with override_settings(JIM_EXECUTABLE_FOLDERS=[tmp_path / "linked"]):
+        assert get("executable").clean(config)
+
+
+FORBIDDEN = """
+    LD_PRELOAD DYLD_INSERT_LIBRARIES OPENSSL_CONF OPENSSL_MODULES KRB5_CONFIG XDG_CONFIG_HOME XDG_DATA_HOME
+    XDG_CONFIG_DIRS XDG_CACHE_HOME JIM_ATTEMPT BASH_ENV ENV IFS SHELL ZDOTDIR CDPATH EDITOR PAGER SSH_ASKPASS
+    PYTHONPATH PYTHONNOUSERSITE PERL5LIB PERL5OPT RUBYOPT GEM_PATH LUA_INIT LUA_PATH_5_4 NODE_OPTIONS
+    npm_config_script_shell PHPRC R_PROFILE_USER JAVA_HOME JAVA_TOOL_OPTIONS _JAVA_OPTIONS DOTNET_GCName
+    PSModulePath GIT_SSH_COMMAND GIT_EXEC_PATH GIT_CONFIG_GLOBAL GIT_DIR RSYNC_RSH MAKEFLAGS
+"""
 
 
 @pytest.mark.parametrize(
@@ -147,46 +135,16 @@ def test_without_folders_nothing_may_run(script: Callable[..., str]) -> None:
         ({"cwd": "somewhere"}, "cwd", "'somewhere' is not an absolute path"),
         ({"cwd": "/does/not/exist"}, "cwd", "/does/not/exist is not an existing folder"),
         ({"cwd": "/dev/null"}, "cwd", "is not an existing folder"),
-        ({"env": "A=B"}, "env", "must be an object of names and values"),
         ({"env": {"A=B": "x"}}, "env", "'A=B' is not the name of a variable; use letters, digits and _"),
         ({"env": {"1A": "x"}}, "env", "is not the name of a variable"),
-        ({"env": {"Ä": "x"}}, "env", "is not the name of a variable"),
         ({"env": {"A\n": "x"}}, "env", "is not the name of a variable"),
         ({"env": {"PATH": "/tmp"}}, "env", "PATH may not be set: it is JIM's own or changes which code is"),
         ({"env": {"PATH": "/tmp"}}, "env", "; write the whole paths of programs"),
         ({"env": {"HOME": "/tmp"}}, "env", "; it is the working folder, so set cwd"),
-        *(
-            ({"env": {name: "x"}}, "env", f"{name} may not be set")
-            for name in (
-                *("LD_PRELOAD", "DYLD_INSERT_LIBRARIES", "OPENSSL_CONF", "OPENSSL_MODULES", "KRB5_CONFIG"),
-                *("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CONFIG_DIRS", "XDG_CACHE_HOME", "JIM_ATTEMPT"),
-                *("BASH_ENV", "ENV", "IFS", "SHELL", "ZDOTDIR", "CDPATH", "EDITOR", "PAGER", "SSH_ASKPASS"),
-                *(
-                    "PYTHONPATH",
-                    "PYTHONNOUSERSITE",
-                    "PERL5LIB",
-                    "PERL5OPT",
-                    "RUBYOPT",
-                    "GEM_PATH",
-                    "LUA_INIT",
-                ),
-                *("LUA_PATH_5_4", "NODE_OPTIONS", "npm_config_script_shell", "PHPRC", "R_PROFILE_USER"),
-                *("JAVA_HOME", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "DOTNET_GCName", "PSModulePath"),
-                *(
-                    "GIT_SSH_COMMAND",
-                    "GIT_EXEC_PATH",
-                    "GIT_CONFIG_GLOBAL",
-                    "GIT_DIR",
-                    "RSYNC_RSH",
-                    "MAKEFLAGS",
-                ),
-            )
-        ),
+        *(({"env": {name: "x"}}, "env", f"{name} may not be set") for name in FORBIDDEN.split()),
         ({"env": "{{ steps.a.result }}"}, "env", "takes placeholders as values only: write the names"),
         ({"env": {"A": 3}}, "env", "the value of A must be text: put it in quotes"),
         ({"env": {"A": "two\nlines"}}, "env", "the value of A must be one line"),
-        ({"env": {"A": "nul\0"}}, "env", "contains NUL"),
-        ({"shell": True}, "shell", "is not a setting of executable steps; they have argv, cwd, env"),
     ],
 )
 def test_executable_refuses_surroundings(
@@ -199,20 +157,6 @@ def test_all_wrong_fields_are_named_at_once() -> None:
     with pytest.raises(ConfigError) as raised:
         get("executable").clean({"argv": "x", "cwd": 1, "other": 2})
     assert set(raised.value.errors) == {"argv", "cwd", "other"}
-
-
-@pytest.mark.parametrize("name", [kind.name for kind in registry.offered()])
-def test_every_type_describes_its_form(name: str) -> None:
-    kind: StepKind = get(name)
-    assert kind.title
-    assert len({field.name for field in kind.fields}) == len({field.label for field in kind.fields})
-    for field in kind.fields:
-        assert field.label
-        assert field.kind in get_args(Kind)
-        assert field.help or field.choices, "somebody must know what to write"
-        assert bool(field.choices) == (field.kind == "choice")
-        assert field.default is None or not field.required
-        assert field.default is not None or field.kind not in ("choice", "bool")
 
 
 @pytest.mark.parametrize("name", sorted(registry.step_types))
@@ -260,24 +204,3 @@ def refuses(step_type: str, config: object, field: str, words: str) -> None:
         get(step_type).clean(config)
     assert list(raised.value.errors) == [field]
     assert words in raised.value.errors[field]
-
-
-def placed(argv: Any, folder: Path) -> Any:
-    if isinstance(argv, str):
-        return argv.replace("{folder}", str(folder)).replace("{name}", folder.name)
-    if isinstance(argv, list):
-        return [placed(argument, folder) for argument in argv]
-    return {key: placed(value, folder) for key, value in argv.items()} if isinstance(argv, dict) else argv
-
-
-def populate(script: Callable[..., str], folder: Path) -> None:
-    script("")
-    (folder / "sub").mkdir()
-    (folder / "plain").write_text("no program")
-    os.mkfifo(folder / "fifo")
-    (folder / "link-out").symlink_to("/bin/sh")
-    (folder / "link-in").symlink_to(folder / "program")
-    (folder / "loop").symlink_to(folder / "loop")
-    sibling = folder.parent / "sibling"
-    sibling.write_text("#!/bin/sh\n")
-    sibling.chmod(0o755)

@@ -6,13 +6,11 @@ import os
 import signal
 import socket
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import override_settings
 
 from execution import nursery as nursery_module
 from execution.binding import Binding
@@ -31,31 +29,6 @@ sh -c 'trap {on_term} TERM; echo pid grandchild $$; while :; do sleep 0.05; done
 while :; do sleep 0.05; done
 """
 
-FILL = """
-import os, pathlib, sys
-os.set_blocking(1, False)
-try:
-    for _ in range(1000):
-        os.write(1, b"x" * 4095 + b"\\n")
-except BlockingIOError:
-    pathlib.Path(sys.argv[1]).touch()
-os.set_blocking(1, True)
-print("end")
-"""
-
-
-@pytest.fixture(autouse=True)
-def short_kill() -> Iterator[None]:
-    with override_settings(JIM_KILL_SECONDS=0.2):
-        yield
-
-
-@pytest.fixture
-def patience(short_kill: None) -> Iterator[None]:
-    """For who ends by himself, and has something to say before: a busy machine takes its time for it."""
-    with override_settings(JIM_KILL_SECONDS=PATIENCE_SECONDS):
-        yield
-
 
 def program(*argv: str, timeout: float | None = None, **rest: Any) -> Work:
     return work("executable", {"argv": list(argv), **rest}, timeout_seconds=timeout)
@@ -67,9 +40,11 @@ def run(nursery: Nursery, *argv: str, **rest: Any) -> tuple[Outcome, Recorder]:
 
 
 def test_success(nursery: Nursery, script: Script) -> None:
-    outcome, sink = run(nursery, script('echo "hello $1"'), "wor ld; $(echo no shell)")
+    body = 'echo "hello $1"; echo err >&2; printf "no end"; printf "\\377\\n" >&2'
+    outcome, sink = run(nursery, script(body), "wor ld; $(echo no shell)")
     assert (outcome.status, outcome.result) == ("complete", {"exit_code": 0})
-    assert sink.said == [("stdout", "hello wor ld; $(echo no shell)")]
+    assert sink.lines("stdout") == ["hello wor ld; $(echo no shell)", "no end"]
+    assert sink.lines("stderr") == ["err", "\ufffd"]
 
 
 @pytest.mark.parametrize(
@@ -87,60 +62,11 @@ def test_failure(nursery: Nursery, script: Script, body: str, error: str) -> Non
     assert sink.said == [("stdout", "before")]
 
 
-def test_output_of_both_streams_in_order(nursery: Nursery, script: Script) -> None:
-    body = "for i in 1 2 3; do echo out $i; echo err $i >&2; done; printf 'no end'; printf '\\377\\n' >&2"
-    _, sink = run(nursery, script(body))
-    assert sink.lines("stdout") == ["out 1", "out 2", "out 3", "no end"]
-    assert sink.lines("stderr") == ["err 1", "err 2", "err 3", "\ufffd"]
-
-
-@pytest.mark.parametrize(
-    ("body", "interpreter"),
-    [
-        ("echo now; sleep 3600", "/bin/sh"),
-        ("import time; print('now'); time.sleep(3600)", sys.executable),
-    ],
-    ids=["shell", "Python"],
-)
-def test_output_is_heard_while_the_program_runs(
-    nursery: Nursery, script: Script, body: str, interpreter: str
-) -> None:
-    running = Running(nursery, program(script(body, interpreter=interpreter)))
-    wait_until(lambda: running.sink.said == [("stdout", "now")])
-    running.interrupt("cancel")
-    assert running.outcome.status == "cancelled"
-
-
 def test_huge_output_neither_blocks_nor_gets_lost(nursery: Nursery, script: Script) -> None:
     outcome, sink = run(nursery, script("seq 1 50000; seq 1 1000 >&2"))
     assert outcome.status == "complete"
     assert sink.lines("stdout") == [str(n) for n in range(1, 50_001)]
     assert len(sink.lines("stderr")) == 1_000
-
-
-def test_a_line_without_end_does_not_fill_the_memory(nursery: Nursery, script: Script) -> None:
-    _, sink = run(nursery, script("head -c 1000000 /dev/zero | tr '\\0' x"))
-    assert sum(len(line) for line in sink.lines("stdout")) == 1_000_000
-    assert max(len(line) for line in sink.lines("stdout")) <= 8_192
-
-
-def test_a_slow_sink_slows_the_program_down(nursery: Nursery, script: Script, tmp_path: Path) -> None:
-    class Slow(Recorder):
-        def __init__(self) -> None:
-            super().__init__()
-            self.may_go_on = threading.Event()
-
-        def output(self, stream: str, lines: list[str]) -> None:
-            self.may_go_on.wait(PATIENCE_SECONDS)
-            super().output(stream, lines)
-
-    sink, full = Slow(), tmp_path / "full"
-    running = Running(nursery, program(script(FILL, interpreter=sys.executable), str(full)), sink)
-    wait_until(full.exists)
-    assert sink.said == []
-    sink.may_go_on.set()
-    assert running.outcome.status == "complete"
-    assert sink.lines("stdout")[-1] == "end"
 
 
 def test_the_environment_is_clean(
@@ -184,28 +110,22 @@ def test_an_earlier_step_cannot_choose_the_names_of_variables(nursery: Nursery, 
     assert "env: takes placeholders as values only: write the names" in outcome.error
 
 
-def test_a_program_inherits_no_file_but_its_three(nursery: Nursery, script: Script) -> None:
-    _, sink = run(
-        nursery, script("import os; print(os.listdir('/proc/self/fd'))", interpreter=sys.executable)
-    )
-    assert sink.lines("stdout") == ["['0', '1', '2', '3']"], "3 is the folder being listed"
-
-
-def test_a_program_runs_with_no_signal_ignored_and_in_a_session_of_its_own(
+def test_a_program_inherits_three_files_and_no_signal_and_has_a_session_of_its_own(
     nursery: Nursery, script: Script
 ) -> None:
     body = (
-        "import os; print(os.getpid() == os.getsid(0) == os.getpgid(0))\n"
+        "import os; print(os.listdir('/proc/self/fd'), os.getpid() == os.getsid(0) == os.getpgid(0))\n"
         "status = dict(line.split(':') for line in open('/proc/self/status'))\n"
         "print(status['SigBlk'].strip(), status['SigIgn'].strip(), sep='\\n')"
     )
     _, sink = run(nursery, script(body, interpreter=f"{sys.executable} -S"))
-    own_session, blocked, ignored = sink.lines("stdout")
+    own, blocked, ignored = sink.lines("stdout")
+    assert own == "['0', '1', '2', '3'] True", "3 is the folder being listed"
     # Signals 32 and 33 are the C library's own: nobody can change what was inherited for them.
     changeable = ~(0b11 << 31)
     # Python itself ignores SIGPIPE and SIGXFSZ.
     python = 1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1
-    assert (own_session, int(blocked, 16), int(ignored, 16) & changeable) == ("True", 0, python)
+    assert (int(blocked, 16), int(ignored, 16) & changeable) == (0, python)
 
 
 def test_a_program_that_cannot_start_says_where_and_why(nursery: Nursery, script: Script) -> None:
@@ -219,12 +139,8 @@ def test_a_program_that_cannot_start_says_where_and_why(nursery: Nursery, script
         outcome, _ = run(nursery, path)
         assert outcome.error == words.format(path, socket.gethostname())
         assert (outcome.status, outcome.can_retry) == ("failed_with_error", False)
-
-
-def test_arguments_beyond_what_the_system_takes_are_a_clear_failure(nursery: Nursery, script: Script) -> None:
     outcome, _ = run(nursery, script(""), "x" * 200_000)
-    assert outcome.error.endswith("Argument list too long")
-    assert outcome.can_retry is False
+    assert (outcome.error.rpartition(": ")[2], outcome.can_retry) == ("Argument list too long", False)
     assert run(nursery, script("echo $#"), *["x" * 1_000] * 300)[1].lines("stdout") == ["300"]
 
 
@@ -232,10 +148,7 @@ def test_arguments_beyond_what_the_system_takes_are_a_clear_failure(nursery: Nur
     ("on_term", "reason", "status", "words"),
     [
         ("-", "cancel", "cancelled", "cancelled"),
-        ("''", "cancel", "cancelled", "cancelled"),
-        ("''", "drain", "failed_with_error", "worker stopped"),
         ("''", "lost", "failed_with_error", "worker lost its lease"),
-        ("''", "timeout", "failed_with_error", "timed out after 3600 s"),
     ],
 )
 def test_an_interrupt_ends_the_whole_group(
@@ -267,9 +180,8 @@ def test_an_interrupt_after_the_end_changes_nothing(
 ) -> None:
     """The program has ended, and a writer it left behind keeps the step busy: its true outcome counts."""
     monkeypatch.setattr(nursery_module, "DRAIN_SECONDS", PATIENCE_SECONDS)
-    running = Running(
-        nursery, program(script("echo pid self $$; (while :; do echo x; sleep 0.01; done) & exit 0"))
-    )
+    body = "echo pid self $$; (while :; do echo x; sleep 0.01; done) & exit 0"
+    running = Running(nursery, program(script(body)))
     wait_until(running.sink.pids)
     leader = running.sink.pids()["self"]
     wait_until(lambda: not is_alive(leader))
@@ -304,11 +216,3 @@ def test_a_process_that_left_the_group_cannot_hold_the_step(
     outcome, sink = run(nursery, script(f"{leaves} while [ ! -e {away} ]; do sleep 0.01; done"))
     assert outcome.status == "complete"
     os.killpg(sink.pids()["gone"], 9)
-
-
-def test_many_programs_run_at_once(nursery: Nursery, script: Script) -> None:
-    path = script("echo $1; read line; sleep 0.1; echo $1 >&2; exit $2")
-    running = [Running(nursery, program(path, str(n), str(n % 2))) for n in range(8)]
-    for number, each in enumerate(running):
-        assert each.outcome.status == ("failed_with_error" if number % 2 else "complete")
-        assert each.sink.said == [("stdout", str(number)), ("stderr", str(number))]

@@ -3,40 +3,22 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import threading
 from base64 import b64encode
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
 import pytest
-from django.conf import settings
-from django.test import override_settings
 
 from execution.binding import Binding
 from execution.nursery import Nursery
 from execution.steps.base import Outcome, Work, get, perform
 from schedules.registry import ConfigError
 from tests.steps.stage import Recorder, Running, work
-from tests.steps.web_server import WebServer, serving
+from tests.steps.web_server import WebServer
 from tests.waiting import wait_until
 
 TOKEN = "{{ secrets.token }}"
 CANARY = "c4n4ry/+ &? token"
-
-
-@pytest.fixture
-def local() -> Iterator[None]:
-    with override_settings(JIM_HTTP_ALLOW=["127.0.0.1"], JIM_HTTP_BYTES=1_000_000):
-        yield
-
-
-@pytest.fixture
-def server(local: None) -> Iterator[WebServer]:
-    with serving() as server:
-        yield server
 
 
 def call(url: str, *, timeout: float | None = None, refs: list[str] | None = None, **rest: Any) -> Work:
@@ -99,15 +81,9 @@ class TestSuccess:
         assert (chosen["idempotency-key"], chosen["user-agent"]) == ("mine", "me")
         assert chosen["x"].encode("latin-1").decode() == "ü"
 
-    @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
-    def test_every_method(self, nursery: Nursery, server: WebServer, method: str) -> None:
-        outcome, _ = run(nursery, f"{server.url}/echo", method=method)
-        assert (result(outcome)["bytes"] == 0) is (method == "HEAD")
-        assert [seen["method"] for seen in server.seen] == [method]
-
     @pytest.mark.parametrize(
         ("status", "expected"),
-        [(204, []), (299, ["2xx"]), (404, [404]), (418, [200, "4xx"]), (302, ["3XX"]), (503, ["503"])],
+        [(204, []), (418, [200, "4xx"]), (302, ["3XX"]), (503, ["503"])],
     )
     def test_an_expected_status(
         self, nursery: Nursery, server: WebServer, status: int, expected: list[Any]
@@ -124,22 +100,15 @@ class TestSuccess:
         assert result(outcome)["headers"]["location"] == "/echo"
         assert len(server.seen) == 1
 
-    def test_many_at_once(self, nursery: Nursery, server: WebServer) -> None:
-        running = [Running(nursery, call(f"{server.url}/status?is={200 + n}")) for n in range(20)]
-        assert [result(each.outcome)["status"] for each in running] == [200 + n for n in range(20)]
-
 
 class TestOutput:
     @pytest.mark.parametrize(
         ("body", "type", "lines"),
         [
             (b"one\ntwo\r\n\nfour", "text/plain", ["one", "two", "", "four"]),
-            ("größe".encode(), "text/plain; charset=utf-8", ["größe"]),
             ("größe".encode("latin-1"), "text/html; charset=ISO-8859-1", ["größe"]),
             ("größe".encode("latin-1"), "text/html", ["gr��e"]),
-            ("日本".encode("shift_jis"), "text/plain;charset=Shift_JIS;x=y", ["日本"]),
             (b"plain", "text/plain; charset=rot13", ["plain"]),
-            (b"plain", "text/plain; charset=\\0\\0", ["plain"]),
             (b"a\0b\x1b[31m", "text/plain", ["a�b\x1b[31m"]),
             (b"<a/>", "application/atom+xml", ["<a/>"]),
             (b"no type", "", ["no type"]),
@@ -156,25 +125,17 @@ class TestOutput:
         assert sink.lines("stdout") == lines
         assert sink.lines("log")[0].endswith("which is not shown") is (not lines)
 
-    def test_nothing_to_show(self, nursery: Nursery, server: WebServer) -> None:
-        _, sink = run(nursery, f"{server.url}/status?is=204")
-        assert [line for line in sink.lines("log") if line.endswith(": no content")]
-        assert sink.lines("stdout") == []
-
     def test_the_beginning_of_a_long_answer(self, nursery: Nursery, server: WebServer) -> None:
         outcome, sink = run(nursery, f"{server.url}/sized?bytes=900000")
         assert result(outcome)["bytes"] == 900_000
         assert sum(map(len, sink.lines("stdout"))) == 65_536
-        assert max(map(len, sink.lines("stdout"))) <= 8_192
         assert sink.lines("log")[0].endswith("900,000 bytes of text/plain")
         assert sink.said[-1] == ("log", "… (the rest is not shown)")
 
-    def test_what_was_packed_in_an_unknown_way_is_not_shown(
-        self, nursery: Nursery, server: WebServer
-    ) -> None:
-        outcome, sink = run(nursery, f"{server.url}/nested-bomb")
-        assert result(outcome)["status"] == 200
-        assert sink.lines("stdout") == []
+    def test_nothing_to_show(self, nursery: Nursery, server: WebServer) -> None:
+        for path, words in {"status?is=204": ": no content", "nested-bomb": "which is not shown"}.items():
+            _, sink = run(nursery, f"{server.url}/{path}")
+            assert [line for _, line in sink.said if line.endswith(words)] == [line for _, line in sink.said]
 
     @pytest.mark.parametrize(
         ("body", "type", "found"),
@@ -182,132 +143,76 @@ class TestOutput:
             (b'{"a": [1, null, "\xc3\xbc"]}', "application/json", {"a": [1, None, "ü"]}),
             (b"\xef\xbb\xbf[1]", "application/json; charset=utf-8", [1]),
             ('"ü"'.encode("utf-16"), "application/json", "ü"),
-            (b'{"type": "about:blank"}', "application/problem+json", {"type": "about:blank"}),
-            (b'"a\\u0000b\\ud800"', "application/json", "a�b�"),
-            (b"0", "text/json", 0),
+            (b'"a\\u0000b\\ud800"', "application/problem+json", "a\ufffdb\ufffd"),
+            (b"{not json}", "application/json", "left out"),
+            (b"NaN", "application/json", "left out"),
+            (b"9" * 5_000, "application/json", "left out"),
+            (b"[" * 3_000 + b"]" * 3_000, "application/json", "left out"),
+            (b'"\xff"', "application/json", "left out"),
+            (b"{}", "text/plain", "left out"),
         ],
+        ids=lambda value: str(value)[:20],
     )
-    def test_json_is_in_the_result(
+    def test_json_that_can_be_stored_is_in_the_result(
         self, nursery: Nursery, server: WebServer, body: bytes, type: str, found: object
     ) -> None:
         url = f"{server.url}/typed?type={quote(type)}"
         outcome, _ = run(nursery, url, method="POST", body=body.hex())
-        assert result(outcome)["json"] == found
+        assert result(outcome).get("json", "left out") == found
 
-    @pytest.mark.parametrize(
-        ("body", "type"),
-        [
-            (b"{not json}", "application/json"),
-            (b"NaN", "application/json"),
-            (b"9" * 5_000, "application/json"),
-            (b"[" * 3_000 + b"]" * 3_000, "application/json"),
-            (b'"\xff"', "application/json"),
-            (b"{}", "text/plain"),
-        ],
-        ids=lambda value: str(value)[:20],
-    )
-    def test_what_is_no_json_or_cannot_be_stored_is_left_out(
-        self, nursery: Nursery, server: WebServer, body: bytes, type: str
+    def test_large_json_is_left_out_and_long_headers_are_cut(
+        self, nursery: Nursery, server: WebServer
     ) -> None:
-        url = f"{server.url}/typed?type={quote(type)}"
-        outcome, _ = run(nursery, url, method="POST", body=body.hex())
-        assert "json" not in result(outcome)
-
-    @pytest.mark.parametrize("size", [140_000, 100_000])
-    def test_large_json_is_left_out(self, nursery: Nursery, server: WebServer, size: int) -> None:
-        outcome, _ = run(nursery, f"{server.url}/numbers?bytes={size}")
-        assert (result(outcome)["bytes"], "json" in result(outcome)) == (size, size < 140_000)
-
-    def test_long_headers_are_cut(self, nursery: Nursery, server: WebServer) -> None:
+        for size in (140_000, 100_000):
+            outcome, _ = run(nursery, f"{server.url}/numbers?bytes={size}")
+            assert (result(outcome)["bytes"], "json" in result(outcome)) == (size, size < 140_000)
         outcome, _ = run(nursery, f"{server.url}/redirect?to=/{'x' * 7_000}", expected_status=[302])
         assert len(result(outcome)["headers"]["location"]) == 2_000
 
 
 class TestFailure:
     @pytest.mark.parametrize(
-        ("status", "named", "can_retry"),
+        ("status", "can_retry"),
         [
-            *((status, str(status), True) for status in (408, 425, 429, 500, 502, 503, 504, 599)),
-            *((status, str(status), False) for status in (301, 304, 400, 401, 403, 404, 409, 422)),
-            (404, "404 Not Found", False),
-            (503, "503 Service Unavailable", True),
+            *((retried, True) for retried in (408, 425, 429, 500, 599)),
+            (304, False),
+            (404, False),
+            (499, False),
         ],
     )
     def test_an_unexpected_status(
-        self, nursery: Nursery, server: WebServer, status: int, named: str, can_retry: bool
+        self, nursery: Nursery, server: WebServer, status: int, can_retry: bool
     ) -> None:
         outcome, sink = run(nursery, f"{server.url}/status?is={status}")
         assert (outcome.status, outcome.can_retry, outcome.traceback) == ("failed_with_error", can_retry, "")
-        assert outcome.error.startswith(f"the answer was {named}")
-        assert outcome.error.endswith(", not 2xx")
+        assert outcome.error.startswith(f"the answer was {status}")
         assert sink.lines("stdout") == ([] if status == 304 else [f"this is {status}"])
-
-    def test_success_can_be_a_failure(self, nursery: Nursery, server: WebServer) -> None:
         outcome, _ = run(nursery, f"{server.url}/status?is=200", expected_status=[201, "3xx"])
         assert (outcome.error, outcome.can_retry) == ("the answer was 200 OK, not 201 or 3xx", False)
 
-    @pytest.mark.parametrize(
-        ("path", "words", "can_retry"),
-        [
-            ("drop", "Server disconnected without sending a response", True),
-            ("garbage", "no proper answer from 127.0.0.1", True),
-            ("huge", "the answer is longer than 1,000,000 bytes of JIM_HTTP_BYTES", False),
-            ("redirect?to=http://169.254.169.254/", "169.254.169.254 leads to an address that is not", False),
-        ],
-    )
-    def test_no_answer(
-        self, nursery: Nursery, server: WebServer, path: str, words: str, can_retry: bool
-    ) -> None:
-        outcome, _ = run(nursery, f"{server.url}/{path}", follow_redirects=True)
-        assert (outcome.status, outcome.can_retry, outcome.traceback) == ("failed_with_error", can_retry, "")
-        assert words in outcome.error
+    def test_no_answer(self, nursery: Nursery, server: WebServer) -> None:
+        broken, elsewhere = "Server disconnected without", "169.254.169.254 leads to an address that is not"
+        for path, words in {"drop": broken, "redirect?to=http://169.254.169.254/": elsewhere}.items():
+            outcome, _ = run(nursery, f"{server.url}/{path}", follow_redirects=True)
+            assert (outcome.status, outcome.traceback) == ("failed_with_error", "")
+            assert outcome.can_retry is (path == "drop")
+            assert words in outcome.error
 
     def test_an_address_that_is_no_longer_allowed(self, nursery: Nursery) -> None:
         outcome, _ = run(nursery, "http://127.0.0.1/")
         assert "url: 127.0.0.1 leads to an address that is not public" in outcome.error
         assert not outcome.can_retry
 
-
-class TestBeingStopped:
-    @pytest.mark.parametrize("path", ["silence", "drip"])
-    def test_a_timeout_in_the_middle_of_the_answer(
-        self, nursery: Nursery, server: WebServer, path: str
-    ) -> None:
-        outcome, _ = run(nursery, f"{server.url}/{path}", timeout=0.2)
+    def test_being_stopped_in_the_middle_of_the_answer(self, nursery: Nursery, server: WebServer) -> None:
+        outcome, _ = run(nursery, f"{server.url}/drip", timeout=0.2)
         assert (outcome.status, outcome.error) == ("failed_with_error", "timed out after 0.2 s")
         assert (outcome.interrupted, outcome.can_retry) == ("timeout", True)
-
-    @pytest.mark.parametrize(
-        ("reason", "status", "words"),
-        [
-            ("cancel", "cancelled", "cancelled"),
-            ("drain", "failed_with_error", "worker stopped"),
-            ("lost", "failed_with_error", "worker lost its lease"),
-        ],
-    )
-    @pytest.mark.parametrize("path", ["silence", "slow-unmeasured"])
-    def test_an_interrupt_in_the_middle_of_the_answer(
-        self, nursery: Nursery, server: WebServer, path: str, reason: str, status: str, words: str
-    ) -> None:
-        running = Running(nursery, call(f"{server.url}/{path}", timeout=3600))
+        server.seen.clear()
+        running = Running(nursery, call(f"{server.url}/slow-unmeasured", timeout=3600))
         wait_until(lambda: server.seen)
-        running.interrupt(reason)
+        running.interrupt("cancel")
         outcome = running.outcome
-        assert (outcome.status, outcome.message + outcome.error) == (status, words)
-        assert (outcome.interrupted, outcome.traceback) == (reason, "")
-
-    def test_an_interrupt_after_the_answer_changes_nothing(self, nursery: Nursery, server: WebServer) -> None:
-        is_known = threading.Event()
-
-        class Late(Recorder):
-            def output(self, stream: str, lines: list[str]) -> None:
-                is_known.wait()
-                running.interrupt("cancel")
-                super().output(stream, lines)
-
-        running = Running(nursery, call(f"{server.url}/echo"), Late())
-        is_known.set()
-        assert (running.outcome.status, running.outcome.interrupted) == ("complete", None)
+        assert (outcome.status, outcome.interrupted, outcome.traceback) == ("cancelled", "cancel", "")
 
 
 class TestSecrets:
@@ -322,20 +227,6 @@ class TestSecrets:
         assert server.seen[0]["headers"]["authorization"] == sent
         hidden(outcome, sink)
         assert pair[8:-4] not in str((outcome, sink.said))
-
-    def test_in_header_body_and_url(self, nursery: Nursery, server: WebServer) -> None:
-        outcome, sink = run_with_secret(
-            nursery,
-            f"{server.url}/echo?key={TOKEN}",
-            "c4n4ry-token",
-            method="POST",
-            headers={"X-Api-Key": TOKEN, "X-Plain": "x"},
-            body=f"key={TOKEN}",
-        )
-        seen = server.seen[0]
-        assert (seen["headers"]["x-api-key"], seen["body"]) == ("c4n4ry-token", "key=c4n4ry-token")
-        assert seen["path"] == "/echo?key=c4n4ry-token"
-        hidden(outcome, sink)
 
     @pytest.mark.parametrize(
         ("length", "encoding"),
@@ -352,20 +243,12 @@ class TestSecrets:
         assert sum(map(len, sink.lines("stdout"))) >= 48_000
         assert set("".join(sink.lines("stdout"))) <= {".", "•"}
 
-    def test_a_failure_does_not_tell_it(self, nursery: Nursery, server: WebServer) -> None:
-        for path in (f"garbage?{TOKEN}", f"status?is=500&x={TOKEN}"):
-            outcome, sink = run_with_secret(nursery, f"{server.url}/{path}", "c4n4ry-token")
-            assert outcome.status == "failed_with_error"
-            hidden(outcome, sink)
-
-    @pytest.mark.parametrize("secret", ["two\nlines", "a\x00b", "bell\x07"])
-    def test_a_secret_that_no_header_can_carry(
-        self, nursery: Nursery, server: WebServer, secret: str
-    ) -> None:
-        for rest in ({"authentication": "bearer", "credential": TOKEN}, {"headers": {"X-Api-Key": TOKEN}}):
-            outcome, _ = run_with_secret(nursery, f"{server.url}/echo", secret, **rest)
-            assert (outcome.status, outcome.can_retry) == ("failed_with_error", False)
-            assert secret not in outcome.error
+    def test_a_secret_that_no_header_can_carry(self, nursery: Nursery, server: WebServer) -> None:
+        for secret in ("two\nlines", "a\x00b", "bell\x07"):
+            for rest in ({"authentication": "bearer", "credential": TOKEN}, {"headers": {"X-Key": TOKEN}}):
+                outcome, _ = run_with_secret(nursery, f"{server.url}/echo", secret, **rest)
+                assert (outcome.status, outcome.can_retry) == ("failed_with_error", False)
+                assert secret not in outcome.error
         assert server.seen == []
 
     @pytest.mark.parametrize(
@@ -389,62 +272,39 @@ GOOD = {"url": "https://shop.example/"}
 
 
 def test_the_canonical_config() -> None:
-    assert get("http").clean({"url": " https://shop.example/ "}) == {
-        "method": "GET",
-        "url": "https://shop.example/",
-        "headers": {},
-        "body": "",
-        "authentication": "none",
-        "username": "",
-        "credential": "",
-        "expected_status": [],
-        "follow_redirects": False,
-    }
-    whole = {
-        "method": "PATCH",
-        "url": "https://shop.example/a?b=c#d",
-        "headers": {"X-Own": "7", "Authorization-Info": "x"},
-        "body": " as it is\n",
-        "authentication": "basic",
-        "username": "jim",
-        "credential": TOKEN,
-        "expected_status": [200, "204", "3xx"],
-        "follow_redirects": True,
-    }
-    assert get("http").clean(whole) == whole
-    assert get("http").isolation(whole) == "thread"
+    empty = {"headers": {}, "body": "", "authentication": "none", "username": "", "credential": ""}
+    canonical = GOOD | empty | {"method": "GET", "expected_status": [], "follow_redirects": False}
+    assert get("http").clean({"url": f" {GOOD['url']} "}) == canonical
+    filled: dict[str, Any] = {"method": "PATCH", "url": "https://shop.example/a?b=c#d", "body": " as it is\n"}
+    filled |= {"headers": {"X-Own": "7", "Authorization-Info": "x"}, "expected_status": [200, "204", "3xx"]}
+    filled |= {"authentication": "basic", "username": "jim", "credential": TOKEN, "follow_redirects": True}
+    assert get("http").clean(filled) == filled
+    assert get("http").isolation(filled) == "thread"
 
 
 @pytest.mark.parametrize(
     "rest",
     [
-        {"url": "{{ steps.find.result.url }}"},
         {"url": "http://{{ steps.find.result.host }}:80/a b"},
         {"headers": {"X": "{{ nominal_time }}", "Authorization": "Bearer {{ steps.login.result.token }}"}},
         {"headers": "{{ steps.find.result.headers }}"},
-        {"method": "PUT", "body": "{{ steps.find.result }}"},
         {"expected_status": ["{{ steps.find.result.status }}"]},
         {"expected_status": "{{ steps.find.result.statuses }}"},
-        {"follow_redirects": "{{ steps.find.result.follow }}"},
         {"authentication": "basic", "username": "{{ secrets.user }}", "credential": "{{secrets.password}}"},
         {"authentication": "bearer", "credential": ' {{ secrets."a name" }} '},
-        {"url": "{{ secrets.webhook }}"},
         {"url": "{{ secrets.base }}/orders/{{ steps.find.result.id }}"},
         {"url": "https://{{ secrets.host }}/orders/{{ steps.find.result.id }}"},
         {"url": "https://hooks.example/{{ steps.find.result.id }}/{{ secrets.token }}"},
-        *(
-            {"url": url, "authentication": "bearer", "credential": TOKEN}
-            for url in (
-                "https://shop.example/{{ steps.find.result.next }}",
-                "HTTPS://shop.example:8443/orders?day={{ nominal_date }}",
-                "https://shop.example?day={{ nominal_date }}",
-                "https://[2606:4700::1111]/{{ steps.find.result.next }}",
-            )
-        ),
+        {"url": "HTTPS://shop.example:8443/orders?day={{ nominal_date }}", "headers": {"X": TOKEN}},
+        {"url": "https://shop.example?day={{ nominal_date }}", "headers": {"X": TOKEN}},
+        {"url": "https://[2606:4700::1111]/{{ steps.find.result.next }}", "headers": {"X": TOKEN}},
     ],
 )
 def test_placeholders_wait_for_their_values(rest: dict[str, Any]) -> None:
     assert get("http").clean(GOOD | rest)
+
+
+BEARER = {"authentication": "bearer", "credential": TOKEN}
 
 
 @pytest.mark.parametrize(
@@ -452,39 +312,31 @@ def test_placeholders_wait_for_their_values(rest: dict[str, Any]) -> None:
     [
         ({"url": ""}, "url", "is required: such as https://shop.example/api/orders"),
         ({"url": "shop.example"}, "url", "must be a whole address that begins with http:// or https://"),
-        ({"url": "file:///etc/passwd"}, "url", "must be a whole address"),
         ({"url": "http://127.0.0.1/"}, "url", "127.0.0.1 leads to an address that is not public"),
-        ({"url": ["http://shop.example/"]}, "url", "must be text"),
         *(
             ({"url": url, **secret}, "url", "must have its whole host before the first placeholder")
             for url in (
                 "https://shop.example{{ steps.a.result.next }}",
-                "https://shop.example:{{ steps.a.result.port }}/",
                 "https://{{ steps.a.result.host }}/orders",
                 "https:/{{ steps.a.result }}",
-                "{{ steps.a.result.url }}",
                 "{{ last_result }}",
                 "{{ secrets.base }}{{ steps.a.result.next }}",
             )
-            for secret in (
-                {"authentication": "bearer", "credential": TOKEN},
-                {"headers": {"X-Api-Key": TOKEN}},
-                {"method": "POST", "body": f"key={TOKEN}"},
-            )
+            for secret in (BEARER, {"headers": {"X-Api-Key": TOKEN}}, {"method": "POST", "body": TOKEN})
         ),
         ({"url": "https://shop.example{{ steps.a.result }}/{{ secrets.token }}"}, "url", "the secret elsewh"),
-        ({"method": "FOO"}, "method", "must be one of GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, not 'F"),
-        ({"method": "get"}, "method", "must be one of GET"),
+        (
+            {"method": "get"},
+            "method",
+            "must be one of GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, not 'get'",
+        ),
         ({"method": "{{ steps.a.result }}"}, "method", "must be one of GET"),
-        ({"headers": "Accept: text/plain"}, "headers", "must be an object of names and values"),
         ({"headers": {"": "x"}}, "headers", "'' is not the name of a header; use letters, digits and -"),
         ({"headers": {7: "x"}}, "headers", "7 is not the name of a header; write it in quotes"),
-        ({"headers": {"X:": "x"}}, "headers", "is not the name of a header"),
         ({"headers": {"X\r\nY": "x"}}, "headers", "is not the name of a header"),
         ({"headers": {"X": "a\r\nY: b"}}, "headers", "the value of X must be one line, without control char"),
         ({"headers": {"X": "a\x7f"}}, "headers", "the value of X must be one line"),
         ({"headers": {"X": 7}}, "headers", "the value of X must be text: put it in quotes"),
-        ({"headers": {"X": "a\0"}}, "headers", "contains NUL"),
         ({"headers": {"x-a": "1", "X-A": "2"}}, "headers", "a name is given twice"),
         *(
             ({"headers": {name: "x"}}, "headers", f"{name} may not be set")
@@ -498,43 +350,25 @@ def test_placeholders_wait_for_their_values(rest: dict[str, Any]) -> None:
             for name in ("Authorization", "cookie", "X-Api-Key", "ApiKey", "X-Auth-Token")
         ),
         (
-            {"headers": {"Authorization": TOKEN}, "authentication": "bearer", "credential": TOKEN},
+            BEARER | {"headers": {"Authorization": TOKEN}},
             "headers",
-            "leave Authorization out: it is what authentication sends",
+            "leave Authorization out: it is what auth",
         ),
         ({"body": "x"}, "body", "GET requests have none: leave it empty, or choose POST, PUT or PATCH"),
         ({"body": "{{ steps.a.result }}", "method": "HEAD"}, "body", "HEAD requests have none"),
-        ({"body": {"a": 1}, "method": "POST"}, "body", "must be text"),
-        ({"authentication": "digest"}, "authentication", "must be one of none, bearer, basic"),
-        ({"authentication": "bearer"}, "credential", "must be one secret, by its name: {{ secrets.NAME }}"),
-        ({"authentication": "bearer", "credential": "hunter2"}, "credential", "must be one secret, by its"),
-        ({"authentication": "bearer", "credential": f"x{TOKEN}"}, "credential", "must be one secret"),
-        ({"authentication": "bearer", "credential": TOKEN * 2}, "credential", "must be one secret"),
-        (
-            {"authentication": "bearer", "credential": "{{ nominal_time }}"},
-            "credential",
-            "must be one secret",
+        *(
+            (BEARER | {"credential": credential}, "credential", "must be one secret, by its name: {{ secrets")
+            for credential in ("", "hunter2", f"x{TOKEN}", TOKEN * 2, "{{ nominal_time }}")
         ),
-        ({"authentication": "bearer", "credential": "{{ secrets.a.b }}"}, "credential", "name of one secret"),
-        ({"authentication": "bearer", "credential": "{{ secrets.a"}, "credential", "is not closed"),
-        (
-            {"authentication": "basic", "credential": TOKEN},
-            "username",
-            "is required for basic authentication",
-        ),
-        (
-            {"authentication": "basic", "credential": TOKEN, "username": "a:b"},
-            "username",
-            "must not contain a colon: that is where the password begins",
-        ),
+        (BEARER | {"credential": "{{ secrets.a.b }}"}, "credential", "name of one secret"),
+        (BEARER | {"authentication": "basic"}, "username", "is required for basic authentication"),
+        (BEARER | {"authentication": "basic", "username": "a:b"}, "username", "must not contain a colon"),
         ({"username": "me"}, "username", "is for basic authentication: choose that, or leave it empty"),
         ({"credential": TOKEN}, "credential", "is for bearer and basic authentication: choose one, or leave"),
         *(
             ({"expected_status": [status]}, "expected_status", "is not a status; write one from 100 to 599")
-            for status in (99, 600, 0, -200, 200.5, True, None, "9xx", "abc", "2x", "", " 200", [200])
+            for status in (99, 600, -200, 200.5, True, "9xx", "2x", " 200")
         ),
-        ({"expected_status": 200}, "expected_status", "must be a list"),
-        ({"follow_redirects": "yes"}, "follow_redirects", "must be true or false"),
         ({"verify": False}, "verify", "is not a setting of http steps; they have method, url, headers"),
     ],
     ids=lambda value: str(value)[:40],
@@ -545,17 +379,3 @@ def test_bad_config(rest: dict[str, Any], field: str, words: str) -> None:
     assert list(raised.value.errors) == [field]
     assert words in raised.value.errors[field]
     assert "hunter2" not in str(raised.value)
-
-
-@pytest.mark.live
-def test_a_worker_loads_the_client_with_the_first_request() -> None:
-    """It costs every process several megabytes."""
-    program = (
-        "import django, sys; django.setup(); from execution.steps.base import get; "
-        "get('http').clean({'url': 'https://shop.example/'}); "
-        "print(*({'httpx2', 'httpcore2', 'execution.outgoing'} & set(sys.modules)))"
-    )
-    told = subprocess.run(
-        [sys.executable, "-c", program], cwd=settings.BASE_DIR, capture_output=True, text=True, check=True
-    )
-    assert told.stdout == "\n"

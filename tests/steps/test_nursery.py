@@ -5,22 +5,20 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
-import subprocess
-import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from django.conf import settings
-from django.test import override_settings
 
 from execution import nursery as nursery_module
 from execution.channel import Channel
 from execution.nursery import House, Nursery
 from execution.nursery_process import children_of
 from execution.steps.base import perform
+from tests.fleet import is_held
 from tests.steps.stage import Recorder, Running, function, group_of, is_alive, work
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.live
 
@@ -34,12 +32,6 @@ sleep 3600; sleep 3600
 """
 
 
-@pytest.fixture(autouse=True)
-def short_kill() -> Iterator[None]:
-    with override_settings(JIM_KILL_SECONDS=0.2):
-        yield
-
-
 @pytest.fixture
 def own_nursery() -> Iterator[Nursery]:
     with Nursery() as nursery:
@@ -49,42 +41,6 @@ def own_nursery() -> Iterator[Nursery]:
 def pid_of(house: House) -> int:
     assert house.process is not None
     return house.process.pid
-
-
-def test_a_killed_worker_leaves_no_orphan_and_its_lock_is_free_only_then(
-    script: Script, tmp_path: Path
-) -> None:
-    lock = tmp_path / "lock"
-    owner = subprocess.Popen(
-        [sys.executable, "-m", "tests.steps.owner", str(lock), str(tmp_path), script(FAMILY)],
-        stdout=subprocess.PIPE,
-        cwd=settings.BASE_DIR,
-        text=True,
-    )
-    assert owner.stdout is not None
-    pids: dict[str, int] = {}
-    with owner.stdout:
-        while len(pids) < 6:
-            _, name, number = owner.stdout.readline().split()
-            pids[name] = int(number)
-    nurseries = list(children_of(owner.pid))
-    assert len(nurseries) == 2
-    assert not is_free(lock)
-    owner.kill()
-    owner.wait()
-    wait_until(lambda: is_free(lock))
-    assert [name for name, pid in pids.items() if is_alive(pid)] == []
-    # They let go of it in the very last moments of their lives.
-    wait_until(lambda: not any(is_alive(pid) for pid in nurseries))
-
-
-def is_free(lock: Path) -> bool:
-    with lock.open() as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
 
 
 def test_a_killed_nursery_ends_all_it_runs_and_the_next_step_gets_another(
@@ -137,39 +93,40 @@ def test_a_nursery_that_cannot_start_fails_the_step_and_not_the_worker(
         assert perform(function("pid"), Recorder(), nursery=own_nursery).status == "complete"
 
 
-def test_everybody_has_a_session_of_their_own_so_that_ctrl_c_is_the_workers(
-    nursery: Nursery, script: Script
-) -> None:
-    programs = Running(nursery, work("executable", {"argv": [script("echo pid program $$; sleep 3600")]}))
-    functions = Running(nursery, function("ignore_everything"))
-    wait_until(lambda: programs.sink.pids() and functions.sink.pids())
-    pids = [pid_of(nursery.programs), pid_of(nursery.functions)]
-    pids += [*programs.sink.pids().values(), *functions.sink.pids().values()]
-    assert [os.getsid(pid) for pid in pids] == pids
-    for running in (programs, functions):
-        running.interrupt("cancel")
-        assert running.outcome.status == "cancelled"
-
-
 def test_a_nursery_survives_the_signals_that_mean_the_worker(nursery: Nursery) -> None:
-    first = perform(function("pid"), Recorder(), nursery=nursery).result
+    """Ctrl-C does not even reach it: everybody has a session of their own."""
+    child = perform(function("pid"), Recorder(), nursery=nursery).result
     before = pid_of(nursery.functions)
+    assert isinstance(child, int)
+    assert [os.getsid(pid) for pid in (before, child)] == [before, child]
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         os.kill(before, signum)
-    assert perform(function("pid"), Recorder(), nursery=nursery).result == first
+    assert perform(function("pid"), Recorder(), nursery=nursery).result == child
     assert pid_of(nursery.functions) == before
 
 
-def test_closing_ends_everything_and_starts_nothing_more(own_nursery: Nursery, script: Script) -> None:
-    programs = Running(own_nursery, work("executable", {"argv": [script(FAMILY)]}))
-    functions = Running(own_nursery, function("have_offspring"))
-    wait_until(lambda: len(programs.sink.pids()) + len(functions.sink.pids()) == 6)
-    nurseries = [pid_of(own_nursery.programs), pid_of(own_nursery.functions)]
-    own_nursery.close()
-    pids = nurseries + list((programs.sink.pids() | functions.sink.pids()).values())
+def test_closing_ends_everything_and_starts_nothing_more_and_the_lock_is_free_only_then(
+    script: Script, tmp_path: Path
+) -> None:
+    """A worker that is killed leaves its nursery in the same way."""
+    path = tmp_path / "lock"
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        nursery = Nursery(keep_fds=(lock.fileno(),))
+        programs = Running(nursery, work("executable", {"argv": [script(FAMILY)]}))
+        functions = Running(nursery, function("have_offspring"))
+        wait_until(lambda: len(programs.sink.pids()) + len(functions.sink.pids()) == 6)
+    nurseries = [pid_of(nursery.programs), pid_of(nursery.functions)]
+    assert is_held(path)
+    closing = threading.Thread(target=nursery.close)
+    closing.start()
+    wait_until(lambda: not is_held(path))
+    pids = (programs.sink.pids() | functions.sink.pids()).values()
     assert [pid for pid in pids if is_alive(pid)] == []
+    closing.join(PATIENCE_SECONDS)
+    assert not any(is_alive(pid) for pid in nurseries)
     assert {programs.outcome.status, functions.outcome.status} == {"failed_with_error"}
-    late = perform(function("pid"), Recorder(), nursery=own_nursery)
+    late = perform(function("pid"), Recorder(), nursery=nursery)
     assert (late.status, late.error, late.can_retry) == ("failed_with_error", "worker stopped", True)
 
 
@@ -178,7 +135,7 @@ def test_steps_leave_no_files_open_and_no_zombies(nursery: Nursery, script: Scri
     open_files = 0
     for number in range(12):
         perform(work("executable", {"argv": [path]}), Recorder(), nursery=nursery)
-        perform(function("fail", "x"), Recorder(), nursery=nursery)
+        perform(function("tests.work.fail"), Recorder(), nursery=nursery)
         running = Running(nursery, function("wait"))
         wait_until(lambda running=running: running.sink.said)  # type: ignore[misc]
         running.interrupt("cancel")

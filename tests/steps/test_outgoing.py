@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -49,21 +50,9 @@ PUBLIC = [
 
 
 @pytest.fixture
-def local() -> Iterator[None]:
-    with override_settings(JIM_HTTP_ALLOW=["127.0.0.1"], JIM_HTTP_BYTES=100_000):
-        yield
-
-
-@pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where 127.0.0.1 is: a look-up takes nothing of the time of those who have little."""
     monkeypatch.setattr(Network, "_looked_up", lambda *_: ["127.0.0.1"])
-
-
-@pytest.fixture
-def server(local: None) -> Iterator[WebServer]:
-    with serving() as server:
-        yield server
 
 
 class Names:
@@ -85,20 +74,15 @@ def get(url: str, *, follow_redirects: bool = True, **rest: Any) -> Answer:
     return Call(**rest).send(Request(method="GET", url=url, headers={}), follow_redirects=follow_redirects)
 
 
-def refusal(url: str, **rest: Any) -> str:
-    """Why the call fails for good."""
+def refusal(url: str, *, is_for_good: bool = True, **rest: Any) -> str:
+    """Why the call fails."""
     with pytest.raises(CallFailed) as raised:
         get(url, **rest)
-    assert raised.value.can_retry is False
+    assert raised.value.can_retry is not is_for_good
     return str(raised.value)
 
 
-def failure(url: str, **rest: Any) -> str:
-    """Why the call fails this time."""
-    with pytest.raises(CallFailed) as raised:
-        get(url, **rest)
-    assert raised.value.can_retry is True
-    return str(raised.value)
+failure = partial(refusal, is_for_good=False)
 
 
 @pytest.mark.parametrize("address", NOT_PUBLIC)
@@ -115,27 +99,22 @@ def test_what_is_not_public_is_refused(address: str) -> None:
     assert "is not public" in url_complaint(f"https://{host}:8443/path")
 
 
-@pytest.mark.parametrize("address", PUBLIC)
-def test_what_is_public_may_be_called(address: str) -> None:
-    host = f"[{address}]" if ":" in address else address
-    assert url_complaint(f"http://{host}/") == ""
-    assert address_complaint("shop.example", ip_address(address)) == ""
+def test_what_may_be_called() -> None:
+    for address in PUBLIC:
+        host = f"[{address}]" if ":" in address else address
+        assert url_complaint(f"http://{host}/") == ""
+        assert address_complaint("shop.example", ip_address(address)) == ""
+    for url in (
+        "HTTPS://Shop.Example:8443/a/b;c?d=e&f#g",
+        "http://shop.example:/",
+        "http://münchen.example/straße?größe=1",
+        "http://under_score.intern.example/",
+        "http://8.8.8.8:65535/{x}|y",
+    ):
+        assert url_complaint(url) == ""
 
 
-UNUSUAL = (
-    "127.1",
-    "127.0.1",
-    "0x7f000001",
-    "0x7F.1",
-    "2130706433",
-    "017700000001",
-    "0177.0.0.1",
-    "2852039166",
-    "0",
-)
-
-
-@pytest.mark.parametrize("host", UNUSUAL)
+@pytest.mark.parametrize("host", ["127.1", "0x7F.1", "2130706433", "017700000001", "0177.0.0.1", "0"])
 def test_unusual_ways_to_write_an_address_are_seen_through(host: str) -> None:
     assert "is not public" in url_complaint(f"http://{host}/")
     assert "refused: " in refusal(f"http://{host}/")
@@ -158,13 +137,10 @@ def test_the_address_that_was_checked_is_the_one_that_is_called(server: WebServe
     assert answer.status == 200
     assert names.asked == ["rebinding.example"]
     assert server.seen[0]["headers"]["host"] == f"rebinding.example:{server.server_port}"
-
-
-def test_each_redirect_is_looked_up_and_checked_anew(server: WebServer) -> None:
     names = Names(["127.0.0.1"], ["169.254.169.254"])
     words = refusal(f"{server.url_of('rebinding.example')}/redirect?to=/echo", resolve=names)
-    assert "is not public" in words
-    assert server.paths() == ["GET /redirect?to=/echo"]
+    assert "is not public" in words, "each redirect is looked up and checked anew"
+    assert len(server.seen) == 2
 
 
 @pytest.mark.parametrize(
@@ -173,16 +149,11 @@ def test_each_redirect_is_looked_up_and_checked_anew(server: WebServer) -> None:
         ("10.0.0.0/8", "a.example", "10.1.2.3", True),
         ("10.0.0.0/8", "a.example", "::ffff:10.1.2.3", True),
         ("10.0.0.0/8", "a.example", "64:ff9b::a01:203", True),
-        ("10.0.0.0/8", "a.example", "11.0.0.1", True),
         ("10.0.0.0/8", "a.example", "192.168.0.1", False),
-        ("10.0.0.1", "a.example", "10.0.0.2", False),
         ("fd00::/8", "a.example", "fd12::1", True),
-        ("fd00::/8", "a.example", "fe80::1", False),
-        ("::1", "a.example", "::1", True),
         ("::ffff:10.0.0.1", "a.example", "::ffff:10.0.0.1", True),
         ("intranet.example", "intranet.example", "10.1.2.3", True),
         ("Intranet.Example", "INTRANET.example.", "10.1.2.3", True),
-        ("intranet.example", "other.example", "10.1.2.3", False),
         ("intranet.example", "a.intranet.example", "10.1.2.3", False),
         ("intranet.example", "intranet.example.evil.example", "10.1.2.3", False),
         ("example", "intranet.example", "10.1.2.3", False),
@@ -197,49 +168,21 @@ def test_the_administrator_can_allow_places(allowed: str, host: str, address: st
     ("url", "words"),
     [
         ("", "must be a whole address that begins with http:// or https://"),
-        ("shop.example", "must be a whole address"),
-        ("//shop.example/", "must be a whole address"),
         ("file:///etc/passwd", "must be a whole address"),
-        ("gopher://shop.example:6379/_FLUSHALL", "must be a whole address"),
-        ("http://", "must be a whole address"),
         ("http://:80/", "must be a whole address"),
         ("http://me@shop.example/", "must hold neither user name nor password; use authentication and a"),
-        ("http://@shop.example/", "must hold neither user name nor password"),
-        ("http://8.8.8.8@127.0.0.1/", "must hold neither user name nor password"),
         ("http://shop.example:0/", "port 0 cannot be called; leave it out or use one from 1 to 65535"),
         ("http://shop.example:70000/", "Port out of range 0-65535"),
-        ("http://shop.example:8x/", "cannot be read"),
-        ("http://shop.example:٨٠/", "cannot be read"),
         ("http://shop.example/a b", "contains a space, a control character or a backslash; write it"),
-        (" http://shop.example/", "contains a space"),
-        ("http://shop.example/\r\nX: y", "contains a space"),
         ("http://shop.example/\x7f", "contains a space"),
         ("http://shop.example\\@127.0.0.1/", "a backslash"),
-        ("http://shop%2eexample/", "is not the name or the address of a host"),
         ("http://%31%32%37.0.0.1/", "is not the name or the address of a host"),
         ("http://[::1/", "cannot be read"),
-        ("http://[zz]/", "cannot be read|is not the name"),
         ("http://shop.example/" + "x" * 8_000, "is longer than 8,000 characters; send the data in the body"),
     ],
 )
 def test_what_is_no_address_to_call(url: str, words: str) -> None:
-    complaint = url_complaint(url)
-    assert any(each in complaint for each in words.split("|")), complaint
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://shop.example",
-        "HTTPS://Shop.Example:8443/a/b;c?d=e&f#g",
-        "http://shop.example:/",
-        "http://münchen.example/straße?größe=1",
-        "http://under_score.intern.example/",
-        "http://8.8.8.8:65535/{x}|y",
-    ],
-)
-def test_what_is_an_address_to_call(url: str) -> None:
-    assert url_complaint(url) == ""
+    assert words in url_complaint(url)
 
 
 def test_ports_can_be_limited() -> None:
@@ -253,46 +196,38 @@ def test_ports_can_be_limited() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
+    ("read", "value", "words"),
     [
-        ("10.0.0.0/33", "'10.0.0.0/33' does not appear to be an IPv4 or IPv6 network"),
-        ("10.0.0.1/8", "10.0.0.1/8 has host bits set"),
-        ("intranet.example:80", "it is no name of a host either"),
-        ("http://intranet.example", "it is no name of a host either"),
+        (environment.places, "10.0.0.1/8", "10.0.0.1/8 has host bits set"),
+        (environment.places, "http://intranet.example", "it is no name of a host either"),
+        *(
+            (environment.ports, value, "is not a port from 1 to 65535")
+            for value in ("0", "65536", "-1", "٨٠")
+        ),
+        (
+            environment.places,
+            " 10.0.0.0/8,intranet.example , ::1 ",
+            ["10.0.0.0/8", "intranet.example", "::1"],
+        ),
+        (environment.ports, "1, 65535", [1, 65_535]),
     ],
 )
-def test_a_wrong_list_of_places_stops_the_start(
-    monkeypatch: pytest.MonkeyPatch, value: str, words: str
+def test_lists_of_places_and_ports_and_that_wrong_ones_stop_the_start(
+    monkeypatch: pytest.MonkeyPatch, read: Callable[[str], object], value: str, words: str | list[object]
 ) -> None:
-    monkeypatch.setenv("JIM_HTTP_ALLOW", f"shop.example, {value}")
-    with pytest.raises(ImproperlyConfigured) as raised:
-        environment.places("JIM_HTTP_ALLOW")
-    assert "JIM_HTTP_ALLOW: " in str(raised.value)
-    assert words in str(raised.value)
-
-
-@pytest.mark.parametrize("value", ["0", "65536", "http", "-1", "8 0", "٨٠", "065535000", "9" * 5_000])
-def test_a_wrong_list_of_ports_stops_the_start(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    monkeypatch.setenv("JIM_HTTP_PORTS", f"80,{value}")
-    with pytest.raises(ImproperlyConfigured, match="is not a port from 1 to 65535"):
-        environment.ports("JIM_HTTP_PORTS")
-
-
-def test_lists_of_places_and_ports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JIM_HTTP_ALLOW", " 10.0.0.0/8,intranet.example , ::1,fd00::/8 ")
-    monkeypatch.setenv("JIM_HTTP_PORTS", "80, 443")
-    assert environment.places("JIM_HTTP_ALLOW") == ["10.0.0.0/8", "intranet.example", "::1", "fd00::/8"]
-    assert environment.ports("JIM_HTTP_PORTS") == [80, 443]
+    monkeypatch.setenv("JIM_LIST", value)
+    if isinstance(words, list):
+        assert read("JIM_LIST") == words
+    else:
+        with pytest.raises(ImproperlyConfigured, match=f"JIM_LIST: .*{words}"):
+            read("JIM_LIST")
 
 
 class TestLookingUp:
     @pytest.mark.parametrize(
         ("answer", "words"),
         [
-            (
-                socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
-                "cannot be found: Name or service",
-            ),
+            (socket.gaierror(socket.EAI_NONAME, "Name or service"), "cannot be found: Name or service"),
             ([], "nowhere.example has no address"),
             (RuntimeError(), "RuntimeError"),
         ],
@@ -338,46 +273,32 @@ class TestRedirects:
     @pytest.mark.parametrize(
         ("status", "method", "then"),
         [
-            *((301, *pair) for pair in [("GET", "GET"), ("POST", "GET"), ("PUT", "PUT")]),
-            *((302, *pair) for pair in [("HEAD", "HEAD"), ("POST", "GET"), ("DELETE", "DELETE")]),
-            *((303, *pair) for pair in [("HEAD", "HEAD"), ("POST", "GET"), ("PUT", "GET")]),
-            *((status, method, method) for status in (307, 308) for method in ("GET", "POST", "PATCH")),
+            *((301, "POST", "GET"), (301, "PUT", "PUT"), (302, "POST", "GET"), (302, "DELETE", "DELETE")),
+            *((303, "HEAD", "HEAD"), (303, "PUT", "GET"), (307, "POST", "POST"), (308, "PATCH", "PATCH")),
         ],
     )
     def test_the_method_changes_as_in_browsers(
         self, server: WebServer, status: int, method: str, then: str
     ) -> None:
         body = b"" if method in ("GET", "HEAD") else b"words"
-        request = Request(
-            method=method,
-            url=f"{server.url}/redirect?to=/echo&is={status}",
-            headers={"Content-Type": "text/plain", "Authorization": "Bearer x", "X-Own": "y"},
-            body=body,
-        )
+        url, headers = f"{server.url}/redirect?to=/echo&is={status}", {"Content-Type": "text/plain", "X": "y"}
+        request = Request(method=method, url=url, headers=headers, body=body)
         assert Call().send(request, follow_redirects=True).status == 200
         first, second = server.seen
         assert (first["method"], first["body"]) == (method, body.decode())
         assert (second["method"], second["body"]) == (then, body.decode() if then == method else "")
         assert ("content-type" in second["headers"]) is (then == method)
-        assert second["headers"]["authorization"] == "Bearer x", "it is the same site"
-        assert second["headers"]["x-own"] == "y"
+        assert second["headers"]["x"] == "y", "it is the same site"
 
     def test_only_what_anybody_may_know_goes_to_another_site(self, server: WebServer) -> None:
         with serving() as other:
-            headers = {
-                **dict.fromkeys(
-                    ("Authorization", "Cookie", "X-Api-Key", "X-Own", "Idempotency-Key"), "canary"
-                ),
-                "Accept": "text/plain",
-                "User-Agent": "JIM",
-            }
+            headers = dict.fromkeys(("Authorization", "Cookie", "X-Own", "Idempotency-Key"), "canary")
+            headers |= {"Accept": "text/plain", "User-Agent": "JIM"}
             url = f"{server.url}/redirect?to={other.url}/redirect?to={server.url}/echo"
             answer = Call().send(Request(method="GET", url=url, headers=headers), follow_redirects=True)
         assert answer.url == f"{server.url}/echo"
         assert "canary" not in str(other.seen)
-        assert other.seen[0]["headers"] == {
-            "host": f"127.0.0.1:{other.server_port}", "accept": "text/plain", "user-agent": "JIM"
-        }  # fmt: skip
+        assert other.seen[0]["headers"].keys() == {"host", "accept", "user-agent"}
         assert "canary" not in str(server.seen[1]), "what was dropped on the way does not come back"
 
     def test_a_body_is_not_sent_on_to_another_site(self, server: WebServer) -> None:
@@ -394,12 +315,8 @@ class TestRedirects:
         [
             ("http://169.254.169.254/latest/meta-data/", "is not public"),
             ("//169.254.169.254/latest/", "is not public"),
-            ("http://[::ffff:169.254.169.254]/", "is not public"),
-            ("http://127.0.0.2/", "is not public"),
             ("file:///etc/passwd", "must be a whole address"),
-            ("gopher://127.0.0.1:70/", "must be a whole address"),
             ("http://me:word@127.0.0.1/", "must hold neither user name nor password"),
-            ("http://127.0.0.1:0/", "port 0 cannot be called"),
             ("http://[bad/", "is not the name or the address of a host"),
             ("http:////[", "cannot be read"),
             ("/loop", "was redirected more than 5 times"),
@@ -412,17 +329,15 @@ class TestRedirects:
         answer = get(f"{server.url}/redirect?to=http://[bad/", follow_redirects=False)
         assert (answer.status, answer.headers["location"]) == (302, "http://[bad/")
         assert answer.body == b"elsewhere"
-
-    def test_its_own_body_is_not_read(self, server: WebServer) -> None:
-        assert get(f"{server.url}/huge-redirect?to=/echo").status == 200
+        assert get(f"{server.url}/huge-redirect?to=/echo").status == 200, "the body of a redirect is not read"
 
 
 class TestLimits:
     @pytest.mark.parametrize(
         ("path", "words"),
         [
-            ("huge", "the answer is longer than 100,000 bytes of JIM_HTTP_BYTES"),
-            ("bomb", "the answer is longer than 100,000 bytes of JIM_HTTP_BYTES"),
+            ("huge", "the answer is longer than 1,000,000 bytes of JIM_HTTP_BYTES"),
+            ("bomb", "the answer is longer than 1,000,000 bytes of JIM_HTTP_BYTES"),
             ("endless-gzip", "the answer does not end"),
             ("informs", "the answer does not end"),
         ],
@@ -436,32 +351,24 @@ class TestLimits:
         monkeypatch.setattr("execution.outgoing.MAX_PIECES", 1_000)
         assert "or 1,000 pieces" in refusal(f"{server.url}/crumbs")
 
-    def test_no_more_is_kept_than_needed(self, server: WebServer) -> None:
-        with override_settings(JIM_HTTP_BYTES=2_000_000):
-            answer = get(f"{server.url}/sized?bytes=1000000")
-        assert (answer.size, len(answer.body)) == (1_000_000, 128 * 1024)
-
-    @pytest.mark.parametrize("path", ["sized?bytes=100000", "sized?bytes=100000&pack=yes"])
-    def test_the_limit_itself_is_allowed(self, server: WebServer, path: str) -> None:
-        assert get(f"{server.url}/{path}").size == 100_000
-
-    def test_what_was_packed_twice_stays_packed(self, server: WebServer) -> None:
-        answer = get(f"{server.url}/nested-bomb")
-        assert answer.size < 100_000
-        assert answer.headers["content-encoding"] == "gzip, gzip"
+    @pytest.mark.parametrize("path", ["sized?bytes=200000", "sized?bytes=200000&pack=yes"])
+    def test_the_limit_itself_is_allowed_and_no_more_is_kept_than_needed(
+        self, server: WebServer, path: str
+    ) -> None:
+        with override_settings(JIM_HTTP_BYTES=200_000):
+            answer = get(f"{server.url}/{path}")
+        assert (answer.size, len(answer.body)) == (200_000, 128 * 1024)
 
     @pytest.mark.parametrize(
         ("path", "limits", "words"),
         [
             ("silence", {"idle_seconds": 0.1}, "127.0.0.1 was silent for 0.1 s"),
             ("slow-body", {"idle_seconds": 0.1}, "127.0.0.1 was silent for 0.1 s"),
-            ("silence", {"total_seconds": 0.1}, "did not end within 0.1 s"),
-            ("drip", {"total_seconds": 0.2}, "did not end within 0.2 s"),
             ("drip-head", {"total_seconds": 0.2}, "did not end within 0.2 s"),
         ],
     )
     def test_too_slow_is_a_failure_for_now(
-        self, server: WebServer, known: None, path: str, limits: dict[str, float], words: str
+        self, server: WebServer, known: None, path: str, limits: dict[str, Any], words: str
     ) -> None:
         assert failure(f"{server.url}/{path}", **limits) == words
 
@@ -487,15 +394,11 @@ class TestLimits:
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("drop", "Server disconnected without sending a response"),
         ("reset", "no proper answer from 127.0.0.1|the connection to 127.0.0.1 broke"),
         ("cut", "received 10 bytes, expected 1000"),
-        ("cut-chunks", "incomplete chunked read"),
         ("cut-gzip", "the answer cannot be unpacked: its end is missing"),
         ("false-gzip", "the answer cannot be unpacked"),
-        ("garbage", "illegal status line"),
         ("twice", "conflicting Content-Length headers"),
-        ("upgrade", "no proper answer"),
         ("huge-head", "no proper answer"),
     ],
 )
@@ -509,9 +412,7 @@ def test_a_bad_answer_is_a_failure_for_now(server: WebServer, path: str, words: 
     [
         ("chunked", b"one two three"),
         ("gzip?text=one+two", b"one two"),
-        ("gzip?text=", b""),
-        ("empty-gzip", b""),
-        ("status?is=204", b""),
+        ("gzip", b""),
         ("status?is=500", b"this is 500"),
     ],
 )
@@ -527,7 +428,7 @@ def test_a_server_that_answers_before_it_has_heard_all(server: WebServer) -> Non
 
 
 class TestHangingUp:
-    @pytest.mark.parametrize("path", ["silence", "slow-body", "slow-unmeasured", "drip", "drip-head"])
+    @pytest.mark.parametrize("path", ["silence", "slow-unmeasured", "drip"])
     def test_while_the_answer_is_awaited(self, server: WebServer, path: str) -> None:
         calling = Calling(f"{server.url}/{path}")
         wait_until(lambda: server.seen)
@@ -672,28 +573,19 @@ def hanging_names() -> Iterator[Callable[[str, int], list[str]]]:
 
 def certified(host: str, folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     """What a server with that name shows, and what trusts it."""
-    key = ec.generate_private_key(ec.SECP256R1())
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, host)])
-    now = datetime.now(UTC)
     certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
+        x509.CertificateBuilder(
+            name, name, key.public_key(), 1, now - timedelta(days=1), now + timedelta(days=1)
+        )
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
         .sign(key, hashes.SHA256())
     )
-    shown = certificate.public_bytes(serialization.Encoding.PEM)
-    pem = folder / "server.pem"
-    pem.write_bytes(
-        shown
-        + key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-    )
+    pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    shown = certificate.public_bytes(pem)
+    file = folder / "server.pem"
+    file.write_bytes(shown + key.private_bytes(pem, form, serialization.NoEncryption()))
     theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    theirs.load_cert_chain(pem)
+    theirs.load_cert_chain(file)
     return theirs, ssl.create_default_context(cadata=shown.decode())

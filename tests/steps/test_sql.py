@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from unittest.mock import patch
 from urllib.parse import quote
 
@@ -20,12 +21,11 @@ from django.conf import settings
 from django.test import override_settings
 
 from execution.binding import Binding
-from execution.masking import MASK
 from execution.models import WorkerTask
 from execution.nursery import Nursery
 from execution.sql_connections import SqlConnection
 from execution.steps import sql_postgres, sql_sqlite
-from execution.steps.base import Outcome, perform
+from execution.steps.base import Outcome, Work, perform
 from tests.postgres import PostgresServer
 from tests.settings import TEST_DIR
 from tests.steps.stage import Recorder, Running, work
@@ -33,7 +33,7 @@ from tests.waiting import PATIENCE_SECONDS, wait_until
 
 Ask = Callable[[str, str], Any]
 PASSWORD = "hunter2-canary"
-CLERK = f"clerk_{os.getpid()}"
+CLERK = "clerk"
 ENGINES = ["pg", "lite"]
 STAFF = """
     CREATE TABLE staff (id integer PRIMARY KEY, name text NOT NULL UNIQUE, hired date, boss integer);
@@ -56,17 +56,11 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(scope="module")
-def database(postgres: PostgresServer) -> Iterator[str]:
-    """The URL of a database that only this module uses."""
-    name = f"scratch_{os.getpid()}"
+def database(postgres: PostgresServer) -> str:
     with psycopg.connect(postgres.url("postgres"), autocommit=True) as admin:
-        admin.execute(f"DROP DATABASE IF EXISTS {name}")
-        admin.execute(f"CREATE DATABASE {name}")
-        admin.execute(f"DROP ROLE IF EXISTS {CLERK}")
         admin.execute(f"CREATE ROLE {CLERK} LOGIN PASSWORD '{PASSWORD}'")
-        yield postgres.url(name)
-        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
-        admin.execute(f"DROP ROLE {CLERK}")
+        admin.execute("CREATE DATABASE scratch")
+    return postgres.url("scratch")
 
 
 @pytest.fixture(scope="module")
@@ -113,25 +107,24 @@ def ask(outside: psycopg.Connection[Any], tmp_path: Path) -> Iterator[Ask]:
         yield ask
 
 
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
 def lite_path(folder: Path) -> Path:
     return folder / "a b%20c#d?e.sqlite3"
 
 
-def config(engine: str, script: str, **rest: Any) -> dict[str, Any]:
-    return {"connection": engine, "script": script, **rest}
+def script_of(engine: str, script: str, timeout: float | None = None, **rest: Any) -> Work:
+    return work("sql", {"connection": engine, "script": script, **rest}, timeout_seconds=timeout)
 
 
 def run(nursery: Nursery, engine: str, script: str, **rest: Any) -> tuple[Outcome, list[str]]:
     """The outcome and what was said, with the times left out."""
-    sink, timeout = Recorder(), rest.pop("timeout", None)
-    outcome = perform(
-        work("sql", config(engine, script, **rest), timeout_seconds=timeout), sink, nursery=nursery
-    )
-    return outcome, without_times(sink)
-
-
-def without_times(sink: Recorder) -> list[str]:
-    return [re.sub(r" \(\d+\.\d\d s\)", "", line) for _, line in sink.said]
+    sink = Recorder()
+    outcome = perform(script_of(engine, script, **rest), sink, nursery=nursery)
+    return outcome, [re.sub(r" \(\d+\.\d\d s\)", "", line) for _, line in sink.said]
 
 
 def first(outcome: Outcome) -> Any:
@@ -141,11 +134,9 @@ def first(outcome: Outcome) -> Any:
 
 
 def start(nursery: Nursery, engine: str, script: str, **rest: Any) -> Running:
-    timeout = rest.pop("timeout", None)
-    return Running(nursery, work("sql", config(engine, script, **rest), timeout_seconds=timeout))
+    return Running(nursery, script_of(engine, script, **rest))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_success(nursery: Nursery, ask: Ask, engine: str) -> None:
     script = """
         -- who joined
@@ -155,15 +146,10 @@ def test_success(nursery: Nursery, ask: Ask, engine: str) -> None:
         DELETE FROM staff WHERE id = 99;
         SELECT id, name, hired, boss FROM staff ORDER BY id;
     """
-    outcome, said = run(
-        nursery, engine, script, parameters={"id": 3, "name": "Cy; DROP TABLE staff", "hired": None}
-    )
-    assert (outcome.status, outcome.error) == ("complete", "")
-    assert outcome.result == {
-        "statements": 5,
-        "rows": 5,
-        "first": {"id": 1, "name": "Ada", "hired": "2020-01-01", "boss": None},
-    }
+    parameters = {"id": 3, "name": "Cy; DROP TABLE staff", "hired": None}
+    outcome, said = run(nursery, engine, script, parameters=parameters)
+    ada = {"id": 1, "name": "Ada", "hired": "2020-01-01", "boss": None}
+    assert (outcome.status, outcome.result) == ("complete", {"statements": 5, "rows": 5, "first": ada})
     assert said == [
         "INSERT 2 rows",
         "UPDATE 3 rows",
@@ -180,11 +166,8 @@ def test_success(nursery: Nursery, ask: Ask, engine: str) -> None:
     assert ask(engine, "SELECT count(*) FROM staff") == 4
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_a_failure_undoes_the_whole_script(nursery: Nursery, ask: Ask, engine: str) -> None:
-    script = (
-        "DELETE FROM staff;\nCREATE TABLE log (note text);\n\nINSERT INTO\n  nowhere VALUES (1);\nSELECT 1"
-    )
+    script = "DELETE FROM staff;\nCREATE TABLE log (x text);\n\nINSERT INTO\n  nowhere VALUES (1);\nSELECT 1"
     outcome, said = run(nursery, engine, script)
     assert outcome.status == "failed_with_error"
     pg, lite = 'line 5: relation "nowhere" does not exist', "line 4: no such table: nowhere"
@@ -193,18 +176,14 @@ def test_a_failure_undoes_the_whole_script(nursery: Nursery, ask: Ask, engine: s
     assert ask(engine, "SELECT count(*) FROM staff") == 2
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_without_a_transaction_each_statement_lasts(nursery: Nursery, ask: Ask, engine: str) -> None:
-    script = (
-        "DELETE FROM staff WHERE id = 1; VACUUM; BEGIN; DELETE FROM staff; ROLLBACK; SELECT * FROM nowhere"
-    )
+    script = "DELETE FROM staff WHERE id = 1; VACUUM; BEGIN; DELETE FROM staff; ROLLBACK; SELECT x"
     outcome, said = run(nursery, engine, script, transaction=False)
     assert said == ["DELETE 1 row", "VACUUM", "BEGIN", "DELETE 1 row", "ROLLBACK"]
     assert "statement 6, line 1: " in outcome.error
     assert ask(engine, "SELECT count(*) FROM staff") == 1
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_transactions_of_the_script(nursery: Nursery, ask: Ask, engine: str) -> None:
     outcome, _ = run(nursery, engine, "VACUUM")
     assert "with transaction set to false, the step would run it outside of one" in outcome.error
@@ -218,82 +197,43 @@ def test_transactions_of_the_script(nursery: Nursery, ask: Ask, engine: str) -> 
     assert ask(engine, "SELECT name FROM staff") == "Bob"
 
 
-INJECTIONS = [
-    "'; DROP TABLE staff; --",
-    "' OR '1'='1",
-    "\\'; DROP TABLE staff; --",
-    '"; DELETE FROM staff; --',
-    "$$; DROP TABLE staff; $$",
-    "$1",
-    ":name",
-    "%s %(name)s %%",
-    "*/ DROP TABLE staff /*",
-    "Zoë 🙂\n\ttwo lines",
-    "",
-]
-
-
-@pytest.mark.parametrize("engine", ENGINES)
 def test_parameters_arrive_literally(nursery: Nursery, ask: Ask, engine: str) -> None:
     script = "UPDATE staff SET name = :name WHERE id = 2; SELECT name FROM staff WHERE name = :name"
-    for value in INJECTIONS:
+    injections = ("'; DROP TABLE staff; --", "\\'; DROP TABLE staff; --", "$1 :name %s %(name)s %%")
+    for value in (*injections, "Zoë 🙂\n\ttwo lines", ""):
         outcome, _ = run(nursery, engine, script, parameters={"name": value})
         assert outcome.result == {"statements": 2, "rows": 1, "first": {"name": value}}
         assert ask(engine, "SELECT name FROM staff WHERE id = 2") == value
-        assert ask(engine, "SELECT count(*) FROM staff") == 2
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_parameters_keep_their_types(nursery: Nursery, engine: str) -> None:
     parameters = {"i": 3, "big": 2**62, "f": 1.5, "yes": True, "none": None, "id": 2}
     script = "SELECT :i * 2 AS i, :big AS big, :f * 2 AS f, :yes AS yes, :none AS none, name FROM staff"
-    script += " WHERE id = :id"
-    outcome, _ = run(nursery, engine, script, parameters=parameters)
-    yes = True if engine == "pg" else 1
-    assert first(outcome) == {
-        "i": 6, "big": 2**62, "f": 3.0, "yes": yes, "none": None, "name": "Bob",
-    }  # fmt: skip
+    outcome, _ = run(nursery, engine, f"{script} WHERE id = :id", parameters=parameters)
+    assert list(first(outcome).values()) == [6, 2**62, 3.0, True if engine == "pg" else 1, None, "Bob"]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize(
-    ("reason", "status", "words"),
-    [
-        ("cancel", "cancelled", "cancelled"),
-        ("lost", "failed_with_error", "worker lost its lease"),
-        ("timeout", "failed_with_error", "timed out after 3600 s"),
-    ],
-)
-def test_an_interrupt_in_mid_query_undoes_the_script(
-    nursery: Nursery, ask: Ask, engine: str, reason: str, status: str, words: str
-) -> None:
+def test_an_interrupt_in_mid_query_undoes_the_script(nursery: Nursery, ask: Ask, engine: str) -> None:
     script = f"INSERT INTO staff VALUES (3, 'Cy', NULL, 1); {ENDLESS[engine]}"
-    running = start(nursery, engine, script, timeout=3600)
+    running = start(nursery, engine, script)
     wait_until(lambda: running.sink.said)
     wait_until_busy(ask, engine)
-    running.interrupt(reason)
+    running.interrupt("lost")
     outcome = running.outcome
-    assert (outcome.status, outcome.message + outcome.error) == (status, words)
-    assert (outcome.interrupted, outcome.traceback) == (reason, "")
+    assert (outcome.error, outcome.interrupted, outcome.traceback) == ("worker lost its lease", "lost", "")
     assert ask(engine, "SELECT count(*) FROM staff") == 2
     assert_nothing_left(ask, engine)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_a_statement_has_a_time_limit_of_its_own(nursery: Nursery, ask: Ask, engine: str) -> None:
     script = f"DELETE FROM staff; {ENDLESS[engine]}"
     outcome, _ = run(nursery, engine, script, statement_timeout_seconds=1)
-    pg, lite = (
-        "canceling statement due to statement timeout",
-        "canceled after 1 s, the statement_timeout_seconds",
-    )
     # Which statement it hits depends on the machine.
-    assert outcome.error.endswith(f": {pg if engine == 'pg' else lite}")
+    assert ("due to statement timeout" if engine == "pg" else "after 1 s, the statement_ti") in outcome.error
     assert (outcome.can_retry, outcome.interrupted) == (True, None)
     assert ask(engine, "SELECT count(*) FROM staff") == 2
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("is_released", [False, True])
 def test_waiting_for_a_lock(nursery: Nursery, ask: Ask, engine: str, is_released: bool) -> None:
     """It can be interrupted, and is no failure where the lock is released in time."""
@@ -311,16 +251,9 @@ def test_waiting_for_a_lock(nursery: Nursery, ask: Ask, engine: str, is_released
     assert ask(engine, "SELECT count(*) FROM staff WHERE boss = 7") == is_released
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_read_only(nursery: Nursery, ask: Ask, engine: str) -> None:
     words = "in a read-only transaction" if engine == "pg" else "attempt to write a readonly database"
-    for script in (
-        "INSERT INTO staff VALUES (3, 'Cy', NULL, 1)",
-        "SELECT 1; DELETE FROM staff",
-        "WITH a AS (SELECT 1) UPDATE staff SET boss = 1",
-        "DROP TABLE staff",
-        "CREATE TABLE other (id integer)",
-    ):
+    for script in ("SELECT 1; DELETE FROM staff", "WITH a AS (SELECT 1) UPDATE staff SET boss = 1"):
         outcome, _ = run(nursery, engine, script, read_only=True)
         assert words in outcome.error
         assert (outcome.status, outcome.can_retry) == ("failed_with_error", False)
@@ -332,7 +265,6 @@ def test_read_only(nursery: Nursery, ask: Ask, engine: str) -> None:
 NUMBERS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < :most) SELECT x FROM n"
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_the_first_rows_are_shown_and_all_are_counted(nursery: Nursery, engine: str) -> None:
     for max_rows, lines in (
         (0, ["SELECT 1,234 rows"]),
@@ -365,7 +297,6 @@ def test_a_value_that_would_fill_the_memory_is_refused_by_sqlite(nursery: Nurser
     assert first(outcome) == {"n": 64 * 1024 * 1024}
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_long_and_strange_values_fit_the_table(nursery: Nursery, engine: str) -> None:
     script = "SELECT :long AS a, :lines AS b, NULL AS c, '' AS d, :long AS a"
     values = {"long": "x" * 5_000, "lines": "one\ntwo\tthree\x1b[31m"}
@@ -377,7 +308,6 @@ def test_long_and_strange_values_fit_the_table(nursery: Nursery, engine: str) ->
     assert row["b"] == values["lines"]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_a_row_too_wide_for_a_result_keeps_the_columns_that_fit(nursery: Nursery, engine: str) -> None:
     columns = ", ".join(f":long AS c{number}" for number in range(100))
     outcome, said = run(nursery, engine, f"SELECT {columns}", parameters={"long": "x" * 3_000})
@@ -396,14 +326,14 @@ def run_with_secret(
     nursery: Nursery, engine: str, script: str, its: str = LONG_SECRET, /, **parameters: str
 ) -> tuple[Outcome, str]:
     """The outcome, and all that is told of it."""
-    given = work("sql", config(engine, script, parameters=parameters), refs=["secrets.login"])
+    config = {"connection": engine, "script": script, "parameters": parameters}
+    given = work("sql", config, refs=["secrets.login"])
     binding = Binding(values={"secrets.login": its}, secrets=(its,))
     sink = Recorder()
     outcome = perform(given, sink, nursery=nursery, binding=binding)
     return outcome, f"{outcome} {sink.said}"
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_half_a_secret_is_never_shown(nursery: Nursery, engine: str) -> None:
     script = "SELECT :filler || :secret AS a, 1 AS b; SELECT :much || :secret AS c"
     parameters = {"filler": "x" * 45, "much": "x" * 3_990, "secret": "{{ secrets.login }}"}
@@ -418,12 +348,8 @@ EXECUTED = "DO $$ BEGIN EXECUTE current_setting('a.b'); END $$"
 @pytest.mark.parametrize(
     ("engine", "script", "parameter"),
     [
-        ("pg", "INSERT INTO staff (name, id) VALUES (:secret, NULL)", LONG_SECRET),
         ("pg", "SELECT CAST(:secret AS json)", f'{{"a": {LONG_SECRET}}}'),
-        ("pg", "SELECT CAST(:secret AS integer)", LONG_SECRET),
-        ("pg", "SELECT CAST(:secret AS regclass)", LONG_SECRET),
         ("pg", "SELECT set_config(:secret, '', true)", LONG_SECRET),
-        ("pg", "SELECT set_config('a.b', :secret, true); " + EXECUTED, f'SELECT "{LONG_SECRET}"'),
         ("pg", "SELECT set_config('a.b', :secret, true); " + EXECUTED, f"SELECT {LONG_SECRET}"),
         ("lite", "SELECT json_extract('{}', :secret)", LONG_SECRET),
     ],
@@ -438,27 +364,11 @@ def test_no_part_of_a_secret_is_shown_that_the_database_cut(
 
 
 def test_what_is_left_out_beside_secrets_is_said(nursery: Nursery) -> None:
-    script = "INSERT INTO staff VALUES (7, 'Ada'), (8, :name)"
-    outcome, _ = run_with_secret(nursery, "pg", script, name="{{ secrets.login }}")
+    script, name = "INSERT INTO staff VALUES (7, 'Ada'), (8, :name)", "{{ secrets.login }}"
+    outcome, _ = run_with_secret(nursery, "pg", script, name=name)
     assert outcome.error.endswith("\n(DETAIL and CONTEXT are left out, as the step uses secrets)")
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_secret_in_bytes_is_not_shown(nursery: Nursery, engine: str) -> None:
-    script = {"pg": "SELECT convert_to(:secret, 'UTF8') AS it", "lite": "SELECT CAST(:secret AS blob) AS it"}
-    outcome, told = run_with_secret(nursery, engine, script[engine], secret="{{ secrets.login }}")
-    assert MASK in str(first(outcome)["it"])
-    assert LONG_SECRET.encode().hex()[:16] not in told
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_what_no_retry_would_change_is_not_retried(nursery: Nursery, engine: str) -> None:
-    for script in ("INSERT INTO staff (id) VALUES (9)", "INSERT INTO staff VALUES (1, 'Eve')", "SELEC 1"):
-        outcome, _ = run(nursery, engine, script)
-        assert (outcome.status, outcome.can_retry) == ("failed_with_error", False)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
 def test_no_rows_and_returned_rows(nursery: Nursery, engine: str) -> None:
     script = "SELECT * FROM staff WHERE id = 0; UPDATE staff SET boss = 5 RETURNING id"
     outcome, said = run(nursery, engine, script)
@@ -469,22 +379,9 @@ def test_no_rows_and_returned_rows(nursery: Nursery, engine: str) -> None:
     assert outcome.result == {"statements": 2, "rows": 2, "first": None}
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_many_steps_at_once(nursery: Nursery, engine: str) -> None:
-    script = "UPDATE staff SET boss = boss + 1 WHERE id = 2; SELECT :n AS n"
-    running = [start(nursery, engine, script, parameters={"n": n}) for n in range(12)]
-    assert [first(each.outcome)["n"] for each in running] == list(range(12))
-    outcome, _ = run(nursery, engine, "SELECT boss FROM staff WHERE id = 2")
-    assert first(outcome) == {"boss": 13}
-
-
 def test_notices_are_output(nursery: Nursery) -> None:
-    script = (
-        "DO $$ BEGIN RAISE NOTICE 'one %', 1; RAISE WARNING E'two\\nlines'; END $$; DROP TABLE IF EXISTS no"
-    )
-    _, said = run(nursery, "pg", script)
-    table = 'NOTICE: table "no" does not exist, skipping'
-    assert said == ["NOTICE: one 1", "WARNING: two", "lines", "DO", table, "DROP TABLE"]
+    script = "DO $$ BEGIN RAISE NOTICE 'one %', 1; RAISE WARNING E'two\\nlines'; END $$"
+    assert run(nursery, "pg", script)[1] == ["NOTICE: one 1", "WARNING: two", "lines", "DO"]
 
 
 def test_values_that_later_steps_can_use(nursery: Nursery) -> None:
@@ -504,42 +401,22 @@ def test_values_that_later_steps_can_use(nursery: Nursery) -> None:
     }  # fmt: skip
 
 
-def test_everything_of_the_language_reaches_the_server(nursery: Nursery) -> None:
-    script = r"""
-        CREATE FUNCTION double(x int) RETURNS int LANGUAGE sql BEGIN ATOMIC SELECT 1; SELECT x * 2; END;
-        CREATE FUNCTION triple(x int) RETURNS int LANGUAGE plpgsql AS $f$ BEGIN RETURN x * 3; END; $f$;
-        SELECT double(:n) AS two, triple(:n::int) AS three, (ARRAY[1,2,3,4])[2:3] AS part, E'it\'s;' AS e,
-            'a\' AS plain, '{"k": 1}'::jsonb ? 'k' AS has, 7 % 4 AS rest, JSON_OBJECT('id':1) ->> 'id' AS o
-            /* ; /* :nested */ ; */ -- :comment ;
-        ;
-    """
-    outcome, _ = run(nursery, "pg", script, parameters={"n": 5})
-    assert outcome.error == ""
-    assert first(outcome) == {
-        "two": 10, "three": 15, "part": "{2,3}", "e": "it's;", "plain": "a\\", "has": True,
-        "rest": 3, "o": "1",
-    }  # fmt: skip
-
-
-def test_the_server_knows_whose_query_it_is_and_how_long_it_may_take(nursery: Nursery) -> None:
+def test_the_server_knows_whose_query_it_is_and_how_long_it_may_take(nursery: Nursery, ask: Ask) -> None:
     script = """
         SELECT current_setting('application_name') AS name, current_setting('statement_timeout') AS timeout,
             current_setting('client_connection_check_interval') AS gone
     """
     outcome, _ = run(nursery, "pg", script, timeout=1000)
     assert first(outcome) == {"name": "jim: a step", "timeout": "1005s", "gone": "2s"}
-    outcome, _ = run(nursery, "pg", script, timeout=1000, statement_timeout_seconds=900.5)
-    assert first(outcome)["timeout"] == "900500ms"
-    outcome, _ = run(nursery, "pg", script)
-    assert first(outcome)["timeout"] == "0"
-
-
-def test_a_stricter_limit_of_the_role_stays(nursery: Nursery, ask: Ask) -> None:
     ask("pg", f"ALTER ROLE {CLERK} SET statement_timeout = '1007s'")
-    script = "SELECT current_setting('statement_timeout') AS limit"
-    assert first(run(nursery, "clerk", script, timeout=2000)[0]) == {"limit": "1007s"}
-    assert first(run(nursery, "clerk", script, timeout=1001)[0]) == {"limit": "1006s"}
-    assert first(run(nursery, "clerk", script, statement_timeout_seconds=1009)[0]) == {"limit": "1009s"}
+    for role, limits, timeout in (
+        ("pg", {"timeout": 1000, "statement_timeout_seconds": 900.5}, "900500ms"),
+        ("pg", {}, "0"),
+        ("clerk", {"timeout": 2000}, "1007s"),  # a stricter limit of the role stays
+        ("clerk", {"timeout": 1001}, "1006s"),
+        ("clerk", {"statement_timeout_seconds": 1009}, "1009s"),
+    ):
+        assert first(run(nursery, role, script, **limits)[0])["timeout"] == timeout
 
 
 def test_what_is_retried(nursery: Nursery) -> None:
@@ -559,33 +436,29 @@ def test_a_terminated_backend_is_retried(nursery: Nursery, ask: Ask) -> None:
 
 
 AT_COMMIT = """
-    CREATE FUNCTION at_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body}; RETURN NULL; END $$;
+    CREATE OR REPLACE FUNCTION at_commit() RETURNS trigger LANGUAGE plpgsql
+        AS $$ BEGIN {body}; RETURN NULL; END $$;
+    DROP TRIGGER IF EXISTS late ON staff;
     CREATE CONSTRAINT TRIGGER late AFTER INSERT ON staff DEFERRABLE INITIALLY DEFERRED
         FOR EACH ROW EXECUTE FUNCTION at_commit()
 """
 
 
-def test_what_fails_at_commit_fails(nursery: Nursery, ask: Ask) -> None:
-    ask("pg", AT_COMMIT.format(body="RAISE EXCEPTION 'too late'"))
-    outcome, _ = run(nursery, "pg", "INSERT INTO staff VALUES (3, 'Cy')")
-    assert outcome.error.startswith("pg: too late")
-    assert (outcome.status, outcome.can_retry) == ("failed_with_error", False)
-
-
-def test_a_commit_can_be_interrupted(nursery: Nursery, ask: Ask) -> None:
+def test_what_goes_wrong_at_commit(nursery: Nursery, ask: Ask) -> None:
+    for body, words in (
+        ("RAISE EXCEPTION 'too late'", "pg: too late"),
+        ("PERFORM pg_terminate_backend(pg_backend_pid())", "so whether the script took effect is unknown"),
+    ):
+        ask("pg", AT_COMMIT.format(body=body))
+        outcome, _ = run(nursery, "pg", "INSERT INTO staff VALUES (3, 'Cy')")
+        assert words in outcome.error
+        assert (outcome.status, outcome.can_retry) == ("failed_with_error", False)
     ask("pg", AT_COMMIT.format(body="PERFORM pg_sleep(3600)"))
     running = start(nursery, "pg", "INSERT INTO staff VALUES (3, 'Cy')")
     wait_until_busy(ask, "pg")
     running.interrupt("cancel")
     assert running.outcome.status == "cancelled"
     assert ask("pg", "SELECT count(*) FROM staff") == 2
-
-
-def test_a_connection_lost_at_commit_is_not_retried(nursery: Nursery, ask: Ask) -> None:
-    ask("pg", AT_COMMIT.format(body="PERFORM pg_terminate_backend(pg_backend_pid())"))
-    outcome, _ = run(nursery, "pg", "INSERT INTO staff VALUES (3, 'Cy')")
-    assert "lost during COMMIT, so whether the script took effect is unknown" in outcome.error
-    assert outcome.can_retry is False
 
 
 def test_a_query_that_refuses_to_be_cancelled_is_left_and_ends(
@@ -606,26 +479,20 @@ def test_a_query_that_refuses_to_be_cancelled_is_left_and_ends(
     assert ask("pg", "SELECT count(*) FROM staff") == 2
 
 
-UNDOING = [
-    "SET TRANSACTION READ WRITE",
-    "SET LOCAL transaction_read_only = off",
-    "SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE",
-    "SET default_transaction_read_only = off",
-    "SELECT set_config('transaction_read_only', 'off', false)",
-    "SAVEPOINT a; SET TRANSACTION READ WRITE",
-    "RESET transaction_read_only",
-    "RESET ALL",
-    "DO $$ BEGIN SET TRANSACTION READ WRITE; END $$",
-    "DO $$ BEGIN COMMIT; END $$",
-    "DISCARD ALL",
-]
-
-
 def test_a_script_cannot_undo_read_only(nursery: Nursery, ask: Ask) -> None:
-    for attempt in UNDOING:
+    for attempt in (
+        "SET TRANSACTION READ WRITE",
+        "SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE",
+        "SELECT set_config('transaction_read_only', 'off', false)",
+        "SAVEPOINT a; SET TRANSACTION READ WRITE",
+        "RESET ALL",
+        "DO $$ BEGIN COMMIT; END $$",
+    ):
         outcome, _ = run(nursery, "pg", f"{attempt}; DELETE FROM staff", read_only=True)
         assert (outcome.status, outcome.can_retry) == ("failed_with_error", False), attempt
-        assert ask("pg", "SELECT count(*) FROM staff") == 2
+    outcome, _ = run(nursery, "lite", "PRAGMA query_only = OFF; DELETE FROM staff", read_only=True)
+    assert "PRAGMA query_only is not allowed" in outcome.error
+    assert [ask(engine, "SELECT count(*) FROM staff") for engine in ENGINES] == [2, 2]
 
 
 def test_one_statement_is_one_statement_for_the_server_too(nursery: Nursery, ask: Ask) -> None:
@@ -637,22 +504,17 @@ def test_one_statement_is_one_statement_for_the_server_too(nursery: Nursery, ask
 
 
 @pytest.mark.parametrize(
-    ("connection", "script", "words"),
+    ("script", "words"),
     [
-        ("clerk", "COPY (SELECT 1) TO PROGRAM 'true'", "permission denied to COPY to or from an external"),
-        ("clerk", "SELECT pg_read_file('/etc/hostname')", "permission denied for function pg_read_file"),
-        ("clerk", "SELECT * FROM staff", "permission denied for table staff"),
-        ("clerk", "CREATE DATABASE x", "CREATE DATABASE cannot run inside a transaction block"),
-        ("pg", "SET work_mem = :x", 'statement 1, line 1: syntax error at or near ":x"'),
-        ("pg", "SELECT jsonb_build_object('a', :x)", "could not determine data type of parameter :x"),
-        ("pg", "SELECT jsonb_build_object('a', :x)", "HINT: write its type, as in CAST(:name AS text)"),
-        ("pg", "SELECT 1;\nSELECT\n  oops,\n :x", 'statement 2, line 3: column "oops" does not exist'),
-        ("pg", "INSERT INTO staff VALUES (7, :x), (8, :x)", "DETAIL: Key (name)=(one) already exists."),
-        ("pg", "SELECT * FROM staf WHERE name = :x", 'relation "staf" does not exist'),
+        ("SET work_mem = :x", 'statement 1, line 1: syntax error at or near ":x"'),
+        ("SELECT jsonb_build_object('a', :x)", "could not determine data type of parameter :x"),
+        ("SELECT jsonb_build_object('a', :x)", "HINT: write its type, as in CAST(:name AS text)"),
+        ("SELECT 1;\nSELECT\n  oops,\n :x", 'statement 2, line 3: column "oops" does not exist'),
+        ("INSERT INTO staff VALUES (7, :x), (8, :x)", "DETAIL: Key (name)=(one) already exists."),
     ],
 )
-def test_errors_of_the_server_are_told(nursery: Nursery, connection: str, script: str, words: str) -> None:
-    outcome, _ = run(nursery, connection, script, parameters={"x": "one"} if ":x" in script else {})
+def test_errors_of_the_server_are_told(nursery: Nursery, script: str, words: str) -> None:
+    outcome, _ = run(nursery, "pg", script, parameters={"x": "one"})
     assert words in outcome.error
     assert outcome.can_retry is False
 
@@ -666,7 +528,6 @@ def test_a_server_that_is_away_is_retried_and_no_password_shown(
         urls = [
             f"postgresql://jim:{PASSWORD}@127.0.0.1:{port}/hr",
             postgres.url("missing").replace("postgres@", f"{CLERK}:{PASSWORD}@"),
-            postgres.url("postgres").replace("postgres@", f"nobody_known:{PASSWORD}@"),
             f"postgresql://jim:{PASSWORD}@127.0.0.1:{port}/hr?sslmode=nonsense",
         ]
         for url in urls:
@@ -691,17 +552,17 @@ def test_connecting_can_be_interrupted(nursery: Nursery) -> None:
 
 
 def test_a_server_that_falls_silent_is_given_up(
-    nursery: Nursery, postgres: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
+    nursery: Nursery, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sql_postgres, "GIVE_UP_SECONDS", 0.3)
-    with Relay(str(postgres.folder / ".s.PGSQL.5432")) as relay:
-        url = re.sub(r"@/(\w+)\?.*", rf"@127.0.0.1:{relay.port}/\1?sslmode=disable", database)
-        with override_settings(JIM_SQL_CONNECTIONS={"far": SqlConnection.from_url(url)}):
-            running = start(nursery, "far", "SELECT 1; SELECT pg_sleep(3600)")
-            wait_until(lambda: running.sink.said)
-            relay.fall_silent()
-            running.interrupt("timeout")
-            assert running.outcome.interrupted == "timeout"
+    running = start(nursery, "pg", f"SELECT 1; {ENDLESS['pg']}")
+    wait_until(lambda: running.sink.said)
+    postgres.process.send_signal(signal.SIGSTOP)
+    try:
+        running.interrupt("timeout")
+        assert running.outcome.interrupted == "timeout"
+    finally:
+        postgres.process.send_signal(signal.SIGCONT)
 
 
 def test_jims_own_database_is_known_by_any_address_and_any_name(nursery: Nursery, ask: Ask) -> None:
@@ -720,16 +581,11 @@ def test_jims_own_database_is_known_by_any_address_and_any_name(nursery: Nursery
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        ("ATTACH 'other.sqlite3' AS x", "ATTACH, or VACUUM INTO a file, is not allowed"),
         ("ATTACH :file AS x", "ATTACH, or VACUUM INTO a file, is not allowed"),
-        ("ATTACH 'file::memory:?cache=shared' AS x", "ATTACH, or VACUUM INTO a file, is not allowed"),
         ("VACUUM INTO 'copy.sqlite3'", "ATTACH, or VACUUM INTO a file, is not allowed"),
         ("SELECT load_extension('evil')", "the function load_extension is not allowed"),
         ("SELECT Fts3_Tokenizer('simple', x'0011223344556677')", "is not allowed"),
         ("PRAGMA hard_heap_limit = 1000", "PRAGMA hard_heap_limit is not allowed"),
-        ("PRAGMA soft_heap_limit(1000)", "PRAGMA soft_heap_limit is not allowed"),
-        ("PRAGMA temp_store_directory = '/'", "PRAGMA temp_store_directory is not allowed"),
-        ("PRAGMA writable_schema = ON", "PRAGMA writable_schema is not allowed"),
         ("PRAGMA main.busy_timeout = 100000", "PRAGMA busy_timeout is not allowed"),
     ],
 )
@@ -745,25 +601,17 @@ def test_sqlite_stays_within_its_file(
     assert {path.name for path in tmp_path.iterdir()} == before
 
 
-def test_sqlite_read_only_cannot_be_undone(nursery: Nursery, ask: Ask) -> None:
-    outcome, _ = run(nursery, "lite", "PRAGMA query_only = OFF; DELETE FROM staff", read_only=True)
-    assert "PRAGMA query_only is not allowed" in outcome.error
-    assert ask("lite", "SELECT count(*) FROM staff") == 2
-
-
-def test_sqlite_triggers_references_and_pragmas(nursery: Nursery) -> None:
+def test_sqlite_triggers_and_references(nursery: Nursery) -> None:
     script = """
         CREATE TABLE log (note text, of integer REFERENCES staff (id));
         CREATE TRIGGER hired AFTER INSERT ON staff BEGIN
-            INSERT INTO log VALUES (CASE WHEN new.id > 2 THEN 'new; ' || new.name END, new.id);
-            SELECT 1;
+            INSERT INTO log VALUES ('new; ' || new.name, new.id); SELECT 1;
         END;
         INSERT INTO staff VALUES (3, 'Cy', NULL, 1);
-        PRAGMA table_info(log);
         SELECT note, of FROM log;
     """
     outcome, said = run(nursery, "lite", script)
-    assert outcome.result == {"statements": 5, "rows": 1, "first": {"note": "new; Cy", "of": 3}}
+    assert outcome.result == {"statements": 4, "rows": 1, "first": {"note": "new; Cy", "of": 3}}
     assert said[2] == "INSERT 1 row"
     outcome, _ = run(nursery, "lite", "INSERT INTO log VALUES ('x', 99)")
     assert "FOREIGN KEY constraint failed" in outcome.error
@@ -805,7 +653,6 @@ def test_a_sqlite_file_that_is_none(nursery: Nursery, tmp_path: Path) -> None:
         assert (outcome.error, outcome.can_retry) == ("new: file is not a database", False)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_a_script_from_a_file(nursery: Nursery, tmp_path: Path, engine: str) -> None:
     file = tmp_path / "sql" / "a.sql"
     for content, row in (
@@ -816,12 +663,6 @@ def test_a_script_from_a_file(nursery: Nursery, tmp_path: Path, engine: str) -> 
         file.write_bytes(content)
         outcome, _ = run(nursery, engine, "", file=str(file), parameters={"id": 2})
         assert first(outcome) == row
-
-
-def test_a_file_that_is_gone_cannot_run_here(nursery: Nursery, tmp_path: Path) -> None:
-    outcome, _ = run(nursery, "pg", "", file=str(tmp_path / "sql" / "gone.sql"))
-    assert outcome.error.startswith(f"cannot run on worker {socket.gethostname()}: file: ")
-    assert outcome.can_retry is False
 
 
 OURS = "datname = current_database() AND application_name LIKE 'jim: %'"
@@ -854,44 +695,3 @@ def assert_nothing_left(ask: Ask, engine: str) -> None:
 
 def peak_memory() -> int:
     return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
-
-
-class Relay:
-    """A way to the server over TCP that can fall silent, as a network does."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._is_silent = threading.Event()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        self._sockets: list[socket.socket] = [self._listener]
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, daemon=True).start()
-        return self
-
-    def fall_silent(self) -> None:
-        self._is_silent.set()
-
-    def __exit__(self, *_: object) -> None:
-        for each in self._sockets:
-            each.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            behind = socket.socket(socket.AF_UNIX)
-            behind.connect(self._path)
-            self._sockets += [client, behind]
-            for one, other in ((client, behind), (behind, client)):
-                threading.Thread(target=self._pass_on, args=(one, other), daemon=True).start()
-
-    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
-        try:
-            while (data := one.recv(65_536)) and not self._is_silent.is_set():
-                other.sendall(data)
-        except OSError:
-            return

@@ -23,21 +23,15 @@ def texts(script: str, dialect: Dialect) -> list[str]:
     ("script", "expected"),
     [
         ("", []),
-        (" \n\t ", []),
         (";;; ;", []),
         ("-- only a comment", []),
         ("/* only; a comment */;", []),
-        ("SELECT 1", ["SELECT 1"]),
-        ("SELECT 1;", ["SELECT 1"]),
         (" SELECT 1 ;\r\n SELECT 2 ; ", ["SELECT 1", "SELECT 2"]),
         ("SELECT ';';SELECT 'it''s;'", ["SELECT ';'", "SELECT 'it''s;'"]),
         ('SELECT 1 AS "a;""b";SELECT 2', ['SELECT 1 AS "a;""b"', "SELECT 2"]),
         ("SELECT 1 -- one; two\n;SELECT 2", ["SELECT 1 -- one; two", "SELECT 2"]),
         ("SELECT 1 /* one; ' two */;SELECT 2", ["SELECT 1 /* one; ' two */", "SELECT 2"]),
         ("/*+ hint */ SELECT 1;SELECT 2 -- end", ["/*+ hint */ SELECT 1", "SELECT 2 -- end"]),
-        ("SELECT '--';SELECT '/*'", ["SELECT '--'", "SELECT '/*'"]),
-        ("1, 2; SELECT 3", ["1, 2", "SELECT 3"]),
-        ("SELECT 'Zoë 🙂;'; SELECT äöü", ["SELECT 'Zoë 🙂;'", "SELECT äöü"]),
     ],
 )
 def test_both_languages_split(dialect: Dialect, script: str, expected: list[str]) -> None:
@@ -51,9 +45,7 @@ def test_both_languages_split(dialect: Dialect, script: str, expected: list[str]
         r"SELECT e'\\', 1",
         "SELECT E'one'\n  'two\\';', 1",
         "SELECT E'one' -- and\n  'two\\';', 1",
-        r"SELECT U&'\0041;' , U&"
-        '"a;"',
-        "SELECT N'a;', B'01', X'ff'",
+        r"""SELECT U&'\0041;' , U&"a;" """.rstrip(),
         "SELECT $$ ; ' -- $$",
         "SELECT $a$ ; $b$ ; $$ ; $a$",
         "SELECT $ä1$ ; $ä1$",
@@ -63,7 +55,6 @@ def test_both_languages_split(dialect: Dialect, script: str, expected: list[str]
         "CREATE RULE r AS ON INSERT TO t DO ALSO (SELECT 1; SELECT 2)",
         "CREATE FUNCTION f() RETURNS int BEGIN ATOMIC SELECT 1; SELECT CASE WHEN true THEN 1 END; END",
         "CREATE OR REPLACE PROCEDURE p() BEGIN ATOMIC DELETE FROM t; END",
-        "SELECT '{{1,2},{3,4}}'::int[]",
         r"SELECT 'a\'",
         "SELECT a ? 'b', c @> d, e #>> '{x}', 5 % 3",
     ],
@@ -80,9 +71,7 @@ def test_postgresql_keeps_together(statement: str) -> None:
         "SELECT 1 /* /* not nested */",
         "CREATE TRIGGER t AFTER INSERT ON x BEGIN UPDATE x SET a = 1; SELECT CASE WHEN 1 THEN 2 END; END",
         "CREATE TEMP TRIGGER t AFTER INSERT ON x BEGIN SELECT 'END'; SELECT 2; /* ; */ END",
-        "create temporary trigger if not exists t delete on x begin select 1;end",
-        "EXPLAIN CREATE TRIGGER t AFTER INSERT ON x BEGIN SELECT 1; END",
-        "SELECT a -> '$.b', c ->> '$.d' FROM t",
+        "EXPLAIN CREATE TEMPORARY TRIGGER t AFTER INSERT ON x BEGIN SELECT 1; END",
         "SELECT * FROM main\n.t",
     ],
 )
@@ -125,17 +114,13 @@ def test_nothing_is_lost_or_invented(script: str) -> None:
 @pytest.mark.parametrize(
     ("script", "numbered", "names"),
     [
-        ("SELECT :a", "SELECT $1", ["a"]),
         ("SELECT :b, :a, :b", "SELECT $1, $2, $1", ["b", "a"]),
         ("SELECT :a::int, :b::text[]", "SELECT $1::int, $2::text[]", ["a", "b"]),
         ("SELECT x::int, 'a'::text", "SELECT x::int, 'a'::text", []),
         ("SELECT x[1:2], x[low:high], x[:2]", "SELECT x[1:2], x[low:high], x[:2]", []),
         ("SELECT x[:i], ARRAY[:a,:b]", "SELECT x[$1], ARRAY[$2,$3]", ["i", "a", "b"]),
         ("SELECT JSON_OBJECT('k':v, 'l' : :w)", "SELECT JSON_OBJECT('k':v, 'l' : $1)", ["w"]),
-        ("SELECT f(a := 1, b => :b)", "SELECT f(a := 1, b => $1)", ["b"]),
         ("SELECT ':a', \":b\", $$:c$$, E'\\':d' -- :e\n/* :f */", None, []),
-        ("SELECT 1=:a OR 2<:b", "SELECT 1=$1 OR 2<$2", ["a", "b"]),
-        ("SELECT 100 % :a, '%s', '%(x)s'", "SELECT 100 % $1, '%s', '%(x)s'", ["a"]),
         ("SELECT :_x9 :Ä", "SELECT $1 $2", ["_x9", "Ä"]),
     ],
 )
@@ -156,16 +141,12 @@ def test_parameters_of_sqlite() -> None:
         ("postgresql", "SELECT E'it\\';", "the text that begins with E' in line 1 is never closed"),
         ("postgresql", '\n\nSELECT "open', 'the quoted name that begins with " in line 3 is never closed'),
         ("postgresql", "SELECT $x$ a $y$", "the text that begins with $x$ in line 1 is never closed"),
-        ("postgresql", "SELECT $$ a", "the text that begins with $$ in line 1 is never closed"),
         ("postgresql", "/* /* */", "the comment that begins with /* in line 1 is never closed"),
         ("sqlite", "SELECT 1 /* *", "the comment that begins with /* in line 1 is never closed"),
         ("sqlite", "SELECT [a", "the quoted name that begins with [ in line 1 is never closed"),
-        ("sqlite", "SELECT `a", "the quoted name that begins with ` in line 1 is never closed"),
         ("postgresql", "SELECT $1", "line 1: $1 is not known here; write parameters as :name"),
         ("sqlite", "SELECT ?", "line 1: ? is not known here; write parameters as :name"),
-        ("sqlite", "SELECT ?3", "line 1: ?3 is not known here"),
         ("sqlite", "SELECT @a", "line 1: @a is not known here"),
-        ("sqlite", "SELECT $a", "line 1: $a is not known here"),
         ("sqlite", "SELECT :1", "line 1: :1 is not known here"),
         (
             "postgresql",
@@ -174,7 +155,6 @@ def test_parameters_of_sqlite() -> None:
         ),
         ("postgresql", "SELECT 1\n\\gexec", r"line 2: \gexec is a command of the database's shell"),
         ("sqlite", "SELECT 1;\n.mode csv", "line 2: .mode is a command of the database's shell"),
-        ("postgresql", "COPY t FROM STDIN", "line 1: COPY between the server and its client does not work"),
         ("postgresql", "\ncopy a.t (x) from /* */ stdin;\n1\t'x\n\\.", "line 2: COPY between the server and"),
         ("postgresql", "COPY (SELECT 1) TO STDOUT WITH (FORMAT csv)", "line 1: COPY between the server and"),
     ],
@@ -189,7 +169,6 @@ def test_what_cannot_be_a_script(dialect: Dialect, script: str, words: str) -> N
     ("script", "verb", "words"),
     [
         ("select 1", "SELECT", ("SELECT",)),
-        ("(SELECT 1) UNION SELECT 2", "SELECT", ("UNION", "SELECT")),
         ("WITH a AS (DELETE FROM t), b AS (SELECT 1) UPDATE t SET x = 1", "UPDATE", ("WITH", "A", "AS")),
         ("/* c */ -- d\n CoMmIt", "COMMIT", ("COMMIT",)),
         ("ROLLBACK TO SAVEPOINT a", "ROLLBACK", ("ROLLBACK", "TO", "SAVEPOINT", "A")),
@@ -209,22 +188,10 @@ def test_lines_are_those_of_the_script() -> None:
     assert second.line_at(second.numbered().index("c", second.numbered().index("$2"))) == 8
 
 
-PIECES_OF_MUCH = (
-    "INSERT INTO t VALUES (1, 'a', :x);\n",
-    "1,",
-    "SELECT",
-    "'",
-    "''",
-    "E'",
-    "/*",
-    "$a$",
-    "((",
-    ";",
-)
-
-
 @pytest.mark.parametrize("dialect", BOTH)
-@pytest.mark.parametrize("piece", [*PIECES_OF_MUCH, ":a", "[", "\\"])
+@pytest.mark.parametrize(
+    "piece", ["INSERT INTO t VALUES (1, 'a', :x);\n", *"'/[;\\", "''", "E'", "/*", "$a$", "((", ":a"]
+)
 def test_much_of_anything_is_read(dialect: Dialect, piece: str) -> None:
     """So much that it would not end if it took more than its share of time per character."""
     with suppress(SqlTextError):

