@@ -19,17 +19,8 @@ from activities import clock, strict_json
 from schedules.admin.step import StepInline
 from schedules.models import Schedule
 from tests.addresses import visitor
-from tests.admin_pages import (
-    PYTHON,
-    complaints,
-    operation,
-    page,
-    save,
-    sign_in,
-    told,
-    typed,
-)
-from tests.base import SOMEBODY, everything, fresh, make_schedule, run_until_idle, start
+from tests.admin_pages import PYTHON, complaints, operation, page, save, sign_in, told, typed
+from tests.base import SOMEBODY, everything, fresh, make_schedule
 from tests.conftest import subprocess_env
 
 
@@ -49,30 +40,22 @@ def complained(response: Any) -> dict[str, str]:
     return complaints(SimpleNamespace(context=response.context_data)) if response.status_code == 200 else {}
 
 
+IN_THE_GAP = {"at": "2030-03-10 02:30", "time_zone": "America/New_York", "dst": "literal"}
 # (what, the fields as typed, the field that complains, what it says)
 FIELDS: list[tuple[str, dict[str, Any], str, str]] = [
-    ("four cron fields", {"cron": "* * * *"}, "cron", "5 fields expected, got 4"),
     ("10 kB of cron", {"cron": "1," * 5000 + "1 * * * *"}, "cron", "characters are too many"),
     ("one bad line of several", {"cron": "0 3 * * *\n61 * * * *"}, "cron", "minute 61"),
     ("101 cron lines", {"cron": "0 3 * * *\n" * 101}, "cron", "101 entries are too many"),
     ("interval 0", {"every": "0"}, "every", "out of range"),
-    ("offset beyond", {"every": "1m offset 2m"}, "every", "offset"),
     ("unknown zone", {"time_zone": "Europe/Berln"}, "time_zone", "did you mean Europe/Berlin?"),
-    ("an abbreviation", {"time_zone": "EST5EDT"}, "time_zone", "use America/New_York"),
     ("a long zone", {"time_zone": "x" * 300}, "time_zone", "at most 100 characters"),
     ("no such time", {"at": "tomorrow"}, "at", "is not a time"),
     ("in the past", {"at": "2020-01-01 00:00"}, "at", "only matches in the past"),
-    (
-        "in the gap",
-        {"at": "2030-03-10 02:30", "time_zone": "America/New_York", "dst": "literal"},
-        "at",
-        "does not exist",
-    ),
+    ("in the gap", IN_THE_GAP, "at", "does not exist"),
     ("unknown dst", {"dst": "sometimes"}, "dst", "not one of the available choices"),
     ("unknown overlap", {"overlap": "sometimes"}, "overlap", "not one of the available choices"),
     ("unknown policy", {"on_failure": "shrug"}, "on_failure", "There is no “shrug”"),
     ("negative window", {"catch_up_seconds": "-1"}, "catch_up_seconds", "greater than or equal to 0"),
-    ("a word as window", {"catch_up_seconds": "true"}, "catch_up_seconds", "whole number"),
     ("2^63 as window", {"catch_up_seconds": str(2**63)}, "catch_up_seconds", "less than or equal to"),
     ("5,000 digits as window", {"catch_up_seconds": "9" * 5000}, "catch_up_seconds", "whole number"),
     ("blank name", {"name": " \t "}, "name", "required"),
@@ -82,7 +65,6 @@ FIELDS: list[tuple[str, dict[str, Any], str, str]] = [
     ("right-to-left override", {"name": "a\u202eb"}, "name", "U+202E is not allowed"),
     ("zero-width space", {"name": "a\u200bb"}, "name", "U+200B is not allowed"),
     ("NUL in the name", {"name": "a\0b"}, "name", "Null characters are not allowed"),
-    ("NUL in the description", {"description": "a\0b"}, "description", "Null characters are not allowed"),
     ("long description", {"description": "x" * 1001}, "description", "at most 1000 characters"),
 ]
 
@@ -102,37 +84,14 @@ def test_a_bad_field(blind: Client, is_new: bool) -> None:
     assert everything() == before
 
 
-# As they are typed, and the spec that is saved.
-ODD_BUT_RIGHT: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    ({"cron": "# 0 3 * * *", "time_zone": ""}, {}),
-    ({"cron": "\n  0  3 * * *\t\r\n"}, {"cron": ["0 3 * * *"]}),
-    ({"every": "60s\n1m\n90"}, {"every": ["1m", "1m30s"]}),
-    (
-        {"at": "2998-01-01 00:00\n2998-01-01T00:00:00.5+02:00", "time_zone": "Asia/Tokyo"},
-        {"at": ["2997-12-31T15:00:00Z", "2997-12-31T22:00:00Z"], "time_zone": "Asia/Tokyo"},
-    ),
-]
-
-
 @pytest.mark.django_db
 def test_what_is_odd_but_right_is_saved_in_one_form(blind: Client) -> None:
-    for number, (fields, spec) in enumerate(ODD_BUT_RIGHT):
-        assert complained(save(blind, typed(name=f"{number}", **fields))) == {}
-        assert Schedule.objects.get(name=f"{number}").spec == spec
-
-
-@pytest.mark.django_db
-def test_what_may_surprise_is_saved_with_a_note(client: Client) -> None:
-    assert save(client, typed(cron="0 0 13 * 5")).status_code == 302
-    text = client.get(page("schedules_schedule_change", Schedule.objects.get().pk)).content.decode()
-    assert "a day that matches either is enough" in text
-
-
-@pytest.mark.django_db
-def test_names_of_all_languages_are_names(blind: Client) -> None:
+    spec = {"cron": ["0 3 * * *"], "every": ["1m", "1m30s"]}
     for name in ("\N{ROCKET} Launch", "\N{MAN}\u200d\N{PERSONAL COMPUTER}", "Bücher für Ærø", "日本語"):
-        assert complained(save(blind, typed(name=name))) == {}
-        assert Schedule.objects.latest("pk").name == name
+        fields: dict[str, Any] = {"every": "60s\n1m\n90", "time_zone": ""}
+        fields |= {"cron": "\n  0  3 * * *\t\r\n# 0 4 * * *"}
+        assert complained(save(blind, typed(name=name, **fields))) == {}
+        assert Schedule.objects.get(name=name).spec == spec
 
 
 # (the text, what is said about it)
@@ -140,10 +99,8 @@ NO_JSON: list[tuple[str, str]] = [
     ("{function: x}", "not JSON: Expecting property name"),
     ('{"function": ', "not JSON: Expecting value"),
     ("[NaN]", "NaN is not JSON"),
-    ("[-Infinity]", "-Infinity is not JSON"),
     ("[1e400]", "1e400 is too large a number"),
     ('{"a": 1, "a": 2}', "the key 'a' appears twice"),
-    ("[" * 100_000, "nested too deeply"),
     ("[" * 33 + "]" * 33, "nested too deeply"),
     ("9" * 5000, "a number of 5,000 digits is too long"),
     (f'"{"x" * 300_000}"', "300,002 characters are too many"),
@@ -163,39 +120,24 @@ def config(**config: Any) -> dict[str, str]:
 
 # (what, the fields of a step as typed, the field that complains, what it says)
 STEPS: list[tuple[str, dict[str, str], str, str]] = [
-    ("no name", {"name": ""}, "step name", "required"),
     ("NUL in the name", {"name": "a\0b"}, "step name", "Null characters are not allowed"),
     ("control character in the name", {"name": "a\u0007b"}, "step name", "U+0007 is not allowed"),
-    ("negative index", {"index": "-1"}, "step index", "greater than or equal to 0"),
     ("a word as index", {"index": "first"}, "step index", "whole number"),
     ("no type", {"step_type": ""}, "step step_type", "required"),
     ("unknown type", {"step_type": "cobol"}, "step step_type", "There is no step type “cobol”"),
-    ("timeout 0", {"timeout_seconds": "0"}, "step timeout_seconds", "greater than or equal to 1"),
     ("1e400 as timeout", {"timeout_seconds": "1e400"}, "step timeout_seconds", "whole number"),
     ("many retries", {"max_retries": "101"}, "step max_retries", "less than or equal to 100"),
-    ("no retries given", {"max_retries": ""}, "step max_retries", "required"),
-    ("a word as factor", {"retry_factor": "double"}, "step retry_factor", "Enter a number"),
     ("1e400 as factor", {"retry_factor": "1e400"}, "step retry_factor", "Enter a number"),
     ("11 lines", {"resources": "a\r\n" * 11}, "step resources", "11 are too many: at most 10"),
     ("a bell in a line", {"retry_on": "a\x07b"}, "step retry_on", "U+0007 is not allowed"),
     ("unknown condition", {"run_if": "maybe"}, "step run_if", "not one of the available choices"),
     ("failure first", {"run_if": "failure"}, "steps", "nothing comes before it that could fail"),
-    ("unknown policy", {"on_crash": "shrug"}, "step on_crash", "not one of the available choices"),
-    ("no pool", {"pool": ""}, "step pool", "required"),
-    ("control character in the pool", {"pool": "a\u200bb"}, "step pool", "U+200B is not allowed"),
     ("no JSON", {"config": "{function: x}"}, "step config", "Not JSON: Expecting property name"),
     ("depth 100,000", {"config": "[" * 100_000}, "step config", "Nested too deeply"),
     ("300 kB", config(args=["x" * 300_000]), "step config", "too many"),
-    ("a list", {"config": "[]"}, "step config", "must be an object"),
     ("no function", {"config": "{}"}, "step config", "function: is required"),
     ("unknown setting", config(functoin="x"), "step config", "functoin: is not a setting of python steps"),
     ("lone surrogate", config(args=["\ud800"]), "step config", "args: contains NUL"),
-    (
-        "outside the folders",
-        {"step_type": "executable", "config": '{"argv": ["/bin/sh"]}'},
-        "step config",
-        "outside the folders",
-    ),
 ]
 
 
@@ -212,25 +154,10 @@ def test_a_bad_step(blind: Client) -> None:
     assert everything() == before
 
 
-@pytest.mark.django_db
-@pytest.mark.parametrize("written", ['{"function": "no dots"}', "{function: x}"])
-def test_what_was_typed_is_shown_again_with_what_is_wrong(client: Client, written: str) -> None:
-    form = typed(cron="61 * * * *", steps=[PYTHON | {"name": "fine"}, PYTHON | {"config": written}])
-    response = save(client, form)
-    content = response.content.decode().replace("&quot;", '"').replace("&#x27;", "'")
-    said = complaints(response)
-    assert set(said) == {"cron", "step config"}
-    assert all(text in content for text in ("61 * * * *", written, *said.values()))
-
-
 # (what, the form, what is said about its steps)
+UNTOUCHED = PYTHON | {"name": "", "step_type": "", "config": "{}"}
 ALL_STEPS: list[tuple[str, dict[str, Any], str]] = [
-    ("none", {"steps": []}, "needs at least one step"),
-    (
-        "only an untouched row",
-        {"steps": [PYTHON | {"name": "", "step_type": "", "config": "{}"}]},
-        "needs at least one step",
-    ),
+    ("only an untouched row", {"steps": [UNTOUCHED]}, "needs at least one step"),
     ("the same name twice", {"steps": [PYTHON, PYTHON | {"name": "WORK"}]}, "another step has this name"),
     ("one too many", {"steps": [PYTHON | {"name": f"s{n}"} for n in range(6)]}, "at most 5"),
     ("no count", {"steps": [PYTHON], "steps-TOTAL_FORMS": ""}, "ManagementForm data is missing"),
@@ -254,23 +181,19 @@ def test_bad_steps_together(blind: Client, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.django_db
 def test_what_is_not_on_the_form_cannot_be_set(client: Client) -> None:
     schedule = make_schedule()
-    columns: dict[str, Any] = {
-        "status": "closed",
-        "token": "99",
-        "started_count": "5",
-        "next_run_at": "2030-01-01",
-        "spec": "{}",
-    }
+    columns: dict[str, Any] = {"status": "closed", "token": "99", "started_count": "5"}
+    columns |= {"next_run_at": "2030-01-01"}
     assert save(client, typed(schedule, description="new", **columns), schedule).status_code == 302
     schedule = fresh(schedule)
     assert (schedule.status, schedule.token, schedule.started_count) == ("running", 2, 0)
     assert (schedule.description, schedule.next_run_at) == ("new", None)
 
 
+FORM = "application/x-www-form-urlencoded"
 BODIES: dict[str, tuple[bytes, str]] = {
-    "3 MB": (b"x" * 3_000_000, "application/x-www-form-urlencoded"),
-    "10,001 fields": (b"&".join(b"f%d=1" % n for n in range(10_001)), "application/x-www-form-urlencoded"),
-    "invalid UTF-8": (b"name=%ff%fe&steps-TOTAL_FORMS=1", "application/x-www-form-urlencoded"),
+    "3 MB": (b"x" * 3_000_000, FORM),
+    "10,001 fields": (b"&".join(b"f%d=1" % n for n in range(10_001)), FORM),
+    "invalid UTF-8": (b"name=%ff%fe&steps-TOTAL_FORMS=1", FORM),
     "JSON": (b'{"name": "JSON"}', "application/json"),
     "a torn part": (b"--x\r\nnot a part", "multipart/form-data; boundary=x"),
     "no boundary": (b"", "multipart/form-data"),
@@ -289,15 +212,12 @@ def test_a_bad_body(blind: Client) -> None:
 # (what, the operation, the answers, what is said at the field or as message)
 OPERATIONS: list[tuple[str, str, dict[str, str], str]] = [
     ("pause until yesterday", "pause", {"until": "2020-01-01T00:00"}, "must end in the future"),
-    ("pause until a word", "pause", {"until": "soon"}, "valid date/time"),
     ("pause until year 99999", "pause", {"until": "99999-01-01T00:00"}, "valid date/time"),
     ("pause with a long note", "pause", {"note": "x" * 1001}, "at most 1000 characters"),
     ("pause with NUL", "pause", {"note": "a\0b"}, "Null characters are not allowed"),
     ("resume in an unknown way", "resume", {"missed": "shrug"}, "not one of the available choices"),
-    ("resume without saying how", "resume", {}, "required"),
     ("run without a key", "run", {}, "required"),
     ("run with a long key", "run", {"key": "x" * 65}, "at most 64 characters"),
-    ("cancel with a long reason", "cancel", {"reason": "x" * 1001}, "at most 1000 characters"),
 ]
 
 
@@ -310,6 +230,10 @@ def test_bad_answers(monkeypatch: pytest.MonkeyPatch) -> None:
         response = client.post(operation("schedules_schedule", name, schedule.pk), answers)
         if response.status_code != 200 or words not in response.content.decode():
             wrong.append(f"{what}: {response.status_code}")
+    unknown = ("", "id=", "id=1&id=x", "id=%00", "id=-1", "id=999999", "id=" + "9" * 31)
+    for name, query in (("explode", "id=1"), *(("close", query) for query in unknown)):
+        url = f"{page('schedules_schedule_do', name)}?{query}"
+        assert (client.get(url).status_code, client.post(url).status_code) == (404, 404), url
     assert wrong == []
     assert everything() == before
 
@@ -334,38 +258,8 @@ def test_a_closed_schedule_stays_closed(client: Client) -> None:
     assert everything() == before
 
 
-@pytest.mark.django_db
-def test_what_runs_goes_on_when_its_schedule_is_changed_or_closed(client: Client) -> None:
-    execution = start()
-    schedule = execution.schedule
-    assert schedule
-    assert save(client, typed(schedule, steps=[PYTHON | {"name": "other"}]), schedule).status_code == 302
-    client.post(operation("schedules_schedule", "close", schedule.pk))
-    assert run_until_idle() == ["work"]
-    assert fresh(execution).status == "completed"
-
-
-@pytest.mark.django_db
-def test_an_operation_on_nothing_is_not_found(blind: Client) -> None:
-    make_schedule()
-    before = everything()
-    asked = [
-        *(
-            ("close", query)
-            for query in ("", "id=", "id=1&id=x", "id=%00", "id=-1", "id=999999", "id=" + "9" * 31)
-        ),
-        ("explode", "id=1"),
-    ]
-    for name, query in asked:
-        url = f"{page('schedules_schedule_do', name)}?{query}"
-        assert (blind.get(url).status_code, blind.post(url).status_code) == (404, 404), url
-    assert everything() == before
-
-
-NO_DATABASE, NO_FOLDER = (
-    {"DATABASE_URL": "postgresql://x@/x?host=/no/where"},
-    {"JIM_DATA_DIR": "/dev/null/jim"},
-)
+NO_DATABASE = {"DATABASE_URL": "postgresql://x@/x?host=/no/where"}
+NO_FOLDER = {"JIM_DATA_DIR": "/dev/null/jim"}
 MIGRATE, UNUSABLE = "run “manage.py migrate” first", "The database cannot be used"
 # The arguments, the environment, what the last line says
 IN_A_SHELL: list[Any] = [
@@ -375,15 +269,8 @@ IN_A_SHELL: list[Any] = [
     (["up"], NO_FOLDER, "The folder /dev/null/jim cannot be made"),
     (["up"], NO_DATABASE, UNUSABLE),
     (["runscheduler"], {}, MIGRATE),
-    *(
-        pytest.param(*row, marks=pytest.mark.long)
-        for row in [
-            (["demo"], NO_DATABASE, UNUSABLE),
-            (["demo"], {}, MIGRATE),
-            (["runworker"], {}, MIGRATE),
-            (["rundirect", "python", "{}"], {}, MIGRATE),
-        ]
-    ),
+    pytest.param(["demo"], {}, MIGRATE, marks=pytest.mark.long),
+    pytest.param(["rundirect", "python", "{}"], {}, MIGRATE, marks=pytest.mark.long),
 ]
 
 
@@ -406,22 +293,18 @@ def test_a_bad_command_in_a_shell(
     assert done.stderr.startswith("usage:") or done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["runscheduler", "--nope"], "unrecognized arguments: --nope"),
-        (["up", "--nope"], "unrecognized arguments: --nope"),
-        (["demo", "--nope"], "unrecognized arguments: --nope"),
-        (["runworker", "--processes", "0"], "--processes: a whole number from 1 to 1000"),
-        (["runworker", "--processes=-1"], "--processes: a whole number from 1 to 1000"),
-        (["runworker", "--processes", "two"], "--processes: a whole number"),
-        (["runworker", "--threads", "1001"], "--threads: a whole number from 1 to 1000"),
-        (["runworker", "--pools", "a,,b"], "--pools: name the pools"),
-        (["rundirect", "python", "{"], "CONFIG: a JSON object is needed: not JSON"),
-        (["rundirect", "python", "{}", "--wait", "-1"], "--wait: a number of seconds from 0 to"),
-    ],
-    ids=str,
-)
+BAD_ARGUMENTS = [
+    (["up", "--nope"], "unrecognized arguments: --nope"),
+    (["runworker", "--processes", "0"], "--processes: a whole number from 1 to 1000"),
+    (["runworker", "--processes", "two"], "--processes: a whole number"),
+    (["runworker", "--threads", "1001"], "--threads: a whole number from 1 to 1000"),
+    (["runworker", "--pools", "a,,b"], "--pools: name the pools"),
+    (["rundirect", "python", "{"], "CONFIG: a JSON object is needed: not JSON"),
+    (["rundirect", "python", "{}", "--wait", "-1"], "--wait: a number of seconds from 0 to"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), BAD_ARGUMENTS, ids=str)
 def test_a_bad_command(arguments: list[str], words: str) -> None:
     with pytest.raises(CommandError, match=words):
         call_command(*arguments)

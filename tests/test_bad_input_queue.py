@@ -10,13 +10,12 @@ from django.core.exceptions import ValidationError
 
 from schedules.models import Schedule
 from tests.admin_pages import PYTHON, save, sign_in, typed
-from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, run_until_idle, start, step
+from tests.base import NOW, SOMEBODY, everything, make_schedule, run_until_idle, start, step
 
 pytestmark = pytest.mark.django_db
 
 # (what, the fields of the second step, the field that complains, what it says)
 FIELDS: list[tuple[str, dict[str, Any], str, str]] = [
-    ("negative index", {"index": -1}, "index", "greater than or equal to 0"),
     ("large index", {"index": 1001}, "index", "less than or equal to 1000"),
     ("no index", {"index": None}, "index", "cannot be null"),
     ("half an index", {"index": 0.5}, "index", "a whole number expected, found 0.5"),
@@ -25,11 +24,8 @@ FIELDS: list[tuple[str, dict[str, Any], str, str]] = [
     ("a number as type", {"step_type": 7}, "step_type", "text, in quotes, expected, found 7"),
     ("config as text", {"config": "{}"}, "config", "must be an object of settings"),
     ("timeout 0", {"timeout_seconds": 0}, "timeout_seconds", "greater than or equal to 1"),
-    ("a bool as timeout", {"timeout_seconds": True}, "timeout_seconds", "a whole number expected"),
-    ("text as timeout", {"timeout_seconds": "3"}, "timeout_seconds", "a whole number expected, found '3'"),
     ("2^63 as timeout", {"timeout_seconds": 2**63}, "timeout_seconds", "less than or equal to 604800"),
     ("negative retries", {"max_retries": -1}, "max_retries", "greater than or equal to 0"),
-    ("a list as retries", {"max_retries": [3]}, "max_retries", "a whole number expected, found a list"),
     ("101 retries", {"max_retries": 101}, "max_retries", "less than or equal to 100"),
     ("factor 0.5", {"retry_factor": 0.5}, "retry_factor", "greater than or equal to 1"),
     ("factor 11", {"retry_factor": 11}, "retry_factor", "less than or equal to 10"),
@@ -37,12 +33,9 @@ FIELDS: list[tuple[str, dict[str, Any], str, str]] = [
     ("NaN as factor", {"retry_factor": float("nan")}, "retry_factor", "a number expected, found NaN"),
     ("1e400 as factor", {"retry_factor": 1e400}, "retry_factor", "a number expected, found Infinity"),
     ("10^400 as factor", {"retry_factor": 10**400}, "retry_factor", "a number of more than 18 digits"),
-    ("a bool as factor", {"retry_factor": True}, "retry_factor", "a number expected, found true"),
-    ("no factor", {"retry_factor": None}, "retry_factor", "cannot be null"),
     ("long cap", {"retry_cap_seconds": 604_801}, "retry_cap_seconds", "less than or equal to 604800"),
     ("negative cap", {"retry_cap_seconds": -1}, "retry_cap_seconds", "greater than or equal to 0"),
     ("jitter of 101 %", {"retry_jitter": 101}, "retry_jitter", "less than or equal to 100"),
-    ("one text to retry on", {"retry_on": "Timeout"}, "retry_on", "A list of texts is expected"),
     ("nothing to retry on", {"retry_on": [""]}, "retry_on", "must not be blank"),
     ("NUL to retry on", {"retry_on": ["a\0"]}, "retry_on", "U+0000 is not allowed"),
     ("11 texts to retry on", {"retry_on": ["a"] * 11}, "retry_on", "11 are too many: at most 10"),
@@ -83,25 +76,15 @@ TOGETHER: list[tuple[str, Any, str]] = [
     ("none", [], "A schedule needs at least one step."),
     ("nothing", None, "A list of steps is expected, found null."),
     ("an object", {"name": "a"}, "A list of steps is expected, found an object."),
-    ("text", "steps", "A list of steps is expected, found 'steps'."),
     ("a step of text", ["a"], "Step 1: fields and values expected, found 'a'."),
-    ("a step that is null", [step(), None], "Step 2: fields and values expected, found null."),
     ("501 of them", [step(f"s{n}") for n in range(501)], "501 steps are too many: at most 500."),
     ("an unknown field", [step(timeout=5)], "Step 1: unknown field timeout."),
-    ("a field that is no text", [step() | {7: 8}], "Step 1: unknown field 7."),
-    ("its state", [step(id=5, schedule=7)], "Step 1: unknown field id, schedule."),
     ("no name", [step(""), step()], "Step 1: name: This field cannot be blank."),
-    ("a name that is null", [step() | {"name": None}], "Step 1: name: text, in quotes, expected, found null"),
     ("a number as name", [step() | {"name": 7}], "Step 1: name: text, in quotes, expected, found 7"),
     ("a name twice", [step("a"), step("A")], "Step 2 (A): name: another step has this name already."),
     (
-        "only after a failure, but first",
-        [step("tell", 3, run_if="failure"), step("later", 4)],
-        f"Step 1 (tell): run_if: {TOO_EARLY}",
-    ),
-    (
         "only after a failure, beside the first",
-        [step("work"), step("tell", run_if="failure")],
+        [step("work"), step("tell", run_if="failure"), step("later", 4)],
         f"Step 2 (tell): run_if: {TOO_EARLY}",
     ),
 ]
@@ -126,45 +109,24 @@ def test_every_step_that_is_wrong_is_told_at_once() -> None:
     ]
 
 
-def test_gaps_between_indexes_are_gaps_in_nothing_else() -> None:
-    execution = start(step("last", 1000), step("first", 7), step("tell", 900, run_if="always"))
-    assert run_until_idle() == ["first", "tell", "last"]
-    assert fresh(execution).status == "completed"
-
-
 def test_the_edges_are_allowed() -> None:
-    widest: dict[str, Any] = {
-        "timeout_seconds": 604_800,
-        "max_retries": 100,
-        "retry_seconds": 86_400,
-        "retry_factor": 10,
-        "retry_cap_seconds": 604_800,
-        "retry_jitter": 100,
-        "retry_on": ["x" * 80] * 10,
-        "priority": -1000,
-        "resources": ["r" * 30] * 10,
-        "pool": "p" * 40,
-    }
-    assert start(step(**widest)).status == "in_progress"
+    widest = {"timeout_seconds": 604_800, "max_retries": 100, "retry_seconds": 86_400, "retry_factor": 10}
+    widest |= {"retry_cap_seconds": 604_800, "retry_jitter": 100, "priority": -1000}
+    texts = {"retry_on": ["x" * 80] * 10, "resources": ["r" * 30] * 10, "pool": "p" * 40}
+    start(step("last", 1000, **widest, **texts), step("first", 7), step("tell", 900, run_if="always"))
+    # Gaps between indexes are gaps in nothing else.
+    assert run_until_idle() == ["first", "tell", "last"]
 
 
 # (what, the schedule's fields, the field that complains, what it says)
 POLICIES: list[tuple[str, dict[str, Any], str, str]] = [
-    (
-        "unknown",
-        {"on_failure": "shrug"},
-        "on_failure",
-        "There is no “shrug”; there are: stop, continue, skip.",
-    ),
+    ("unknown", {"on_failure": "shrug"}, "on_failure", "“shrug”; there are: stop, continue, skip."),
     ("none", {"on_failure": ""}, "on_failure", "cannot be blank"),
     ("a bool", {"on_failure": True}, "on_failure", "text, in quotes, expected, found true"),
-    ("a bool as timeout", {"timeout_seconds": True}, "timeout_seconds", "a whole number expected"),
-    ("text as deadline", {"deadline_seconds": "3"}, "deadline_seconds", "a whole number expected"),
     ("1e400 as window", {"catch_up_seconds": 1e400}, "catch_up_seconds", "found Infinity"),
     ("NaN as runs left", {"remaining": float("nan")}, "remaining", "found NaN"),
     ("1 for yes", {"pause_on_failure": 1}, "pause_on_failure", "true or false expected, found 1"),
     ("no name", {"name": None}, "name", "cannot be null"),
-    ("a number as name", {"name": 7}, "name", "text, in quotes, expected, found 7"),
     ("a list as description", {"description": ["a"]}, "description", "found a list"),
     ("text as failures", {"failures_to_pause": "1"}, "failures_to_pause", "a whole number expected"),
 ]
@@ -180,28 +142,19 @@ def test_a_bad_policy() -> None:
 
 
 def test_all_there_is_to_a_step_can_be_typed() -> None:
-    fields = {
-        "run_if": "always",
-        "retry_factor": "1.5",
-        "retry_cap_seconds": "60",
-        "retry_jitter": "25",
-        "retry_on": " ConnectionError\r\n\r\n503 \r\n",
-        "priority": "-5",
-        "resources": "connected-system:7\r\nlicence",
-    }
+    fields = {"run_if": "always", "retry_factor": "1.5", "retry_cap_seconds": "60", "retry_jitter": "25"}
+    fields |= {"retry_on": " ConnectionError\r\n\r\n503 \r\n", "priority": "-5", "resources": "a:7\r\nb"}
     client = sign_in()
     assert save(client, typed(steps=[PYTHON | fields])).status_code == 302
     schedule = Schedule.objects.get()
-    [saved] = schedule.steps.all()
-    assert {name: getattr(saved, name) for name in fields} == {
+    saved: dict[str, Any] = {
         "run_if": "always",
         "retry_factor": 1.5,
         "retry_cap_seconds": 60,
         "retry_jitter": 25,
-        "retry_on": ["ConnectionError", "503"],
-        "priority": -5,
-        "resources": ["connected-system:7", "licence"],
     }
+    saved |= {"retry_on": ["ConnectionError", "503"], "priority": -5, "resources": ["a:7", "b"]}
+    assert {name: getattr(schedule.steps.get(), name) for name in fields} == saved
     before = everything()
     assert save(client, typed(schedule, steps=[PYTHON | fields]), schedule).status_code == 302
     assert everything() == before

@@ -14,7 +14,7 @@ from activities.models import Activity, ActivityItem, Initiator, OutputLine
 from api.models import ApiToken
 from execution.models import Limit, Worker
 from schedules.models import Backfill, Occurrence, SharedCalendar, TaskTemplate
-from tests.addresses import Route, routes, visitor
+from tests.addresses import routes, visitor
 from tests.base import enqueue, everything, make_schedule, run_until_idle, start, step
 from webhooks.models import Delivery, Endpoint
 from workflows import Consumer, Prepared, Producer
@@ -54,7 +54,8 @@ def test_what_is_sent_from_another_site_is_refused(monkeypatch: pytest.MonkeyPat
     before = everything() | others()
     let_in = []
     for route in routes():
-        answer = client.post(route.path(examples), **_json(route))
+        json: dict[str, Any] = {"data": "{}", "content_type": "application/json"}
+        answer = client.post(route.path(examples), **json if route.name.startswith("api:") else {})
         if answer.status_code not in (401, 403, 404, 405, 415):
             let_in.append(f"{route.label}: {answer.status_code}")
     assert let_in == []
@@ -65,16 +66,12 @@ def furnish(text: str) -> dict[str, Any]:
     """One of everything, with this text wherever a person or a step may write some; the keys of all of it."""
     now = clock.now()
     by = Initiator("user", "1", text)
-    calendar = SharedCalendar.objects.define(
-        f"Closed {text}", [{"dates": "2027-01-01"}], initiator=by, now=now, description=text
-    )
-    template = TaskTemplate.objects.define(
-        name=f"Template {text}",
-        step_type="python",
-        config={"function": "tests.work.noop", "isolation": "thread", "kwargs": {"a": text}},
-        initiator=by,
-        now=now,
-    )
+    asked: dict[str, Any] = {"initiator": by, "now": now}
+    closed = [{"dates": "2027-01-01"}]
+    calendar = SharedCalendar.objects.define(f"Closed {text}", closed, **asked, description=text)
+    config = {"function": "tests.work.noop", "isolation": "thread", "kwargs": {"a": text}}
+    named: dict[str, Any] = {"name": f"Template {text}", "step_type": "python", "config": config}
+    template = TaskTemplate.objects.define(**named, **asked)
     schedule = make_schedule(
         step(f"say {text}", 0, "result", kwargs={"value": text}),
         step("later", 1),
@@ -85,52 +82,30 @@ def furnish(text: str) -> dict[str, Any]:
         spec={"cron": ["0 3 * * *"], "exclude": [{"calendar": calendar.name}]},
         now=now - timedelta(days=3),
     )
-    backfill = Backfill.objects.ask(
-        schedule, start_at=now - timedelta(days=2), end_at=now, which="all", initiator=by, now=now
-    )
-    limit = Limit.objects.define("resource:crm", 3, initiator=by, now=now, note=text)
+    between: dict[str, Any] = {"start_at": now - timedelta(days=2), "end_at": now}
+    backfill = Backfill.objects.ask(schedule, **between, which="all", **asked)
+    limit = Limit.objects.define("resource:crm", 3, **asked, note=text)
     [task] = enqueue(step(f"job {text}"), now=now + timedelta(hours=1))
     ended = start(step("fails", 0, "fail", kwargs={"message": text}), name=f"Failing {text}", now=now)
     run_until_idle(now=now)
     start(step(f"slow {text}"), name=f"Running {text}", now=now)
     schedule.refresh_from_db()
-    schedule.pause(initiator=by, now=now, note=text)
-    endpoint, _ = Endpoint.objects.define(
-        name=f"Endpoint {text}",
-        url="https://example.com/hook",
-        description=text,
-        kinds=["execution.failed"],
-        initiator=by,
-        now=now,
-    )
-    delivery = endpoint.test(initiator=by, now=now)
-    token, _ = ApiToken.objects.issue(
-        name=text, scopes=["view"], user=User.objects.get(username="ada"), initiator=by, now=now
-    )
-    root = Activity.objects.get(pk=ended.activity_id)
-    attempt = Activity.objects.filter(parent=root).first()
-    assert attempt is not None
+    schedule.pause(**asked, note=text)
+    hook: dict[str, Any] = {"name": f"Endpoint {text}", "kinds": ["execution.failed"]}
+    hook |= {"url": "https://example.com/hook", "description": text}
+    endpoint, _ = Endpoint.objects.define(**hook, **asked)
+    ada = User.objects.get(username="ada")
+    token, _ = ApiToken.objects.issue(name=text, scopes=["view"], user=ada, **asked)
+    attempt = Activity.objects.filter(parent=ended.activity_id)[0]
     ActivityItem.objects.create(activity=attempt, outcome="failed", name=text, message=text, created_at=now)
     OutputLine.objects.create(activity=attempt, number=900, stream="stdout", text=text, written_at=now)
     occurrence = Occurrence.objects.filter(schedule=schedule).first()
-    return {
-        "schedule": schedule.pk,
-        "calendar": calendar.pk,
-        "template": template.pk,
-        "backfill": backfill.pk,
-        "limit": limit.pk,
-        "execution": ended.pk,
-        "activity": attempt.pk,
-        "worker": Worker.objects.all()[0].pk,
-        "task": task.key,
-        "task-row": task.pk,
-        "endpoint": endpoint.pk,
-        "webhook": endpoint.pk,
-        "delivery": delivery.pk,
-        "token": token.pk,
-        "occurrence": occurrence.pk if occurrence else 0,
-        **furnish_workflow(text, by=by, now=now),
-    }
+    rows: dict[str, Any] = {"schedule": schedule, "calendar": calendar, "template": template, "limit": limit}
+    rows |= {"backfill": backfill, "execution": ended, "activity": attempt, "worker": Worker.objects.all()[0]}
+    rows |= {"task-row": task, "endpoint": endpoint, "webhook": endpoint, "token": token}
+    rows |= {"delivery": endpoint.test(**asked)}
+    others = {"task": task.key, "occurrence": occurrence.pk if occurrence else 0}
+    return {name: row.pk for name, row in rows.items()} | others | furnish_workflow(text, by=by, now=now)
 
 
 def furnish_workflow(text: str, *, by: Initiator, now: datetime) -> dict[str, Any]:
@@ -159,23 +134,11 @@ def furnish_workflow(text: str, *, by: Initiator, now: datetime) -> dict[str, An
     run.reach_prepared(Prepared([event.seen()], {"a": text}, title=text), now=now)
     run.stop(Stop(Status.PAUSED_APPROVAL, None, Tries()), f"{text} may not\n{text}", now=now)
     run.retry(text, initiator=by, now=now + timedelta(hours=1))
-    return {
-        "workflow": "inbox",
-        "workflow-row": run.workflow_id,
-        "run": run.pk,
-        "topic": "mail",
-        "event": event.pk,
-        "handler": run.handler_id,
-    }
+    found = {"workflow": "inbox", "workflow-row": run.workflow_id, "topic": "mail", "event": event.pk}
+    return found | {"run": run.pk, "handler": run.handler_id}
 
 
 def others() -> dict[str, list[dict[str, Any]]]:
     kept: list[Any] = [Endpoint, Delivery, ApiToken, User]
     kept += [Workflow, Handler, Subscription, Topic, Event, Run]
     return {model.__name__: list(model._default_manager.order_by("pk").values()) for model in kept}
-
-
-def _json(route: Route) -> dict[str, Any]:
-    if route.name.startswith("api:"):
-        return {"data": "{}", "content_type": "application/json"}
-    return {}

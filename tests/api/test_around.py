@@ -13,7 +13,7 @@ from activities import clock
 from activities.models import Activity
 from api.models import ApiToken, KeyedAnswer
 from execution.models import Limit, Worker
-from tests.api.calling import Caller
+from tests.api.calling import Caller, fields
 from tests.base import NOW, claim, enqueue, make_worker, seconds, start, step
 from webhooks.models import Delivery
 
@@ -48,21 +48,14 @@ class TestWorkers:
 
 
 class TestWebhooks:
-    def test_one_is_made_with_a_secret_that_is_shown_once(self) -> None:
+    def test_one_is_made_with_a_secret_that_is_shown_once_changed_disabled_and_removed(self) -> None:
         api = Caller()
         made = api.post("webhooks", HOOK)
         assert (made.status_code, made.json()["secret"].startswith("whsec_")) == (201, True)
         path = f"webhooks/{made.json()['id']}"
         read = api.get(path)
         assert "secret" not in read.json()
-        assert read["ETag"] == made["ETag"]
-        rotated = api.post(f"{path}/rotate").json()["secret"]
-        assert rotated.startswith("whsec_")
-        assert rotated != made.json()["secret"]
-
-    def test_one_is_changed_disabled_enabled_and_removed(self) -> None:
-        api = Caller()
-        path = f"webhooks/{api.post('webhooks', HOOK).json()['id']}"
+        assert api.post(f"{path}/rotate").json()["secret"] != made.json()["secret"]
         changed = api.patch(path, {"description": "the team's"}, if_match=api.get(path)["ETag"])
         assert (changed.status_code, changed.json()["description"]) == (200, "the team's")
         assert api.patch(path, {"name": "x"}).status_code == 428
@@ -77,18 +70,10 @@ class TestWebhooks:
     def test_what_is_wrong_is_told_by_field(self) -> None:
         api = Caller()
         api.post("webhooks", HOOK | {"name": "taken"})
-        changes: dict[str, tuple[str, Any]] = {
-            "url": ("url", "ftp://x"),
-            "events.0": ("events", ["none"]),
-            "events": ("events", []),
-            "schedules": ("schedules", [5]),
-            "failures": ("failures", 9),
-            "name": ("name", "Taken"),
-            "secret": ("secret", "short"),
-        }
-        for field, (name, value) in changes.items():
-            wrong = api.post("webhooks", HOOK | {name: value})
-            assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (400, field), wrong.json()
+        odd: dict[str, Any] = {"url": "ftp://x", "events": [], "schedules": [5], "failures": 9}
+        for field, value in (odd | {"name": "Taken", "secret": "short"}).items():
+            wrong = api.post("webhooks", HOOK | {field: value})
+            assert (wrong.status_code, fields(wrong)) == (400, [field])
 
     def test_a_test_is_a_delivery_that_can_be_sent_again(self) -> None:
         api = Caller()
@@ -98,21 +83,13 @@ class TestWebhooks:
         path = f"deliveries/{sent.json()['id']}"
         assert sent["Location"].endswith(path)
         told = api.get(path).json()
-        assert (told["event"], told["status"], told["body"]["type"]) == (
-            "endpoint.test",
-            "pending",
-            told["event"],
-        )
+        assert (told["status"], told["event"], told["body"]["type"]) == ("pending", *["endpoint.test"] * 2)
         assert api.post(f"{path}/redeliver").status_code == 409
         Delivery.objects.all().give_up("no", now=NOW)
         assert api.post(f"{path}/redeliver").status_code == 202
-        for query, count in (
-            ({"endpoint": hook}, 1),
-            ({"endpoint": hook + 1}, 0),
-            ({"status": "pending"}, 1),
-            ({"event": "execution.failed"}, 0),
-        ):
-            assert len(api.get("deliveries", **query).json()["results"]) == count, query
+        for query in ({"endpoint": hook + 1}, {"status": "failed"}, {"event": "execution.failed"}):
+            assert api.get("deliveries", **query).json()["results"] == [], query
+        assert len(api.get("deliveries", endpoint=hook, status="pending").json()["results"]) == 1
 
 
 class TestTokens:
@@ -125,7 +102,9 @@ class TestTokens:
         assert "text" not in own[0]
         assert len(administrator.get("tokens").json()["results"]) == 3
         assert len(administrator.get("tokens", user="viewer").json()["results"]) == 2
-        assert viewer.get(f"tokens/{administrator.token.pk}").status_code == 404
+        # What nobody may see is answered as what is not there.
+        theirs, nobodys = (viewer.get(f"tokens/{pk}") for pk in (administrator.token.pk, 999_999))
+        assert (theirs.status_code, theirs.json()["detail"]) == (404, nobodys.json()["detail"])
 
     def test_a_new_one_works_and_a_revoked_one_does_not(self) -> None:
         api = Caller("Viewer")
@@ -148,13 +127,10 @@ class TestTokens:
         assert narrow.post("tokens", {"name": "x", "scopes": ["admin"]}).status_code == 403
 
     def test_what_is_wrong_is_told_by_field(self) -> None:
-        for changes, field in (
-            ({"scopes": []}, "scopes"),
-            ({"scopes": ["all"]}, "scopes.0"),
-            ({"expires_at": "2001-01-01T00:00:00Z"}, "expires_at"),
-        ):
+        odd: list[dict[str, Any]] = [{"scopes": []}, {"expires_at": "2001-01-01T00:00:00Z"}]
+        for changes in odd:
             wrong = Caller().post("tokens", {"name": "x", "scopes": ["view"]} | changes)
-            assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (400, field)
+            assert (wrong.status_code, fields(wrong)) == (400, list(changes))
 
     def test_neither_texts_nor_secrets_are_kept_with_a_key(self) -> None:
         api = Caller()

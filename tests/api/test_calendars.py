@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from schedules.models import Schedule, SharedCalendar
-from tests.api.calling import Caller
+from tests.api.calling import Caller, fields
 from tests.base import NOW, SOMEBODY, make_schedule
 
 pytestmark = pytest.mark.django_db
@@ -20,12 +20,11 @@ def test_a_calendar_is_made_read_changed_and_removed() -> None:
     read = api.get(url)
     assert (read.json(), read["ETag"]) == (made.json(), made["ETag"])
     assert api.get(f"{url}/dates", year=2026).json() == [{"date": "2026-12-25", "comment": "Christmas"}]
-    assert api.get(f"{url}/dates", year=2027).json() == []
     assert api.get(f"{url}/dates", year="x").status_code == 400
     sent = api.put(url, read.json(), if_match=read["ETag"])
     assert (sent.status_code, sent["ETag"]) == (200, read["ETag"])
-    renamed = api.put(url, HOLIDAYS | {"name": "Other"}, if_match="*")
-    assert (renamed.status_code, renamed.json()["errors"][0]["field"]) == (400, "name")
+    assert fields(api.put(url, HOLIDAYS | {"name": "Other"}, if_match="*")) == ["name"]
+    assert fields(api.post("calendars", {"name": "x", "excluded": [{"calendar": "x"}]})) == ["excluded"]
     changed = api.patch(url, {"description": "of all"}, if_match=read["ETag"])
     assert (changed.json()["description"], changed.json()["token"]) == ("of all", 2)
     assert api.delete(url, if_match=read["ETag"]).status_code == 412
@@ -47,18 +46,10 @@ def test_a_calendar_in_use_stays_and_hands_its_changes_on() -> None:
     assert Schedule.objects.get().token == 2
 
 
-def test_what_is_wrong_with_a_calendar_is_told_by_field() -> None:
-    api = Caller("Author")
-    for wrong in ({"name": ""}, {"excluded": "never"}, {"excluded": [{"calendar": "x"}]}, {"colour": "red"}):
-        response = api.post("calendars", HOLIDAYS | wrong)
-        assert (response.status_code, response.json()["errors"][0]["field"]) == (400, *wrong)
-
-
 def test_a_list_of_calendars(django_assert_num_queries: Any) -> None:
     for number in range(3):
         SharedCalendar.objects.define(f"Calendar {number}", [], initiator=SOMEBODY, now=NOW)
     api = Caller("Viewer")
-    api.get("calendars")
-    with django_assert_num_queries(4):
+    with django_assert_num_queries(5):
         assert len(api.get("calendars").json()["results"]) == 3
     assert len(api.get("calendars", search="r 1").json()["results"]) == 1

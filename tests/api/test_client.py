@@ -15,13 +15,10 @@ import pytest
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.renderers import OpenApiJsonRenderer
 
-from activities import clock
 from tests.api.serving import WSGI, serving, token_of
 from tests.base import enqueue, step
 from tests.loops import running_worker
 from tests.waiting import PATIENCE_SECONDS, wait_until
-from tests.workflows.base import deployed
-from tests.workflows.orders import Orders
 
 NAME = "jim_client"
 pytestmark = [pytest.mark.live, pytest.mark.django_db(transaction=True)]
@@ -54,16 +51,11 @@ class Calls:
         return module.sync(*args, client=self.client, **kwargs)
 
 
-def test_a_generated_client_runs_a_schedule_publishes_and_reads_what_is_written(
-    jim: Any, tmp_path: Path
-) -> None:
+def test_a_generated_client_runs_a_schedule_and_reads_what_is_written(jim: Any, tmp_path: Path) -> None:
     models = importlib.import_module(f"{NAME}.models")
-    with serving() as address, running_worker(), deployed(Orders, now=clock.now()):
+    with serving() as address, running_worker():
         with jim.AuthenticatedClient(base_url=address, token=token_of("Author")) as client:
             follow_a_schedule(Calls(client), models)
-        token = token_of("Operator", scopes=["run"])
-        with jim.AuthenticatedClient(base_url=address, token=token) as client:
-            publish_an_order(Calls(client), models)
         read_what_is_written(address, tmp_path / "go-on")
 
 
@@ -85,20 +77,6 @@ def follow_a_schedule(call: Calls, models: Any) -> None:
     output = call("activities", "output", talk)
     assert [line.text for line in output.lines] == ["line 0", "line 1", "line 2"]
     assert call("activities", "retrieve", answer).result == 42
-
-
-def publish_an_order(call: Calls, models: Any) -> None:
-    body = models.EventsWritingRequest.from_dict({"message_id": "o1", "payload": {"item": "ink"}})
-    assert call("topics", "events_create", "orders", body=body).new == 1
-
-    def parcels() -> Any:
-        return call("topics", "events_list", "parcels").results
-
-    wait_until(lambda: len(parcels()) == 1)
-    run = call("runs", "retrieve", parcels()[0].created_by)
-    assert (run.status.value, run.mutation_result["shipped"]) == ("committed", [{"item": "ink"}])
-    note = models.PauseNoteRequest(note="enough")
-    assert call("workflows", "pause", "orders", body=note).status.value == "stopped"
 
 
 def read_what_is_written(address: str, go_on: Path) -> None:

@@ -67,20 +67,9 @@ parameters."query.follow" = "false"
 
 def known() -> dict[str, list[Any]]:
     """By the beginning of a path: ids that exist."""
-    rows: dict[str, Any] = {
-        "schedules": Schedule,
-        "backfills": Backfill,
-        "calendars": SharedCalendar,
-        "templates": TaskTemplate,
-        "executions": Execution,
-        "activities": Activity,
-        "workers": Worker,
-        "webhooks": Endpoint,
-        "deliveries": Delivery,
-        "tokens": ApiToken,
-        "runs": Run,
-        "events": Event,
-    }
+    rows: dict[str, Any] = {"schedules": Schedule, "backfills": Backfill, "calendars": SharedCalendar}
+    rows |= {"templates": TaskTemplate, "executions": Execution, "activities": Activity, "workers": Worker}
+    rows |= {"webhooks": Endpoint, "deliveries": Delivery, "tokens": ApiToken, "runs": Run, "events": Event}
     ids = {name: list(model.objects.values_list("pk", flat=True)[:20]) for name, model in rows.items()}
     slugs = {"workflows": ["orders"], "topics": ["orders", "parcels"]}
     return ids | slugs | {"tasks": list(WorkerTask.objects.values_list("key", flat=True)[:20])}

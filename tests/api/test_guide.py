@@ -6,9 +6,8 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -28,19 +27,8 @@ CURL = """curl() { command curl -sS --max-time 60 -w '\\n%{http_code}' "$@"; }""
 ANYTHING = "…"
 
 
-class Example(NamedTuple):
-    status: int
-    command: str
-    answer: str
-
-
 def guide() -> str:
     return (settings.BASE_DIR / "docs" / "api.md").read_text()
-
-
-def examples() -> Iterator[Example]:
-    for status, command, answer in FENCE.findall(guide()):
-        yield Example(int(status), command, answer)
 
 
 @pytest.mark.live
@@ -48,16 +36,16 @@ def examples() -> Iterator[Example]:
 def test_the_examples_run_as_they_are_shown() -> None:
     with serving() as address, running_worker(), ExitStack() as later:
         env = {"JIM": address, "TOKEN": token_of("Author"), "PATH": os.environ["PATH"]}
-        for example in examples():
-            if "/topics/" in example.command and not Workflow.objects.exists():
+        for wanted, command, answer in FENCE.findall(guide()):
+            if "/topics/" in command and not Workflow.objects.exists():
                 later.enter_context(deployed(Orders, now=clock.now()))
-            command = ["bash", "-c", f"{CURL}\n{example.command}"]
-            done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+            shell = ["bash", "-c", f"{CURL}\n{command}"]
+            done = subprocess.run(shell, env=env, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr
             body, _, status = done.stdout.rpartition("\n")
-            assert int(status) == example.status, f"{example.command}\n{body}"
-            if example.answer:
-                assert_like(json.loads(body), json.loads(example.answer), example.command)
+            assert status == wanted, f"{command}\n{body}"
+            if answer:
+                assert_like(json.loads(body), json.loads(answer), command)
 
 
 def assert_like(found: Any, shown: Any, where: str) -> None:
@@ -77,14 +65,9 @@ def assert_like(found: Any, shown: Any, where: str) -> None:
 
 
 @pytest.mark.django_db
-def test_every_metric_is_in_the_guide() -> None:
+def test_every_metric_and_every_resource_is_in_the_guide() -> None:
     names = {metric.name for metric in Look(NOW).collect()}
-    missing = {name for name in names if name not in guide()}
-    assert not missing
-
-
-def test_every_resource_is_in_the_guide() -> None:
+    assert {name for name in names if name not in guide()} == set()
     named = {path.split("/")[3] for path in described() if path.startswith("/api/v1/")}
-    missing = {name for name in named if f"`{name}" not in guide()}
     assert named
-    assert not missing
+    assert {name for name in named if f"`{name}" not in guide()} == set()

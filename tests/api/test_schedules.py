@@ -66,24 +66,13 @@ def test_to_replace_it_gives_defaults_to_what_is_left_out() -> None:
     assert response.status_code == 200, response.json()
     now = fresh(schedule)
     assert (now.name, now.overlap, now.tags, now.spec, now.token) == ("New", "skip", [], {}, 2)
-    assert [each.name for each in now.steps.all()] == ["fetch"]
-
-
-def test_to_change_a_field_leaves_the_others() -> None:
-    api, schedule = Caller("Author"), make_schedule(overlap="allow_all", spec=DAILY)
-    response = api.patch(f"schedules/{schedule.pk}", {"description": "why"}, if_match="*")
-    assert response.status_code == 200, response.json()
-    assert response["ETag"].startswith('"2.')
-    now = fresh(schedule)
-    assert (now.description, now.overlap, now.spec) == ("why", "allow_all", DAILY)
-
-
-def test_true_is_another_value_than_1() -> None:
-    api = Caller("Author")
-    schedule = make_schedule(step("one", kwargs={"value": 1}))
-    steps = api.get(f"schedules/{schedule.pk}").json()["steps"]
+    # To change a field leaves the others; true is another value than 1.
+    steps = [step("one", kwargs={"value": 1})]
+    api.patch(f"schedules/{schedule.pk}", {"steps": steps, "tags": ["a"]}, if_match="*")
     steps[0]["config"]["kwargs"]["value"] = True
-    assert api.patch(f"schedules/{schedule.pk}", {"steps": steps}, if_match="*").status_code == 200
+    response = api.patch(f"schedules/{schedule.pk}", {"steps": steps}, if_match="*")
+    assert response["ETag"].startswith('"4.')
+    assert (fresh(schedule).name, fresh(schedule).tags) == ("New", ["a"])
     assert schedule.steps.get().config["kwargs"]["value"] is True
 
 
@@ -92,39 +81,29 @@ def test_an_edit_names_the_version_that_was_read() -> None:
     url = f"schedules/{schedule.pk}"
     tag = api.get(url)["ETag"]
     assert api.patch(url, {"description": "mine"}).status_code == 428
-    schedule.pause(initiator=SOMEBODY, now=NOW)
+    # Counters move the tag, but not the version.
+    Schedule.objects.update(started_count=5)
+    assert api.client.get(f"/api/v1/{url}", headers={"If-None-Match": tag}).status_code == 200
+    assert api.patch(url, {"tags": ["a"]}, if_match=tag).status_code == 200
+    fresh(schedule).pause(initiator=SOMEBODY, now=NOW)
     stale = api.patch(url, {"description": "mine"}, if_match=tag)
-    assert (stale.status_code, stale["ETag"]) == (412, '"2"')
+    assert (stale.status_code, stale["ETag"]) == (412, '"3"')
     assert api.delete(url).status_code == 428
     assert fresh(schedule).description == ""
-
-
-def test_counters_move_the_tag_but_not_the_version() -> None:
-    api, schedule = Caller(), make_schedule()
-    before = api.get(f"schedules/{schedule.pk}")["ETag"]
-    Schedule.objects.update(started_count=5)
-    after = api.client.get(f"/api/v1/schedules/{schedule.pk}", headers={"If-None-Match": before})
-    assert after.status_code == 200
-    assert api.patch(f"schedules/{schedule.pk}", {"tags": ["a"]}, if_match=before).status_code == 200
 
 
 WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"name": ""}, "name", "blank"),
     ({"spec": {"cron": ["nonsense"]}}, "spec", "cron"),
     ({"spec": []}, "spec", "object"),
-    ({"spec": {"cron": ["0 2 * * *"], "colour": "red"}}, "spec", "colour"),
     ({"overlap": "maybe"}, "overlap", "maybe"),
-    ({"catch_up_seconds": -1}, "catch_up_seconds", "0"),
     ({"catch_up_seconds": "1"}, "catch_up_seconds", "whole number"),
     ({"pause_on_failure": 1}, "pause_on_failure", "true or false"),
     ({"tags": "finance"}, "tags", "list"),
-    ({"tags": [1]}, "tags.0", "text"),
     ({"memo": {"owner": 1}}, "memo.owner", "text"),
     ({"steps": []}, "steps", "at least 1"),
-    ({"steps": ["fetch"]}, "steps.0", "dictionary"),
     ({"steps": [FETCH | {"index": "1"}]}, "steps.0.index", "whole number"),
     ({"steps": [FETCH | {"colour": "red"}]}, "steps.0.colour", "no such field"),
-    ({"steps": [FETCH | {"config": []}]}, "steps.0.config", "object"),
     ({"steps": [FETCH | {"step_type": "magic"}]}, "steps.0", "no step type “magic”"),
     ({"steps": [FETCH, FETCH]}, "steps.1", "another step has this name"),
     ({"steps": [{"name": "a", "template": "none"}]}, "steps.0", "no template “none”"),
@@ -141,13 +120,12 @@ def test_what_is_wrong_is_told_by_field() -> None:
             silent.append((wrong, response.json()))
     assert silent == []
     assert not Schedule.objects.exists()
-
-
-def test_a_new_schedule_may_wait_for_a_resume_and_its_name_is_taken_once() -> None:
-    api = Caller("Author")
     body = api.post("schedules", NIGHTLY | {"paused": True, "note": "not yet"}).json()
     assert (body["state"]["status"], body["state"]["pause"]["note"]) == ("paused", "not yet")
     assert "already" in api.post("schedules", NIGHTLY).json()["detail"]
+    for verb in ("run", "pause", "resume", "skip-next", "unskip"):
+        response = api.post(f"schedules/{body['id']}/{verb}", {"colour": "red"})
+        assert (response.status_code, "colour" in fields(response)) == (400, True), verb
 
 
 def test_steps_that_run_code_need_a_permission_of_their_own() -> None:
@@ -182,6 +160,7 @@ def test_to_delete_is_to_close() -> None:
     assert len(api.get("schedules", status="closed").json()["results"]) == 1
     again = api.delete(f"schedules/{schedule.pk}", if_match="*")
     assert (again.status_code, "closed" in again.json()["detail"]) == (409, True)
+    assert Caller().post(f"schedules/{schedule.pk}/run").status_code == 409
 
 
 def make_some() -> dict[str, Schedule]:
@@ -203,11 +182,8 @@ OPEN = {"plain", "tagged", "paused", "failing", "overdue", "broken", "manual"}
 NARROWED: list[tuple[dict[str, Any], set[str]]] = [
     ({}, OPEN),
     ({"status": "all", "search": "closed"}, {"closed"}),
-    ({"status": "open", "search": "THE"}, OPEN),
     ({"status": "paused"}, {"paused", "failing"}),
-    ({"status": "closed"}, {"closed"}),
     ({"name": "the PLAIN one"}, {"plain"}),
-    ({"tag": "a"}, {"tagged"}),
     ({"tag": ["a", "b"]}, {"tagged"}),
     ({"tag": ["a", "c"]}, set()),
     ({"last_outcome": "failed"}, {"failing"}),
@@ -231,40 +207,31 @@ def test_a_list_is_narrowed_down() -> None:
         if (found := {made[row["id"]] for row in rows}) != expected:
             wrong.append((query, found))
     assert wrong == []
-
-
-def test_a_filter_that_makes_no_sense_is_refused() -> None:
-    api, told = Caller("Viewer"), []
     odd = [("status", "asleep"), ("status", ""), ("is_overdue", "maybe"), ("is_overdue", "")]
-    odd += [("next_run_after", "yesterday"), ("next_run_after", "2026-11-16T03:00:00")]
-    odd += [("calendar", "x"), ("tag", "\0")]
+    odd += [("next_run_after", "yesterday"), ("next_run_after", "2026-11-16T03:00:00"), ("calendar", "x")]
     for name, value in odd:
-        response = api.get("schedules", **{name: value})
-        told.append((response.status_code, fields(response)))
-    assert told == [(400, [name]) for name, _ in odd]
+        assert fields(api.get("schedules", **{name: value})) == [name], (name, value)
 
 
-def test_a_list_costs_the_same_whatever_its_length(django_assert_num_queries: Any) -> None:
+def test_a_list_costs_the_same_whatever_its_length_and_one_a_handful_of_statements(
+    django_assert_num_queries: Any, django_assert_max_num_queries: Any
+) -> None:
     make_some()
     api = Caller("Viewer")
     api.get("schedules")
     with django_assert_num_queries(4):  # the token, two for permissions, the list
         api.get("schedules", status="all")
-
-
-def test_a_schedule_costs_a_handful_of_statements(django_assert_max_num_queries: Any) -> None:
     schedule = make_schedule(*(step(f"s{number}", number) for number in range(20)), spec=DAILY)
     schedule.pause(initiator=SOMEBODY, now=NOW)
-    api = Caller("Viewer")
-    api.get("schedules")
     with django_assert_max_num_queries(10):
         assert api.get(f"schedules/{schedule.pk}").status_code == 200
 
 
 def test_a_run_is_accepted_and_can_be_watched() -> None:
     api, schedule = Caller("Operator"), make_schedule()
-    response = api.post(f"schedules/{schedule.pk}/run", {})
+    response = api.post(f"schedules/{schedule.pk}/run", {"at": "2026-11-01T02:00:00+01:00"})
     assert response.status_code == 202, response.json()
+    assert Occurrence.objects.get().nominal_at.isoformat() == "2026-11-01T01:00:00+00:00"
     execution = Execution.objects.get()
     assert response.json() == {
         "occurrence": Occurrence.objects.get().pk,
@@ -285,31 +252,8 @@ def test_a_run_that_is_in_the_way_is_named() -> None:
     beside = api.post(f"schedules/{schedule.pk}/run", {"overlap": "allow_all"})
     assert beside.json()["status"] == "started"
     waiting = api.post(f"schedules/{schedule.pk}/run", {"overlap": "buffer_all"})
-    assert (waiting.status_code, waiting.json()["status"], waiting.json()["execution"]) == (
-        202,
-        "pending",
-        None,
-    )
+    assert (waiting.status_code, waiting.json()["execution"]) == (202, None)
     assert api.client.get(waiting["Location"]).json()["status"] == "pending"
-
-
-def test_a_run_with_a_key_is_started_once() -> None:
-    api, schedule = Caller("Operator"), make_schedule(overlap="allow_all")
-    url = f"schedules/{schedule.pk}/run"
-    first = api.post(url, {}, idempotency_key="a")
-    again = api.post(url, {}, idempotency_key="a")
-    assert (again.status_code, again.json()) == (202, first.json())
-    assert again["Idempotent-Replayed"] == "true"
-    assert api.post(url, {"at": "2026-11-01T00:00:00Z"}, idempotency_key="a").status_code == 409
-    assert Execution.objects.count() == 1
-
-
-def test_a_run_stands_for_the_time_that_was_said_and_a_closed_schedule_runs_no_more() -> None:
-    api, schedule = Caller("Operator"), make_schedule()
-    api.post(f"schedules/{schedule.pk}/run", {"at": "2026-11-01T02:00:00+01:00"})
-    assert Occurrence.objects.get().nominal_at.isoformat() == "2026-11-01T01:00:00+00:00"
-    schedule.close(initiator=SOMEBODY, now=NOW)
-    assert api.post(f"schedules/{schedule.pk}/run").status_code == 409
 
 
 def test_a_schedule_is_paused_and_resumed() -> None:
@@ -317,11 +261,8 @@ def test_a_schedule_is_paused_and_resumed() -> None:
     url = f"schedules/{schedule.pk}"
     paused = api.post(f"{url}/pause", {"note": "a fire", "until": "2099-01-01T00:00:00Z"})
     assert paused.status_code == 200, paused.json()
-    assert paused.json()["state"]["pause"] == {
-        "since": paused.json()["state"]["pause"]["since"],
-        "until": "2099-01-01T00:00:00Z",
-        "note": "a fire",
-    }
+    told = paused.json()["state"]["pause"]
+    assert (told["until"], told["note"]) == ("2099-01-01T00:00:00Z", "a fire")
     assert paused.json()["overview"]["paused_by"] == "operator (test)"
     assert api.post(f"{url}/resume", {"missed": "discard"}, if_match=paused["ETag"]).status_code == 200
     again = api.post(f"{url}/resume")
@@ -341,10 +282,3 @@ def test_the_next_time_is_skipped_and_taken_back() -> None:
     assert api.post(f"{url}/unskip", {"at": at}).status_code == 200
     assert api.post(f"{url}/unskip", {"at": at}).status_code == 409
     assert api.get(url).json()["state"]["skips"] == []
-
-
-def test_an_action_takes_no_fields_that_it_does_not_know() -> None:
-    api, schedule = Caller("Operator"), make_schedule(spec=DAILY)
-    for verb in ("run", "pause", "resume", "skip-next", "unskip"):
-        response = api.post(f"schedules/{schedule.pk}/{verb}", {"colour": "red"})
-        assert (response.status_code, "colour" in fields(response)) == (400, True), verb
