@@ -14,16 +14,8 @@ from tests.browser.chromium import find_browser
 from tests.waiting import PATIENCE_SECONDS
 
 # No sandbox: root has none. The rest keeps it away from the network, the GPU and a small /dev/shm.
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-]
+ARGUMENTS = ["--no-sandbox", "--no-first-run", "--disable-gpu", "--disable-quic", "--disable-sync"]
+ARGUMENTS += ["--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"]
 PASSWORD = "correct horse"
 # What polls every few seconds does so ten times as often: nobody has to wait for what has changed already.
 POLL_OFTEN = """const later = window.setTimeout;

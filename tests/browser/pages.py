@@ -15,12 +15,8 @@ from web import urls
 # Addresses that take more, or something else, than the key of what they are named after.
 ARGUMENTS: dict[str, list[tuple[Any, ...]]] = {
     "operate": [
-        ("schedule", "pause"),
-        ("limit", "delete"),
-        ("endpoint", "rotate"),
-        ("sharedcalendar", "delete"),
-        ("run", "approve"),
-        ("workflow", "pause"),
+        *(("schedule", "pause"), ("limit", "delete"), ("endpoint", "rotate")),
+        *(("sharedcalendar", "delete"), ("run", "approve"), ("workflow", "pause")),
     ]
 }
 QUERIES = {"operate": "?id={id}"}

@@ -23,15 +23,8 @@ FOLDER, CHOSEN_FOLDER = ROOT / "screenshots", ROOT / "docs" / "images"
 SIZES = {"wide": (1280, 800), "phone": (390, 844)}
 THEMES = ("light", "dark")
 # The best ones, for the README, each in the theme that shows it best: as much as fits on a screen.
-CHOSEN = {
-    "home": "light",
-    "schedules": "dark",
-    "schedule": "light",
-    "schedule-edit": "light",
-    "execution": "light",
-    "workflow": "light",
-    "workflows": "light",
-}
+LIGHT = ("home", "schedule", "schedule-edit", "execution", "workflow", "workflows")
+CHOSEN = dict.fromkeys(LIGHT, "light") | {"schedules": "dark"}
 SCREEN: FloatRect = {"x": 0, "y": 0, "width": 1265, "height": 720}
 NAME, PASSWORD = "ada", "correct horse"
 
@@ -92,11 +85,8 @@ def _photograph(base: str, only: set[str]) -> None:
     browser = find_browser()
     FOLDER.mkdir(exist_ok=True)
     CHOSEN_FOLDER.mkdir(exist_ok=True)
-    wanted = [
-        each
-        for each in (*addresses(), *admin_addresses())
-        if each.name != "logout" and (not only or each.name in only)
-    ]
+    every = [each for each in (*addresses(), *admin_addresses()) if each.name != "logout"]
+    wanted = [each for each in every if not only or each.name in only]
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(
             executable_path=str(browser.program), args=ARGUMENTS, env={**os.environ, **browser.env}
@@ -117,7 +107,8 @@ def _photograph(base: str, only: set[str]) -> None:
                     page.screenshot(path=path, full_page=True, animations="disabled")
                     if CHOSEN.get(each.name) == theme and size == "wide":
                         page.screenshot(path=CHOSEN_FOLDER / f"{each.name}.png", clip=SCREEN)
-                _print(each.name, size)
+                sys.stdout.write(f"{each.name} {size}\n")
+                sys.stdout.flush()
         chromium.close()
 
 
@@ -150,11 +141,6 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def _print(*words: str) -> None:
-    sys.stdout.write(f"{' '.join(words)}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

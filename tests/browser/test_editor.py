@@ -5,12 +5,10 @@ import re
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from activities.models import Initiator
-from schedules.models import Schedule, TaskTemplate
-from tests.base import NOW, fresh, make_schedule, step
+from schedules.models import Schedule
+from tests.base import make_schedule, step
 
 pytestmark = pytest.mark.django_db(transaction=True)
-BOB = Initiator("user", "8", "bob")
 
 
 def test_a_schedule_with_parallel_steps_is_made_and_previewed(admin_page: Page) -> None:
@@ -92,36 +90,3 @@ def test_a_step_is_dragged_beside_another(admin_page: Page) -> None:
     page.locator("[data-step='3'] .handle").drag_to(page.locator("[data-step='1'] summary").first)
     expect(page.get_by_text("2 steps side by side")).to_be_visible()
     expect(page.locator(".group").first.locator(".step")).to_have_count(2)
-
-
-def test_a_conflict_is_resolved_with_nothing_lost(admin_page: Page) -> None:
-    page, schedule = admin_page, make_schedule(spec={"cron": ["0 3 * * *"]})
-    page.goto(f"/schedules/{schedule.pk}/edit")
-    page.get_by_label("Name").first.fill("By Ada")
-    page.get_by_label("Expression", exact=True).fill("0 4 * * *")
-    expect(page.locator("#editor-sentence")).to_contain_text("At 04:00")
-    changes = {"spec": {"cron": ["0 5 * * *"]}, "description": "By Bob"}
-    fresh(schedule).edit(token=1, changes=changes, initiator=BOB, now=NOW)
-    page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("alert")).to_contain_text("bob edited it")
-    expect(page.get_by_role("alert")).to_contain_text("0 3 * * * → 0 5 * * *")
-    page.get_by_role("button", name="Take theirs for times").click()
-    expect(page.get_by_label("Expression", exact=True)).to_have_value("0 5 * * *")
-    expect(page.get_by_label("Name").first).to_have_value("By Ada")
-    page.get_by_role("button", name="Save on top of theirs").click()
-    expect(page.get_by_text("“By Ada” is saved.")).to_be_visible()
-    after = fresh(schedule)
-    assert (after.name, after.spec, after.description) == ("By Ada", {"cron": ["0 5 * * *"]}, "By Bob")
-
-
-def test_a_template_has_the_fields_of_its_type_as_soon_as_that_is_chosen(admin_page: Page) -> None:
-    page = admin_page
-    page.goto("/templates/new")
-    page.get_by_label("Name").fill("Pause")
-    page.get_by_label("Runs", exact=True).select_option("type:wait")
-    page.locator("#id_step-1-config-duration").fill("1s")
-    expect(page.get_by_label("Name")).to_have_value("Pause")
-    page.get_by_role("button", name="Create").click()
-    expect(page.get_by_text("“Pause” is there: name it in a step.")).to_be_visible()
-    template = TaskTemplate.objects.get()
-    assert (template.step_type, template.config["duration"]) == ("wait", "1s")

@@ -66,24 +66,6 @@ def test_one_is_cancelled_in_a_dialogue_that_says_what_that_means(admin_page: Pa
     expect(admin_page.locator("#live")).to_contain_text("it takes too long")
 
 
-def test_a_failed_step_is_retried_and_what_succeeded_is_kept(admin_page: Page, tmp_path: Path) -> None:
-    kwargs = {"path": str(tmp_path / "fixed")}
-    schedule = make_schedule(step("good"), step("fussy", 1, "fail_unless", kwargs=kwargs), name="Fussy")
-    execution = run(schedule)
-    with running_worker():
-        admin_page.goto(execution.get_absolute_url())
-        expect(admin_page.locator("#states")).to_contain_text("failed")
-        (tmp_path / "fixed").touch()
-        admin_page.get_by_role("link", name="Retry what failed").click()
-        admin_page.get_by_role("dialog").get_by_role("button", name="Retry what failed").click()
-        expect(admin_page.get_by_role("link", name=f"#{execution.pk}", exact=True)).to_be_visible()
-        expect(admin_page.locator("#states")).to_contain_text("completed")
-    again = Execution.objects.get(retry_of=execution)
-    assert admin_page.url.endswith(again.get_absolute_url())
-    admin_page.get_by_role("navigation", name="Executions of this schedule").get_by_role("link").click()
-    expect(admin_page.locator("#states")).to_contain_text("failed")
-
-
 def test_several_tasks_are_moved_by_keyboard(admin_page: Page) -> None:
     """With j, k and x; what is selected is not redrawn away."""
     for name in ("One", "Two", "Three"):

@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 
 from activities import clock
 from schedules.models import Backfill, Schedule
-from tests.base import SOMEBODY, fresh, make_schedule
+from tests.base import SOMEBODY, make_schedule
 from tests.browser.conftest import PASSWORD
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -35,23 +35,6 @@ def test_somebody_signs_in_and_finds_out_why_a_run_did_not_happen(admin_page: Pa
     expect(admin_page.get_by_text("no rule gives this time")).to_be_visible()
 
 
-def test_a_schedule_is_paused_with_a_reason_and_resumed(admin_page: Page) -> None:
-    schedule = make_schedule(name="Payroll", spec=DAILY, now=clock.now())
-    admin_page.goto(schedule.get_absolute_url())
-    admin_page.get_by_label("More to do with Payroll").click()
-    admin_page.get_by_role("link", name="Pause…").click()
-    dialogue = admin_page.get_by_role("dialog")
-    dialogue.get_by_label("Note").fill("The bank is closed")
-    dialogue.get_by_role("button", name="Pause").click()
-    expect(admin_page.get_by_text("“Payroll” is paused.")).to_be_visible()
-    expect(admin_page.locator("#now")).to_contain_text("The bank is closed")
-    assert fresh(schedule).pause_note == "The bank is closed"
-    admin_page.get_by_role("link", name="Resume", exact=True).click()
-    dialogue.get_by_role("button", name="Resume").click()
-    expect(admin_page.get_by_text("“Payroll” runs again.")).to_be_visible()
-    expect(admin_page.locator("#now")).not_to_contain_text("The bank is closed")
-
-
 def test_a_range_is_backfilled_after_a_look_at_what_it_would_do(admin_page: Page) -> None:
     schedule = make_schedule(name="Payroll", spec=DAILY, now=clock.now())
     admin_page.goto(f"{schedule.get_absolute_url()}/backfills")
@@ -68,16 +51,6 @@ def test_a_range_is_backfilled_after_a_look_at_what_it_would_do(admin_page: Page
     expect(admin_page.locator("#backfill")).to_contain_text("5 not looked at yet")
     Backfill.objects.get().generate(clock.now())
     expect(admin_page.locator("#backfill")).to_contain_text("5 waiting")
-
-
-@pytest.mark.long
-def test_the_next_run_is_skipped_from_home(admin_page: Page) -> None:
-    schedule = make_schedule(name="Payroll", spec={"every": [{"every": "1h"}]}, now=clock.now())
-    admin_page.goto("/")
-    admin_page.get_by_role("link", name="Skip the next run of Payroll").click()
-    admin_page.get_by_role("dialog").get_by_role("button", name="Skip next").click()
-    expect(admin_page.locator("#upcoming")).to_contain_text("skipped on request of ada")
-    assert list(fresh(schedule).skips.values()) == ["ada"]
 
 
 def test_several_schedules_are_paused_with_the_keyboard(admin_page: Page) -> None:

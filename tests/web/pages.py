@@ -24,10 +24,12 @@ def poll(client: Client, url: str, part: str, **given: str) -> Any:
     return client.get(url, headers={"HX-Request": "true", "HX-Target": part})
 
 
-def version_of(answer: Any) -> str:
-    """What that part would say next time."""
-    found = re.search(r'"version": "(\w+)"', answer.text)
-    assert found is not None
+def version_of(answer: Any, part: str = "") -> str:
+    """What that part, or the first one that polls, would say next time."""
+    tag = re.search(rf'<\w+ id="{part}"[^>]*>' if part else r"(?s).+", answer.text)
+    assert tag is not None, f"{part} is not on the page"
+    found = re.search(r'"version": "(\w+)"', unescape(tag[0]))
+    assert found is not None, f"{part} does not poll"
     return found[1]
 
 

@@ -8,21 +8,7 @@ from django.test import Client
 
 from activities import clock
 from activities.models import Activity
-from tests.base import (
-    NOW,
-    SOMEBODY,
-    attempts,
-    break_down,
-    claim,
-    enqueue,
-    fresh,
-    make_worker,
-    run_until_idle,
-    seconds,
-    start,
-    step,
-    work_on,
-)
+from tests.base import NOW, SOMEBODY, attempts, enqueue, run_until_idle, start, step
 from tests.web.pages import ask, poll, text_of, version_of
 
 pytestmark = pytest.mark.django_db
@@ -39,16 +25,14 @@ def test_filters_are_in_the_address(client: Client) -> None:
     execution.schedule.pause(note="holiday", until=None, initiator=SOMEBODY, now=NOW)
     enqueue(step("job"))
     wanted = {
-        "": ["job", "Nightly", "bad", "good", "Nightly", "Nightly", "Nightly"],
+        "": (every := ["job", "Nightly", "bad", "good", "Nightly", "Nightly", "Nightly"]),
         "status=failed_with_error": ["bad", "Nightly"],
         "status=pending": ["job"],
-        "operation=pause": ["Nightly"],
         "operation=changes": ["Nightly", "Nightly", "Nightly"],
         "operation=run&target_type=python": ["job", "bad", "good"],
         f"target_type=schedule&target_id={execution.schedule_id}": ["Nightly"] * 4,
-        "initiator_type=user": ["job", "Nightly", "bad", "good", "Nightly", "Nightly", "Nightly"],
         "initiator_type=schedule": [],
-        "initiator=AD": ["job", "Nightly", "bad", "good", "Nightly", "Nightly", "Nightly"],
+        "initiator=AD": every,
         "initiator=bob": [],
         "q=holiday": ["Nightly"],
         "q=it broke": ["bad", "Nightly"],
@@ -57,12 +41,6 @@ def test_filters_are_in_the_address(client: Client) -> None:
         "since=2026-01-01T00:00&until=2100-01-01T00:00&status=pending": ["job"],
     }
     assert {query: shown(client.get(f"/activities?{query}")) for query in wanted} == wanted
-
-
-def test_a_filter_that_makes_no_sense_is_said_or_ignored(client: Client) -> None:
-    assert "leaves a record here" in text_of(client.get("/activities"))
-    for query in ("status=odd", "since=x", "before=x", "before=99999999999999999999"):
-        assert client.get(f"/activities?{query}").status_code == 200, query
 
 
 def test_the_list_costs_the_same_whatever_it_shows(
@@ -77,15 +55,14 @@ def test_the_list_costs_the_same_whatever_it_shows(
 
 class TestPage:
     def test_an_attempt_has_its_chain_its_items_and_its_output(self, client: Client) -> None:
-        execution = start(step("flaky", 0, "fail", max_retries=1), step("talk", 0, "talk"), name="Nightly")
+        execution = start(step("flaky", 0, "fail", max_retries=1, retry_seconds=0), step("talk", 0, "talk"))
         run_until_idle()
-        run_until_idle(now=NOW + seconds(30))
         first, second = attempts(execution, "flaky")
         text = text_of(client.get(first.get_absolute_url()))
         assert "RuntimeError: it broke" in text
         assert re.search(r"Attempt 1 ✕ failed with error .* Attempt 2 ✕ failed with error", text)
         assert "Traceback" in text
-        assert f"Step of Nightly #{execution.pk} ✕ failed" in text
+        assert f"Step of {execution} ✕ failed" in text
         assert second.get_absolute_url() in client.get(first.get_absolute_url()).text
         text = text_of(client.get(attempts(execution, "talk")[0].get_absolute_url()))
         assert "line 2" in text
@@ -101,51 +78,30 @@ class TestPage:
         assert execution.get_absolute_url() in answer.text
         assert "enough" in text_of(answer)
 
-    def test_one_that_waits_says_why_can_be_moved_and_is_asked_about_cheaply(
+    def test_one_that_waits_says_why_and_live_parts_are_sent_when_they_change(
         self, client: Client, django_assert_max_num_queries: Any
     ) -> None:
-        (task,) = enqueue(step("job"), now=clock.now())
+        (task,) = enqueue(step("job", 0, "talk"), now=clock.now())
         url = f"/activities/{task.activity_id}"
         answer = client.get(url)
         assert "No worker is alive that serves pool default." in text_of(answer)
         assert f"/do/workertask/front?id={task.pk}" in answer.text
-        with django_assert_max_num_queries(5):
-            again = poll(client, f"{url}/live", "live", version=version_of(answer))
-        assert again.status_code == 204
-
-    def test_live_parts_are_sent_when_they_change(
-        self, client: Client, django_assert_max_num_queries: Any
-    ) -> None:
-        (task,) = enqueue(step("job", 0, "talk"), now=clock.now())
-        worker = make_worker(clock.now())
-        held = claim(worker, now=clock.now())
-        url = f"/activities/{task.activity_id}"
-        version = version_of(client.get(url))
+        version = version_of(answer)
         with django_assert_max_num_queries(5):
             assert poll(client, f"{url}/live", "live", version=version).status_code == 204
         with django_assert_max_num_queries(3):
             assert poll(client, f"{url}/output", "more").status_code == 204
-        work_on(worker, held, now=clock.now())
+        run_until_idle(now=clock.now())
         answer = poll(client, f"{url}/live", "live", version=version)
         assert (answer.status_code, "✓" in answer.text) == (286, True)
         answer = poll(client, f"{url}/output", "more")
         assert (answer.status_code, answer.text.count('class="line ')) == (286, 3)
         assert client.get(f"{url}/output.txt").text == "line 0\nline 1\nline 2\n"
 
-    def test_a_failed_job_is_retried_and_a_retry_that_waits_says_until_when(self, client: Client) -> None:
-        now = clock.now()
-        (task,) = enqueue(step("job", max_retries=3), now=now)
-        worker = make_worker(now)
-        break_down(worker, *claim(worker, now=now), now=now)
-        text = text_of(client.get(fresh(task).get_absolute_url()))
-        assert re.search(r"Retry in \S+ s \(attempt 2 of 4\)", text)
-        (task,) = enqueue(step("bad", 0, "fail"), now=now)
-        run_until_idle(now=now)
+    def test_a_failed_job_is_retried(self, client: Client) -> None:
+        (task,) = enqueue(step("bad", 0, "fail"))
+        run_until_idle()
         failed = Activity.objects.get(task_key=task.key)
         assert f"/do/activity/retry?id={failed.pk}" in client.get(failed.get_absolute_url()).text
         answer = client.post(ask("activity", "retry", failed.pk))
         assert answer["Location"] == Activity.objects.get(retry_of=failed).get_absolute_url()
-
-    def test_one_that_is_not_there_is_not_found(self, client: Client) -> None:
-        for path in ("", "/live", "/output", "/output.txt"):
-            assert client.get(f"/activities/999999999999999999999{path}").status_code == 404

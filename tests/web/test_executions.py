@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from html import unescape
 from typing import Any
 
 import pytest
@@ -11,21 +11,8 @@ from activities import clock
 from activities.statements import first_since
 from execution.models import Execution
 from tests.admin_pages import sign_in
-from tests.base import (
-    NOW,
-    SOMEBODY,
-    claim,
-    end,
-    enqueue,
-    fresh,
-    make_worker,
-    run_until_idle,
-    seconds,
-    start,
-    step,
-)
+from tests.base import NOW, SOMEBODY, claim, end, fresh, make_worker, run_until_idle, seconds, start, step
 from tests.web.pages import ask, poll, text_of, toasts, version_of
-from web import look_back
 
 pytestmark = pytest.mark.django_db
 
@@ -34,15 +21,7 @@ def shown(answer: Any) -> list[int]:
     return [int(pk) for pk in re.findall(r'id="execution-(\d+)"', answer.text)]
 
 
-def test_an_empty_list_says_what_to_do(client: Client) -> None:
-    assert "“Run now” on its page starts it at once" in text_of(client.get("/executions"))
-    answer = client.get("/do/execution/cancel?next=/executions")
-    assert toasts(client, answer) == ["Choose at least one first."]
-
-
 def test_each_says_how_it_is_and_how_far(client: Client) -> None:
-    start(step("a"), step("b", 10), name="Done")
-    run_until_idle()
     start(step("a", 0, "fail"), step("b", 1), name="Broken")
     run_until_idle()
     start(step("a"), step("b", 1), step("c", 2), name="Halfway")
@@ -52,7 +31,6 @@ def test_each_says_how_it_is_and_how_far(client: Client) -> None:
     assert re.search(
         r"Halfway #\d+ ▶ in progress ada manual .* 2 of 3 Broken #\d+ .* it broke ✕ failed", text
     )
-    assert re.search(r"Done #\d+ ✓ completed .* 2 of 2", text)
 
 
 def test_filters_are_in_the_address(client: Client) -> None:
@@ -74,13 +52,11 @@ def test_filters_are_in_the_address(client: Client) -> None:
         "state=in_progress": [stopping, group, late],
         "state=cancelling": [stopping],
         "state=late": [late],
-        "state=cancelled": [],
         "source=manual": [stopping, late, failed, done],
         "source=job": [group],
         "q=roke": [failed],
         f"q={done.pk}": [done],
         f"schedule={late.schedule_id}": [late],
-        f"schedule={late.schedule_id}&state=failed": [],
         "since=2100-01-01T00:00": [],
         "until=2000-01-01T00:00": [],
         "since=2000-01-01T00:00&until=2100-01-01T00:00&q=done": [done],
@@ -88,25 +64,6 @@ def test_filters_are_in_the_address(client: Client) -> None:
     assert {query: shown(client.get(f"/executions?{query}")) for query in wanted} == {
         query: [execution.pk for execution in found] for query, found in wanted.items()
     }
-
-
-def test_a_filter_that_makes_no_sense_is_said_or_ignored(client: Client) -> None:
-    for query in ("state=odd", "since=yesterday", "schedule=x", "schedule=99999999999999999999"):
-        assert client.get(f"/executions?{query}").status_code == 200, query
-
-
-def test_pages_go_back_by_key(client: Client) -> None:
-    for _ in range(52):
-        Execution.objects.submit("Group", [step("a")], initiator=SOMEBODY, now=NOW)
-    first = client.get("/executions?q=group")
-    older = re.search(r'rel="next" href="([^"]+)"', first.text)
-    assert older is not None
-    second = client.get(older[1].replace("&amp;", "&"))
-    assert (len(shown(first)), len(shown(second))) == (50, 2)
-    assert "Newest" in text_of(second)
-    assert 'type="checkbox"' in first.text
-    # Those who may not run have nothing to choose them for.
-    assert 'type="checkbox"' not in sign_in("viewer").get("/executions").text
 
 
 def test_what_is_far_back_is_looked_for_in_parts(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,19 +76,16 @@ def test_what_is_far_back_is_looked_for_in_parts(client: Client, monkeypatch: py
     assert "Looked back to" in text_of(answer)
     further = re.search(r'rel="next" href="([^"]+)"', answer.text)
     assert further is not None
-    answer = client.get(further[1].replace("&amp;", "&"))
+    answer = client.get(unescape(further[1]))
     assert (shown(answer), "Looked back to" in answer.text) == ([wanted.pk], False)
 
 
 def test_the_first_row_since_a_time_is_found_by_halves() -> None:
-    assert first_since(Execution, "started_at", NOW) <= 1
     made = [start(now=NOW + seconds(60 * number)).pk for number in range(6)]
     for number, pk in enumerate(made):
         assert first_since(Execution, "started_at", NOW + seconds(60 * number)) == pk
         assert first_since(Execution, "started_at", NOW + seconds(60 * number - 1)) == pk
     assert first_since(Execution, "started_at", NOW + seconds(1000)) == made[-1] + 1
-    assert first_since(Execution, "started_at", datetime(2000, 1, 1, tzinfo=UTC)) == made[0]
-    assert seconds(0) < look_back.SLACK
 
 
 def test_the_list_is_sent_again_only_if_it_changed(
@@ -149,6 +103,8 @@ def test_the_list_is_sent_again_only_if_it_changed(
 
 
 def test_several_are_cancelled_at_once_with_what_that_means(client: Client) -> None:
+    answer = client.get("/do/execution/cancel?next=/executions")
+    assert toasts(client, answer) == ["Choose at least one first."]
     first, second = start(step("slow"), step("after", 1)), start(step("slow"), step("after", 1))
     claim(make_worker(), limit=1)
     url = ask("execution", "cancel", first.pk, second.pk)
@@ -156,6 +112,9 @@ def test_several_are_cancelled_at_once_with_what_that_means(client: Client) -> N
     assert "1 task is running, 1 task will not start" in text
     assert "2 tasks will not start" in text
     assert len(toasts(client, client.post(f"{url}&next=/executions", {"reason": "enough"}))) == 2
+    # Those who may not run have nothing to choose them for.
+    for page, count in ((client, 2), (sign_in("viewer"), 0)):
+        assert page.get("/executions").text.count('name="id"') == count
     assert (fresh(first).state, fresh(second).state) == ("cancelling", "cancelled")
 
 
@@ -164,7 +123,6 @@ def test_the_list_costs_the_same_whatever_it_shows(
 ) -> None:
     for number in range(8):
         start(step("a"), name=f"Schedule of many {number}")
-    enqueue(step("job"))
     client.get("/executions")
     with django_assert_max_num_queries(4):
         client.get("/executions")

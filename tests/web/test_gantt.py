@@ -61,18 +61,23 @@ def test_each_attempt_has_a_bar_and_its_delay_is_a_wait() -> None:
     assert row.note == "complete · 5.0 s · 2 attempts"
 
 
-def test_a_later_group_waits_only_since_the_groups_before_it_ended() -> None:
+def test_a_later_group_waits_only_since_the_groups_before_it_ended_and_until_then_nothing_is_drawn() -> None:
     first = Attempt(1, began=0, ended=10)
     second = Attempt(2, line=1, step_index=1, began=12, ended=20)
     bar = chart([first, second], start=NOW, now=NOW).rows[1].bars[0]
     assert (bar.wait_x, bar.wait_width, bar.x) == (50, 10, 60)
-
-
-def test_nothing_is_drawn_of_what_cannot_start_yet() -> None:
     running = Attempt(1, "in_progress", began=0, ended=None)
     later = Attempt(2, "pending", line=1, step_index=1, began=None, ended=None)
     rows = chart([running, later], start=NOW, now=NOW + seconds(10)).rows
     assert (len(rows[0].bars), rows[1].bars) == (1, [])
+
+
+def test_steps_of_one_group_share_a_band_and_of_very_many_steps_the_first_are_drawn() -> None:
+    drawn = chart([Attempt(n, line=n, step_index=min(n, 1)) for n in range(3)], start=NOW, now=NOW)
+    assert [(band.y, band.height) for band in drawn.bands] == [(AXIS, ROW), (AXIS + ROW, 2 * ROW)]
+    assert drawn.height == AXIS + 3 * ROW
+    drawn = chart([Attempt(n, line=n) for n in range(MOST_ROWS + 5)], start=NOW, now=NOW)
+    assert (len(drawn.rows), drawn.left_out) == (MOST_ROWS, 5)
 
 
 def test_what_did_not_run_is_a_glyph_where_that_was_decided() -> None:
@@ -90,32 +95,13 @@ def test_a_glyph_is_in_its_bar_or_beside_it(began: float, x: float, is_at_end: b
     assert (bar.glyph_x, bar.is_at_end) == (x, is_at_end)
 
 
-def test_steps_of_one_group_share_a_band() -> None:
-    steps = [Attempt(n, line=n, step_index=min(n, 1)) for n in range(3)]
-    drawn = chart(steps, start=NOW, now=NOW)
-    assert [(band.y, band.height) for band in drawn.bands] == [(AXIS, ROW), (AXIS + ROW, 2 * ROW)]
-    assert drawn.height == AXIS + 3 * ROW
-
-
 @pytest.mark.parametrize(
     ("length", "labels"),
-    [
-        (0.5, ["0"]),
-        (4, ["0", "1.0 s", "2.0 s", "3.0 s"]),
-        (70, ["0", "15 s", "30 s", "45 s", "1 min"]),
-        (3 * 3600, ["0", "1 h", "2 h"]),
-        (20 * 86_400, ["0", "5 d", "10 d", "15 d"]),
-    ],
+    [(0.5, ["0"]), (70, ["0", "15 s", "30 s", "45 s", "1 min"]), (20 * 86_400, ["0", "5 d", "10 d", "15 d"])],
 )
 def test_ticks_are_at_round_times(length: float, labels: list[str]) -> None:
     drawn = chart([Attempt(ended=length)], start=NOW, now=NOW)
     assert [tick.label for tick in drawn.ticks] == labels
-
-
-def test_of_very_many_steps_the_first_are_drawn_and_of_none_nothing() -> None:
-    drawn = chart([Attempt(n, line=n) for n in range(MOST_ROWS + 5)], start=NOW, now=NOW)
-    assert (len(drawn.rows), drawn.left_out) == (MOST_ROWS, 5)
-    assert chart([], start=NOW, now=NOW).rows == []
 
 
 moments = st.none() | st.floats(-1000, 100_000, allow_nan=False)

@@ -13,25 +13,13 @@ from execution.models import Chore, Execution, Worker
 from execution.scheduler import tick
 from schedules.models import Schedule
 from tests.admin_pages import sign_in
-from tests.base import (
-    SOMEBODY,
-    claim,
-    end,
-    make_schedule,
-    make_worker,
-    run_until_idle,
-    seconds,
-    start,
-    step,
-)
-from tests.web.parts import poll, version_in
+from tests.base import SOMEBODY, claim, end, make_schedule, make_worker, run_until_idle, seconds, start, step
+from tests.web.pages import poll, version_of
 from tests.webhooks.base import make_endpoint
 from webhooks.models import Endpoint
 
 pytestmark = pytest.mark.django_db
-PARTS = {"pulse": "/home/pulse", "attention": "/home/attention", "running": "/home/running"} | {
-    "upcoming": "/home/upcoming"
-}
+PARTS = {part: f"/home/{part}" for part in ("pulse", "attention", "running", "upcoming")}
 
 
 def at_work() -> Worker:
@@ -54,18 +42,13 @@ class TestPulse:
         text = client.get("/").text
         assert "No worker is at work" in text
         assert "Make the first schedule" in text
-        assert "no schedule is failing" in text
         make_schedule()
         at_work()
         text = client.get("/").text
-        assert "No scheduler is at work" not in text
-        assert "No worker is at work" not in text
-        assert "Make the first schedule" not in text
-        assert "1 worker" in text
+        for words in ("No scheduler is at work", "No worker is at work", "Make the first schedule"):
+            assert words not in text
         Chore.objects.filter(name="tick").update(last_run_at=clock.now() - timedelta(minutes=3))
-        text = client.get("/").text
-        assert "No scheduler is at work" in text
-        assert "manage.py runscheduler" in text
+        assert "No scheduler is at work" in client.get("/").text
 
     def test_the_strip_counts_what_runs_waits_and_ended(self, client: Client) -> None:
         worker, now = at_work(), clock.now()
@@ -89,75 +72,64 @@ class TestAttention:
         assert "/do/" not in text
         assert execution.get_absolute_url() in text
 
-    def test_one_that_paused_itself_can_be_resumed_one_that_somebody_paused_needs_nothing(
-        self, client: Client
-    ) -> None:
-        make_schedule().pause(initiator=SOMEBODY, now=clock.now(), note="holiday")
-        assert client.get("/home/attention").context["attention"]["concerns"] == []
-        execution = fail(pause_on_failure=True)
-        text = client.get("/home/attention").text
-        assert "Paused by itself" in text
-        assert f"/do/schedule/resume?id={execution.schedule_id}" in text
-
     def test_each_concern_leads_to_what_helps(self, client: Client) -> None:
         now = clock.now()
         overdue = make_schedule(spec={"every": [{"every": "1h"}]}, now=now - timedelta(hours=3))
         broken = make_schedule()
         Schedule.objects.filter(pk=broken.pk).update(spec_error="cron: nonsense")
+        make_schedule().pause(initiator=SOMEBODY, now=now, note="holiday")  # by somebody, so it needs nothing
+        gave_up = fail(pause_on_failure=True)
         late = start(deadline_seconds=1, now=now - seconds(60))
         endpoint = make_endpoint(name="Pager")
         Endpoint.objects.filter(pk=endpoint.pk).update(failed_in_a_row=4)
         text = client.get("/home/attention").text
         for words in (badge("overdue"), "cron: nonsense", badge("late"), "4 deliveries in a row failed"):
             assert words in text
+        assert (text.count("Paused by itself"), "holiday" in text) == (1, False)
+        assert f"/do/schedule/resume?id={gave_up.schedule_id}" in text
         assert f"/schedules/{overdue.pk}/why?at=" in text
         assert f"/schedules/{broken.pk}/edit" in text
         assert f"/do/execution/cancel?id={late.pk}" in text
         assert f'href="{endpoint.get_absolute_url()}"' in text
 
 
-class TestRunning:
-    def test_it_shows_progress_and_when_it_will_end_or_that_it_takes_longer_than_usual(
-        self, client: Client
-    ) -> None:
-        worker, now = at_work(), clock.now()
-        execution = start(step("one"), step("two", 1), name="Long", now=now - seconds(600))
-        assert execution.schedule is not None
-        for _ in range(2):
-            end(worker, *claim(worker, now=now - seconds(600)), now=now - seconds(480))
-        trigger(execution.schedule, initiator=SOMEBODY, now=now - seconds(30))
-        end(worker, *claim(worker, now=now))
-        answer = client.get("/home/running")
-        [row] = answer.context["running"]["rows"]
-        assert (row.progress.done, row.progress.steps, row.part) == (1, 2, 0.5)
-        assert row.eta == row.execution.started_at + seconds(120)
-        assert "usually takes" not in answer.text
-        Execution.objects.filter(pk=row.execution.pk).update(started_at=now - seconds(200))
-        assert "usually takes 2 min" in client.get("/home/running").text
+def test_it_shows_progress_and_when_it_will_end_or_that_it_takes_longer_than_usual(client: Client) -> None:
+    worker, now = at_work(), clock.now()
+    execution = start(step("one"), step("two", 1), name="Long", now=now - seconds(600))
+    assert execution.schedule is not None
+    for _ in range(2):
+        end(worker, *claim(worker, now=now - seconds(600)), now=now - seconds(480))
+    trigger(execution.schedule, initiator=SOMEBODY, now=now - seconds(30))
+    end(worker, *claim(worker, now=now))
+    answer = client.get("/home/running")
+    [row] = answer.context["running"]["rows"]
+    assert (row.progress.done, row.progress.steps, row.part) == (1, 2, 0.5)
+    assert row.eta == row.execution.started_at + seconds(120)
+    assert "usually takes" not in answer.text
+    Execution.objects.filter(pk=row.execution.pk).update(started_at=now - seconds(200))
+    assert "usually takes 2 min" in client.get("/home/running").text
 
 
-class TestUpcoming:
-    def test_the_next_times_can_be_skipped_and_a_skipped_one_says_so(self, client: Client) -> None:
-        now = clock.now()
-        schedule = make_schedule(spec={"every": [{"every": "1h"}]}, name="Hourly", now=now)
-        assert f"/do/schedule/skip?id={schedule.pk}" in client.get("/").text
-        schedule.skip_next(initiator=SOMEBODY, now=now)
-        text = client.get("/home/upcoming").text
-        assert "/do/schedule/skip" not in text
-        assert badge("skipped") in text
-
-    def test_paused_ones_are_not_upcoming(self, client: Client) -> None:
-        make_schedule(spec={"every": [{"every": "1h"}]}, paused=True, now=clock.now())
-        assert "No schedule has a time to come" in client.get("/").text
+def test_the_next_times_can_be_skipped_and_a_skipped_one_says_so(client: Client) -> None:
+    now = clock.now()
+    schedule = make_schedule(spec={"every": [{"every": "1h"}]}, name="Hourly", now=now)
+    assert f"/do/schedule/skip?id={schedule.pk}" in client.get("/").text
+    paused = make_schedule(spec={"every": [{"every": "1h"}]}, paused=True, now=now)
+    assert f"/do/schedule/skip?id={paused.pk}" not in client.get("/").text
+    schedule.skip_next(initiator=SOMEBODY, now=now)
+    text = client.get("/home/upcoming").text
+    assert "/do/schedule/skip" not in text
+    assert badge("skipped") in text
 
 
 def test_a_part_is_sent_again_only_when_it_has_changed_and_costs_few_queries(
     client: Client, django_assert_max_num_queries: Any
 ) -> None:
-    home, now = client.get("/").text, clock.now()
-    versions = {part: version_in(home, part) for part in PARTS}
+    with django_assert_max_num_queries(15):
+        home = client.get("/")
+    now, versions = clock.now(), {part: version_of(home, part) for part in PARTS}
     for part, url in PARTS.items():
-        assert poll(client, url, versions[part]).status_code == 204, part
+        assert poll(client, url, part, version=versions[part]).status_code == 204, part
     worker = make_worker(now)
     make_endpoint()
     for _ in range(5):
@@ -167,16 +139,6 @@ def test_a_part_is_sent_again_only_when_it_has_changed_and_costs_few_queries(
     for part, url in PARTS.items():
         # Two of them for who asks.
         with django_assert_max_num_queries(5):
-            changed = poll(client, url, versions[part])
+            changed = poll(client, url, part, version=versions[part])
         assert changed.status_code == 200, part
-        assert poll(client, url, version_in(changed.text, part)).status_code == 204, part
-
-
-def test_the_page_costs_few_queries(client: Client, django_assert_max_num_queries: Any) -> None:
-    start(now=clock.now())
-    with django_assert_max_num_queries(15):
-        client.get("/")
-
-
-def test_who_may_see_nothing_is_told_what_to_do() -> None:
-    assert "an administrator can give you a role" in sign_in("nobody").get("/").text
+        assert poll(client, url, part, version=version_of(changed, part)).status_code == 204, part

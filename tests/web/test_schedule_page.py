@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,24 +12,12 @@ from execution.invoker import invoke, trigger
 from execution.models import Execution
 from schedules.models import Backfill, Schedule
 from tests.admin_pages import sign_in
-from tests.base import (
-    NOW,
-    SOMEBODY,
-    claim,
-    end,
-    make_schedule,
-    make_worker,
-    run_until_idle,
-    seconds,
-    start,
-    step,
-)
-from tests.web.parts import poll, version_in
+from tests.base import NOW, SOMEBODY, claim, end, make_schedule, make_worker, run_until_idle, start, step
+from tests.web.pages import poll, version_of
 
 pytestmark = pytest.mark.django_db
 HOURLY = {"every": [{"every": "1h"}]}
 LONDON = {"cron": ["30 1 * * *"], "time_zone": "Europe/London"}
-TABS = ("", "/ledger", "/why", "/revisions", "/backfills", "/export?show", "/now", "/export")
 
 
 def page(schedule: Schedule, tab: str = "") -> str:
@@ -42,17 +30,15 @@ def labels(client: Client, schedule: Schedule) -> list[str]:
 
 def ask_backfill(schedule: Schedule, hours: int = 3) -> Backfill:
     """Of the hours before the schedule was made."""
-    start_at = NOW - timedelta(hours=hours)
-    return Backfill.objects.ask(
-        schedule, start_at=start_at, end_at=NOW - seconds(1), initiator=SOMEBODY, now=NOW
-    )
+    between: dict[str, Any] = {"start_at": NOW - timedelta(hours=hours), "end_at": NOW - timedelta(seconds=1)}
+    return Backfill.objects.ask(schedule, **between, initiator=SOMEBODY, now=NOW)
 
 
 class TestHead:
     def test_it_says_what_the_schedule_is_and_draws_its_plan(self, client: Client) -> None:
         plan = (step("import"), step("left", 1), step("right", 1), step("mail", 2))
         schedule = make_schedule(
-            *plan, name="Nightly", description="Moves money", tags=["finance"], spec=LONDON, now=clock.now()
+            *plan, name="Nightly", description="Moves money", spec=LONDON, now=clock.now()
         )
         text = client.get(page(schedule)).text
         for words in ("Nightly", "Moves money", "At 01:30 every day, Europe/London", badge("running")):
@@ -81,33 +67,18 @@ class TestHead:
         trigger(schedule, initiator=SOMEBODY, now=clock.now())
         expected = ["run", "cancel", "skip", "unskip", "backfill", "resume", "close"]
         assert labels(client, schedule) == expected
+        text = client.get(f"/do/schedule/close?id={schedule.pk}").text
+        assert "1 execution will go on" in text
+        assert "1 task will be cancelled" in client.get(f"/do/schedule/cancel?id={schedule.pk}").text
         schedule.close(initiator=SOMEBODY, now=clock.now())
         # What runs goes on.
         assert labels(client, schedule) == ["cancel"]
         assert "/edit" not in client.get(page(schedule)).text
         assert client.get(page(schedule, "/export")).status_code == 404
 
-    def test_closing_and_cancelling_say_what_they_end(self, client: Client) -> None:
-        schedule = make_schedule(step("a"), step("b"), step("c", 1), overlap="buffer_all")
-        for _ in range(3):
-            trigger(schedule, initiator=SOMEBODY, now=NOW)
-        text = client.get(f"/do/schedule/close?id={schedule.pk}").text
-        assert "2 waiting times will be cancelled, 1 execution will go on" in text
-        assert "3 tasks will be cancelled" in client.get(f"/do/schedule/cancel?id={schedule.pk}").text
-
 
 class TestOverview:
-    def test_the_next_times_say_what_a_change_of_the_clocks_does_to_them(self, client: Client) -> None:
-        schedule = make_schedule(spec=LONDON, now=clock.now())
-        Schedule.objects.filter(pk=schedule.pk).update(
-            processed_until=datetime(2998, 3, 24, tzinfo=UTC), next_run_at=None
-        )
-        text = client.get(page(schedule)).text
-        assert "moved: 01:30 does not exist on 25 March 2998" in text
-
-    def test_a_time_that_is_left_out_can_be_taken_back_and_a_pause_says_who_and_why(
-        self, client: Client
-    ) -> None:
+    def test_a_skip_can_be_taken_back_and_a_pause_or_a_broken_one_says_why(self, client: Client) -> None:
         schedule = make_schedule(spec=HOURLY, now=clock.now())
         schedule.skip_next(initiator=SOMEBODY, now=clock.now())
         text = client.get(page(schedule)).text
@@ -117,12 +88,20 @@ class TestOverview:
         text = client.get(page(schedule)).text
         assert "by ada" in text
         assert "The bank is closed" in text
+        Schedule.objects.filter(pk=schedule.pk).update(spec={"cron": ["nonsense"]}, spec_error="cron: no")
+        assert "stands still until somebody edits it: cron: no" in client.get(page(schedule)).text
 
     def test_results_durations_and_the_year_are_shown(self, client: Client) -> None:
         schedule, worker, now = make_schedule(), make_worker(), clock.now()
         for status in ("complete", "failed_with_error"):
-            trigger(schedule, initiator=SOMEBODY, now=now - seconds(60))
-            end(worker, *claim(worker, now=now), status=status, now=now - seconds(30), error="no luck")
+            trigger(schedule, initiator=SOMEBODY, now=now - timedelta(seconds=60))
+            end(
+                worker,
+                *claim(worker, now=now),
+                status=status,
+                now=now - timedelta(seconds=30),
+                error="no luck",
+            )
         invoke(now)
         shown = client.get(page(schedule))
         assert [run.state for run in shown.context["ended"]] == ["failed", "completed"]
@@ -131,44 +110,31 @@ class TestOverview:
         assert "no luck" in shown.text
         assert "50.0 %" in shown.text
 
-    def test_a_broken_one_says_why(self, client: Client) -> None:
-        schedule = make_schedule(spec=HOURLY)
-        Schedule.objects.filter(pk=schedule.pk).update(spec={"cron": ["nonsense"]}, spec_error="cron: no")
-        text = client.get(page(schedule)).text
-        assert badge("broken") in text
-        assert "stands still until somebody edits it: cron: no" in text
-
-    def test_what_runs_is_followed(self, client: Client, django_assert_max_num_queries: Any) -> None:
-        execution = start(step("a"), step("b", 1), now=clock.now())
+    def test_what_runs_is_followed_cheaply(self, client: Client, django_assert_max_num_queries: Any) -> None:
+        backfilled, execution = make_schedule(spec=HOURLY), start(*(step(f"s{n}", n % 3) for n in range(20)))
         assert execution.schedule is not None
-        version = version_in(client.get(page(execution.schedule)).text, "now")
+        ask_backfill(backfilled)
+        for schedule in (backfilled, execution.schedule):
+            with django_assert_max_num_queries(15):
+                shown = client.get(page(schedule))
+        version = version_of(shown, "now")
         url = page(execution.schedule, "/now")
         with django_assert_max_num_queries(5):
-            assert poll(client, url, version).status_code == 204
+            assert poll(client, url, "now", version=version).status_code == 204
         run_until_idle(now=clock.now())
         with django_assert_max_num_queries(5):
-            assert badge("completed") in poll(client, url, version).text
-
-    def test_the_page_costs_few_queries(self, client: Client, django_assert_max_num_queries: Any) -> None:
-        execution = start(*(step(f"s{n}", n % 3) for n in range(20)), now=clock.now())
-        assert execution.schedule is not None
-        ask = make_schedule(spec=HOURLY)
-        ask_backfill(ask)
-        for schedule in (execution.schedule, ask):
-            with django_assert_max_num_queries(15):
-                client.get(page(schedule))
+            assert badge("completed") in poll(client, url, "now", version=version).text
 
 
-class TestExport:
-    def test_it_is_downloaded_as_code_or_shown_to_be_copied(self, client: Client) -> None:
-        schedule = make_schedule(name="Ümlaut / x", spec=HOURLY)
-        answer = client.get(page(schedule, "/export"))
-        assert answer["Content-Disposition"] == 'attachment; filename="umlaut-x.yaml"'
-        assert "name: Ümlaut / x" in answer.text
-        assert 'data-copy="#code"' in client.get(page(schedule, "/export?show")).text
-        schedule = make_schedule(name="日本語")
-        answer = client.get(page(schedule, "/export"))
-        assert f'filename="schedule-{schedule.pk}.yaml"' in answer["Content-Disposition"]
+def test_it_is_downloaded_as_code_or_shown_to_be_copied(client: Client) -> None:
+    schedule = make_schedule(name="Ümlaut / x", spec=HOURLY)
+    answer = client.get(page(schedule, "/export"))
+    assert answer["Content-Disposition"] == 'attachment; filename="umlaut-x.yaml"'
+    assert "name: Ümlaut / x" in answer.text
+    assert 'data-copy="#code"' in client.get(page(schedule, "/export?show")).text
+    schedule = make_schedule(name="日本語")
+    answer = client.get(page(schedule, "/export"))
+    assert f'filename="schedule-{schedule.pk}.yaml"' in answer["Content-Disposition"]
 
 
 class TestLedger:
@@ -204,72 +170,55 @@ class TestLedger:
         assert (len(first.rows), len(older.rows), older.older) == (50, 10, "")
 
 
-class TestWhy:
-    def test_a_time_that_was_no_time_is_explained_on_the_clock_of_the_schedule(self, client: Client) -> None:
-        url = page(make_schedule(spec=LONDON, now=clock.now()), "/why?at=")
-        text = client.get(f"{url}2998-06-01T12:00:00").text
-        assert "It has no such time: no rule gives this time" in text
-        assert "12:00 on 1 June 2998, Europe/London" in text
-        for asked in ("2026-07-16T03:00:00Z", "2026-07-16T04:00:00"):
-            text = client.get(f"{url}{asked}").text
-            assert 'value="2026-07-16T04:00:00"' in text
-            assert "04:00 on 16 July 2026, Europe/London" in text
-        answer = client.get(f"{url}soon")
-        assert (answer.status_code, answer.context["answer"]) == (200, None)
-        assert answer.context["form"].errors
-
-    def test_a_time_that_ran_leads_to_its_execution(self, client: Client) -> None:
-        execution = start(now=NOW)
-        assert execution.schedule is not None
-        text = client.get(page(execution.schedule, "/why?at=2026-11-16T03:00:00Z")).text
-        assert "By hand (ada): it is running" in text
-        assert f'href="{execution.get_absolute_url()}"' in text
+def test_a_time_is_explained_on_the_clock_of_the_schedule(client: Client) -> None:
+    url = page(make_schedule(spec=LONDON, now=clock.now()), "/why?at=")
+    text = client.get(f"{url}2998-06-01T12:00:00").text
+    assert "It has no such time: no rule gives this time" in text
+    assert "12:00 on 1 June 2998, Europe/London" in text
+    for asked in ("2026-07-16T03:00:00Z", "2026-07-16T04:00:00"):
+        text = client.get(f"{url}{asked}").text
+        assert 'value="2026-07-16T04:00:00"' in text
+        assert "04:00 on 16 July 2026, Europe/London" in text
+    execution = start(now=NOW)
+    assert execution.schedule is not None
+    text = client.get(page(execution.schedule, "/why?at=2026-11-16T03:00:00Z")).text
+    assert f'href="{execution.get_absolute_url()}"' in text
+    answer = client.get(f"{url}soon")
+    assert (answer.status_code, answer.context["answer"]) == (200, None)
+    assert answer.context["form"].errors
 
 
-class TestRevisions:
-    def test_each_change_is_shown_and_any_two_can_be_compared(self, client: Client) -> None:
-        schedule = make_schedule(name="One")
-        for token, name in enumerate(("Two", "Three"), 1):
-            schedule.edit(token=token, initiator=SOMEBODY, now=NOW, changes={"name": name})
-        for query, before, after in (("", "Two", "Three"), ("?from=1&to=3", "One", "Three")):
-            text = client.get(page(schedule, f"/revisions{query}")).text
-            assert f"<del>{before}</del>" in text
-            assert f"<ins>{after}</ins>" in text
+def test_each_change_is_shown_and_any_two_can_be_compared(client: Client) -> None:
+    schedule = make_schedule(name="One")
+    for token, name in enumerate(("Two", "Three"), 1):
+        schedule.edit(token=token, initiator=SOMEBODY, now=NOW, changes={"name": name})
+    for query, before, after in (("", "Two", "Three"), ("?from=1&to=3", "One", "Three")):
+        text = client.get(page(schedule, f"/revisions{query}")).text
+        assert f"<del>{before}</del>" in text
+        assert f"<ins>{after}</ins>" in text
 
 
-class TestBackfills:
-    def test_they_are_listed_with_their_progress_and_can_be_cancelled(self, client: Client) -> None:
-        schedule = make_schedule(spec=HOURLY)
-        assert "Nothing was backfilled yet" in client.get(page(schedule, "/backfills")).text
-        backfill = ask_backfill(schedule)
-        text = client.get(page(schedule, "/backfills")).text
-        assert f'href="{backfill.get_absolute_url()}"' in text
-        assert "0 of 3" in text
-        url = f"/do/backfill/cancel?id={backfill.pk}"
-        assert url in client.get(f"/backfills/{backfill.pk}").text
-        client.post(url, {"reason": "not now"})
-        assert "not now" in client.get(f"/backfills/{backfill.pk}").text
-
-    def test_its_page_follows_it_until_it_is_done(self, client: Client) -> None:
-        backfill = ask_backfill(make_schedule(spec=HOURLY))
-        url = f"/backfills/{backfill.pk}"
-        text = client.get(url).text
-        assert "3 not looked at yet" in text
-        version = version_in(text, "backfill")
-        assert poll(client, f"{url}/progress", version).status_code == 204
-        backfill.generate(NOW)
+def test_backfills_are_listed_followed_until_they_are_done_and_can_be_cancelled(client: Client) -> None:
+    schedule = make_schedule(spec=HOURLY)
+    backfill = ask_backfill(schedule)
+    url = f"/backfills/{backfill.pk}"
+    text = client.get(page(schedule, "/backfills")).text
+    assert (f'href="{url}"' in text, "0 of 3" in text) == (True, True)
+    shown = client.get(url)
+    assert "3 not looked at yet" in shown.text
+    asked = {"part": "backfill", "version": version_of(shown, "backfill")}
+    assert poll(client, f"{url}/progress", **asked).status_code == 204
+    backfill.generate(NOW)
+    invoke(NOW)
+    assert "1 running, 2 waiting" in poll(client, f"{url}/progress", **asked).text
+    for _ in range(3):
+        run_until_idle(now=NOW)
         invoke(NOW)
-        moved = poll(client, f"{url}/progress", version)
-        assert "1 running, 2 waiting" in moved.text
-        for _ in range(3):
-            run_until_idle(now=NOW)
-            invoke(NOW)
-        ended = poll(client, f"{url}/progress", version)
-        assert (ended.status_code, "3 ended" in ended.text) == (286, True)
-        assert "data-poll" not in ended.text
-
-
-def test_one_that_does_not_exist_is_told_so(client: Client) -> None:
-    for pk in (4711, 2**63, 2**70):
-        for url in (*(f"/schedules/{pk}{tab}" for tab in TABS), f"/backfills/{pk}"):
-            assert client.get(url).status_code == 404, url
+    ended = poll(client, f"{url}/progress", **asked)
+    assert (ended.status_code, "3 ended" in ended.text) == (286, True)
+    assert "data-poll" not in ended.text
+    another = ask_backfill(make_schedule(spec=HOURLY))
+    cancel = f"/do/backfill/cancel?id={another.pk}"
+    assert cancel in client.get(another.get_absolute_url()).text
+    client.post(cancel, {"reason": "not now"})
+    assert "not now" in client.get(another.get_absolute_url()).text

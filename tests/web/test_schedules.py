@@ -11,8 +11,8 @@ from activities.words import badge
 from execution.invoker import trigger
 from schedules.models import Schedule
 from tests.admin_pages import sign_in
-from tests.base import NOW, SOMEBODY, claim, end, make_schedule, make_worker, seconds
-from tests.web.parts import poll, version_in
+from tests.base import NOW, SOMEBODY, make_schedule
+from tests.web.pages import poll, version_of
 
 pytestmark = pytest.mark.django_db
 HOURLY = {"every": [{"every": "1h"}]}
@@ -29,36 +29,21 @@ def state(name: str, **fields: Any) -> Schedule:
     return schedule
 
 
-class TestList:
-    def test_it_says_what_there_is_to_know_about_each(self, client: Client) -> None:
-        text = client.get("/schedules").text
-        assert "There are no schedules yet" in text
-        assert 'href="/schedules/new"' in text
-        schedule = make_schedule(
-            name="Nightly",
-            tags=["finance"],
-            spec={"cron": ["0 2 * * *"], "time_zone": "Europe/London"},
-            now=clock.now(),
-        )
-        assert "when resumed" not in client.get("/schedules").text
-        schedule.pause(initiator=SOMEBODY, now=clock.now(), note="The bank is closed")
-        text = client.get("/schedules").text
-        assert "when resumed" in text
-        assert "At 02:00 every day, Europe/London" in text
-        assert badge("paused") in text
-        assert "The bank is closed" in text
-        assert 'href="/schedules?tag=finance"' in text
-        assert "02:00 Europe/London</time>" in text
-
-    def test_each_run_is_a_bar_that_leads_to_it(self, client: Client) -> None:
-        schedule, worker = make_schedule(overlap="allow_all"), make_worker()
-        for status in ("complete", "failed_with_error"):
-            trigger(schedule, initiator=SOMEBODY, now=NOW)
-            end(worker, *claim(worker), status=status, now=NOW + seconds(5))
-        text = client.get("/schedules").text
-        for execution in schedule.executions.all():
-            assert f'<a href="/executions/{execution.pk}" tabindex="-1">' in text
-        assert "The last 2 runs: 1 completed and 1 failed" in text
+def test_it_says_what_there_is_to_know_about_each(client: Client) -> None:
+    spec = {"cron": ["0 2 * * *"], "time_zone": "Europe/London"}
+    schedule = make_schedule(name="Nightly", tags=["finance"], spec=spec, now=clock.now())
+    trigger(schedule, initiator=SOMEBODY, now=clock.now())
+    assert "when resumed" not in client.get("/schedules").text
+    schedule.pause(initiator=SOMEBODY, now=clock.now(), note="The bank is closed")
+    text = client.get("/schedules").text
+    for words in ("when resumed", "At 02:00 every day, Europe/London", "02:00 Europe/London</time>"):
+        assert words in text
+    assert badge("paused") in text
+    assert "The bank is closed" in text
+    assert 'href="/schedules?tag=finance"' in text
+    assert f'<a href="{schedule.executions.get().get_absolute_url()}" tabindex="-1">' in text
+    for role, count in (("viewer", 0), ("operator", 4)):
+        assert sign_in(role).get("/schedules").text.count("formaction=") == count, role
 
 
 class TestNarrowing:
@@ -73,12 +58,9 @@ class TestNarrowing:
             "?q=money": ["beta"],
             "?q=fin": ["Gamma"],
             "?tag=finance": ["Gamma"],
-            "?tag=fin": [],
             "?sort=newest": ["Gamma", "beta", "Alpha"],
             "?state=nonsense&sort=nonsense&page=nonsense": ["Alpha", "beta", "Gamma"],
             "?state=all": ["Alpha", "beta", "Gamma", "Gone"],
-            "?q=%00": [],
-            "?page=2": [],
         }
         assert {query: names(client, query) for query in wanted} == wanted
 
@@ -92,17 +74,16 @@ class TestNarrowing:
             "idle": {"next_run_at": None},
             "overdue": {"next_run_at": NOW - timedelta(days=900), "status": "paused"},
         }
+        assert "There are no schedules yet" in client.get("/schedules").text
         for name, fields in wanted.items():
             state(name, **fields)
         found = {name: names(client, f"?state={name}") for name in wanted}
         paused = {"paused": ["failing", "overdue", "paused"]}
         assert found == {name: [name] for name in wanted} | paused
-
-    def test_by_the_next_run_those_without_one_come_last(self, client: Client) -> None:
-        state("Never", next_run_at=None)
-        state("Later", next_run_at=clock.now() + timedelta(hours=9))
-        state("Soon", next_run_at=clock.now() + timedelta(hours=1))
-        assert names(client, "?sort=next") == ["Soon", "Later", "Never"]
+        # Those without a next run come last.
+        state("later", next_run_at=clock.now() + timedelta(hours=9))
+        shown = names(client, "?sort=next")
+        assert (shown[0], shown[-4], set(shown[-3:])) == ("overdue", "later", {"broken", "idle", "paused"})
 
     def test_pages_keep_what_was_asked(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("web.views.schedules.ROWS", 2)
@@ -117,28 +98,22 @@ class TestNarrowing:
         assert client.get("/schedules/rows?version=old").context["next"] == "/schedules?page=2"
 
 
-class TestTogether:
-    def test_those_selected_are_paused_and_one_comes_back_to_the_list(self, client: Client) -> None:
-        both = [make_schedule(), make_schedule()]
-        url = f"/do/schedule/pause?id={both[0].pk}&id={both[1].pk}&next=/schedules%3Fq%3DSchedule"
-        assert both[0].name in client.get(url).text
-        answer = client.post(url, {"note": "a test"})
-        assert answer["Location"] == "/schedules?q=Schedule"
-        assert set(Schedule.objects.values_list("status", "pause_note")) == {("paused", "a test")}
-
-    def test_only_what_is_allowed_is_offered(self) -> None:
-        make_schedule()
-        for role, count in (("viewer", 0), ("operator", 4)):
-            assert sign_in(role).get("/schedules").text.count("formaction=") == count, role
+def test_those_selected_are_paused_and_one_comes_back_to_the_list(client: Client) -> None:
+    both = [make_schedule(), make_schedule()]
+    url = f"/do/schedule/pause?id={both[0].pk}&id={both[1].pk}&next=/schedules%3Fq%3DSchedule"
+    assert both[0].name in client.get(url).text
+    answer = client.post(url, {"note": "a test"})
+    assert answer["Location"] == "/schedules?q=Schedule"
+    assert set(Schedule.objects.values_list("status", "pause_note")) == {("paused", "a test")}
 
 
 class TestRows:
     def test_they_are_sent_again_only_when_something_has_changed(self, client: Client) -> None:
         schedule = make_schedule(spec=HOURLY, now=clock.now())
-        version = version_in(client.get("/schedules").text, "rows")
-        assert poll(client, "/schedules/rows", version).status_code == 204
+        version = version_of(client.get("/schedules"), "rows")
+        assert poll(client, "/schedules/rows", "rows", version=version).status_code == 204
         trigger(schedule, initiator=SOMEBODY, now=clock.now())
-        assert poll(client, "/schedules/rows", version).status_code == 200
+        assert poll(client, "/schedules/rows", "rows", version=version).status_code == 200
 
     def test_many_cost_as_many_queries_as_few(
         self, client: Client, django_assert_max_num_queries: Any

@@ -8,7 +8,6 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -17,10 +16,10 @@ from activities import clock
 from activities.models import Activity
 from activities.words import NOTHING, badge
 from execution.models import WorkerTask
+from tests.admin_pages import sign_in
 from tests.base import NOW, SOMEBODY, fresh, make_schedule, seconds
 from tests.web.flows import Bills, Inbox, Pay, Poll
-from tests.web.pages import ask, poll, text_of, toasts
-from tests.web.parts import version_in
+from tests.web.pages import ask, poll, text_of, toasts, version_of
 from tests.workflows.base import deploy_all, deployed, publish, work
 from web.views import runs as runs_page
 from web.views import topics as topics_page
@@ -29,21 +28,11 @@ from workflows.errors import Indeterminate, PermissionRequired, Transient
 from workflows.models import Event, Handler, Run, Topic, Workflow
 
 pytestmark = pytest.mark.django_db
-MAY_SEE = ("view_workflow", "view_run", "view_topic", "view_event")
 
 
 @pytest.fixture(autouse=True)
 def _at_three(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock, "now", lambda: NOW)
-
-
-def person(*codenames: str) -> Client:
-    """Somebody with these permissions on workflows."""
-    client = Client()
-    user = User.objects.create_user("-".join(codenames)[:150] or "nobody")
-    user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
-    client.force_login(user)
-    return client
 
 
 @contextmanager
@@ -75,23 +64,8 @@ def make_run(handler: Handler, **fields: Any) -> Run:
 
 
 class TestList:
-    def test_an_empty_one_teaches_how_to_write_the_first(self, client: Client) -> None:
-        text = text_of(client.get("/workflows"))
-        for words in ("There are no workflows yet", "class Inbox(Workflow)", "manage.py syncworkflows"):
-            assert words in text
-        assert "docs/workflows.md" in text
-
-    def test_that_it_found_nothing_is_told_if_it_did_nothing_else(self, client: Client) -> None:
-        with deployed(Bills, now=NOW):
-            work(now=NOW)
-            text = text_of(client.get("/workflows"))
-            assert "Found nothing to do" in text
-            assert "Runs when an event comes" in text
-            assert "/do/workflow/run?" not in client.get("/workflows/bills").text
-
     def test_one_at_work_is_running_and_its_activity_and_its_task_lead_back(self, client: Client) -> None:
         with inbox(is_idle=False) as workflow:
-            assert "Nothing has run yet." in text_of(client.get("/workflows/inbox/runs"))
             run = workflow.start(NOW)
             assert run is not None
             answer = client.get("/workflows")
@@ -108,7 +82,7 @@ class TestList:
             assert "/do/activity/retry" not in ended.text
 
     def test_one_that_is_stuck_comes_first_with_its_sentence_and_what_to_do(self, client: Client) -> None:
-        viewer = person(*MAY_SEE)
+        viewer = sign_in("viewer")
         with stuck(PermissionRequired("paying 18,400 needs a word of yours")) as run:
             Workflow.objects.create(slug="a", title="A", created_at=NOW, deployed_at=NOW, status="stopped")
             answer = client.get("/workflows")
@@ -132,18 +106,6 @@ class TestList:
             run.workflow.pause("", initiator=SOMEBODY, now=NOW)
             assert client.get("/home/attention").context["attention"]["concerns"] == []
 
-    def test_much_pending_work_is_counted_no_further_than_it_matters(
-        self, client: Client, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("workflows.models.event.MOST_COUNTED", 5)
-        for module in ("workflows", "topics"):
-            monkeypatch.setattr(f"web.views.{module}.MOST_COUNTED", 5)
-        with stuck(PermissionRequired("no")):
-            publish("bills", *(f"x{number}" for number in range(9)), now=NOW)
-            assert "Bills 5+" in text_of(client.get("/workflows"))
-            assert "5+ pending" in client.get("/workflows/bills").text
-            assert "5+ pending" in text_of(client.get("/topics/bills"))
-
 
 class TestPage:
     def test_list_and_page_say_how_it_is_what_it_did_and_how_events_go(self, client: Client) -> None:
@@ -154,9 +116,11 @@ class TestPage:
                 without = text_of(client.get("/workflows/inbox"))
         text = text_of(listed)
         assert badge("idle") in listed.text
-        assert "Schedule Every 5 minutes next check in 5 min" in text
-        assert "Pending work New mail nothing" in text
-        assert "Recent activity Consumed 1 event → published 1 event to rows" in text
+        for words in (
+            "Schedule Every 5 minutes next check in 5 min Pending work New mail nothing",
+            "Recent activity Consumed 1 event → published 1 event to rows",
+        ):
+            assert words in text
         assert "Found nothing to do" not in text
         told = "Poll the mailbox publishes to mail; Sort consumes mail and publishes to rows."
         assert f'aria-label="How events go: {told}"' in page.text
@@ -165,7 +129,6 @@ class TestPage:
         told = 'Poll the mailbox State { "count": 1 } producer Every 5 minutes in 5 min mail'
         assert f"{told} {version}" in text
         assert f"Sort consumer mail with an event rows {version}" in text
-        assert "All runs" in text
         assert "Changes What Who When deploy ada" in text
         assert "Poll the mailbox ⊘ stopped The code no longer has it." in without
         assert "Runs when an event comes" in without
@@ -182,35 +145,26 @@ class TestPage:
         assert "Ask the partner publishes to mail" in answer.text
         assert 'class="box producer foreign"' in answer.text
 
-    def test_it_runs_now_pauses_with_a_note_and_resumes(self, client: Client) -> None:
-        with inbox() as workflow:
-            answer = client.post(ask("workflow", "run", workflow.pk))
-            assert toasts(client, answer) == ["“Inbox” looks for new work: Poll the mailbox."]
-            work(now=NOW)
-            assert Event.objects.filter(topic__slug="mail").count() == 2
-            answer = client.post(ask("workflow", "pause", workflow.pk), {"note": "moving house"})
-            assert toasts(client, answer) == ["“Inbox” is paused."]
-            shown = client.get("/workflows/inbox")
-            assert "Paused by a person. moving house" in text_of(shown)
-            assert badge("stopped") in shown.text
-            client.post(ask("workflow", "resume", workflow.pk))
-            assert fresh(workflow).status == "running"
-
-    def test_whether_it_can_run_now_is_known_without_another_query(
+    def test_it_runs_now_pauses_with_a_note_and_resumes(
         self, client: Client, django_assert_num_queries: Any
     ) -> None:
         with inbox() as workflow:
+            client.post(ask("workflow", "run", workflow.pk))
+            work(now=NOW)
+            assert Event.objects.filter(topic__slug="mail").count() == 2
+            # Whether it can run now is known without another query.
             for is_idle in (True, False):
                 if not is_idle:
                     Run.objects.begin(workflow.handlers.producers().get(), now=NOW)
                 with django_assert_num_queries(4):
                     shown = client.get("/workflows/inbox/now")
                 assert ("/do/workflow/run?" in shown.text) == fresh(workflow).can_run_now == is_idle
-
-    def test_one_that_does_not_exist_is_said_so(self, client: Client) -> None:
-        of_workflows = ("/workflows/none", "/workflows/none/now", "/workflows/none/runs", "/topics/none")
-        for url in (*of_workflows, "/runs/999", "/runs/999/now", "/events/999"):
-            assert client.get(url).status_code == 404
+            client.post(ask("workflow", "pause", workflow.pk), {"note": "moving house"})
+            shown = client.get("/workflows/inbox")
+            assert "Paused by a person. moving house" in text_of(shown)
+            assert badge("stopped") in shown.text
+            client.post(ask("workflow", "resume", workflow.pk))
+            assert fresh(workflow).status == "running"
 
 
 class TestStuckRun:
@@ -224,24 +178,10 @@ class TestStuckRun:
             assert badge("running", "in_progress") in answer.text
             assert fresh(run).due_at is not None
             assert client.get("/home/attention").context["attention"]["concerns"] == []
-            version = version_in(client.get("/workflows").text, "rows")
+            version = version_of(client.get("/workflows"), "rows")
             assert poll(client, "/workflows", "rows", version=version).status_code == 204
             monkeypatch.setattr(clock, "now", lambda: NOW + seconds(20))
             assert poll(client, "/workflows", "rows", version=version).status_code == 200
-
-    def test_it_is_approved_with_a_note_and_commits(self, client: Client) -> None:
-        with stuck(PermissionRequired("no")) as run:
-            url = ask("run", "approve", run.pk)
-            assert "It goes on where it stopped" in text_of(client.get(url))
-            answer = client.post(url, {"note": "seen the bill"})
-            assert toasts(client, answer) == ["“Bills”: approved, and goes on."]
-            assert answer["Location"] == "/workflows/bills"
-            work(now=NOW)
-            last = Run.objects.latest("pk")
-            first = text_of(client.get(f"/runs/{run.pk}"))
-        assert "approve seen the bill superuser" in first
-        assert last.summary == "Found nothing to do"
-        assert Event.objects.get().status == "consumed"
 
     def test_who_comes_second_is_told_and_records_lead_to_what_they_are_about(self, client: Client) -> None:
         with stuck(PermissionRequired("no")) as run:
@@ -266,12 +206,9 @@ class TestStuckRun:
             ]
             answer = client.get(f"/runs/{run.pk}")
             assert actions(answer) == ["happened", "did-not-happen", "skip", "retry"]
-            text = text_of(answer)
-            assert "The line went dead. Waiting for an operator to say whether it happened." in text
-            assert "Effect Nobody knows" in text
+            assert "Effect Nobody knows" in text_of(answer)
             answer = client.post(ask("run", "happened", run.pk), {"result": "{"})
-            assert "Enter a valid JSON." in text_of(answer)
-            assert fresh(run).effect == "in_flight"
+            assert (answer.status_code, fresh(run).effect) == (200, "in_flight")
             client.post(ask("run", "happened", run.pk), {"result": '{"paid": 7}'})
             work(now=NOW)
             shown = text_of(client.get(f"/runs/{Run.objects.get(retry_of=run).pk}"))
@@ -341,17 +278,6 @@ class TestRuns:
         activity = Activity.objects.get(task_key=full.key)
         assert f'href="{activity.get_absolute_url()}"' in answer.text
 
-    def test_all_attempts_are_a_chain(self, client: Client) -> None:
-        with stuck(ValueError("no")) as run:
-            for _ in range(3):
-                last = Run.objects.stuck().get()
-                last.retry("again", initiator=SOMEBODY, now=NOW)
-                work(now=NOW)
-            for each in (run, last, Run.objects.stuck().get()):
-                chain = client.get(f"/runs/{each.pk}").context["chain"]
-                assert [one.retry_of_id for one in chain] == [None, *(one.pk for one in chain[:-1])]
-                assert len(chain) == 4
-
 
 class TestTopics:
     def shown(self, answer: Any) -> list[str]:
@@ -360,53 +286,46 @@ class TestTopics:
     def test_topics_and_events_say_what_waits_who_sees_to_it_and_what_became_of_it(
         self, client: Client, django_assert_num_queries: Any
     ) -> None:
-        assert "There are no topics yet." in text_of(client.get("/topics"))
         with inbox():
-            text = text_of(client.get("/topics"))
+            topics = text_of(client.get("/topics"))
             mail = Event.objects.get(topic__slug="mail")
-            row = Event.objects.get(topic__slug="rows")
             with django_assert_num_queries(5):
                 answer = client.get(f"/events/{mail.pk}")
-            after = client.get(f"/events/{row.pk}")
-            run = Run.objects.latest("pk")
-            for address in ("/topics", "/topics/mail", f"/events/{mail.pk}", f"/runs/{run.pk}"):
-                page = client.get(address).text
-                assert 'href="/workflows" data-go="w" aria-current="page"' in page, address
+            after = client.get(f"/events/{Event.objects.get(topic__slug='rows').pk}")
             schedule = make_schedule(topics=["mail"], name="Answer")
             shown = client.get("/topics/mail").text
             assert f'Each event starts <a href="{schedule.get_absolute_url()}">Answer</a>.' in shown
-            assert "Publish an event" not in person(*MAY_SEE).get("/topics/rows").text.split("<main")[1]
-        assert f"mail New mail 0 {NOTHING} Inbox Sort 1" in text
-        assert "rows Rows 1 now nobody 1" in text
+            assert "Publish an event" not in sign_in("viewer").get("/topics/rows").text.split("<main")[1]
+        assert f"mail New mail 0 {NOTHING} Inbox Sort 1" in topics
+        assert "rows Rows 1 now nobody 1" in topics
         text = text_of(answer)
         assert 'Payload { "number": 1 }' in text
         assert re.search(r"Published .* by run \d+ of Inbox, Poll the mailbox", text)
         assert re.search(r"Consumed by run \d+ of Inbox, Sort", text)
         assert re.search(r"What followed .* m1 rows ○ pending", text)
         assert re.search(r"Caused by .* Mail 1 m1 mail ✓ consumed", text_of(after))
-        assert "/do/event/skip" in after.text
-        assert "/do/event/skip" not in answer.text
+        assert ("/do/event/skip" in after.text, "/do/event/skip" in answer.text) == (True, False)
 
     def test_an_event_is_published_by_hand(self, client: Client) -> None:
         with inbox():
             topic = Topic.objects.get(slug="mail")
             url = ask("topic", "publish", topic.pk)
-            assert url in client.get("/topics/mail").text.replace("&amp;", "&")
             for answers, words in (
                 ({"message_id": ""}, "This field is required."),
                 ({"message_id": "m7", "payload": "{"}, "not JSON: Expecting property name"),
                 ({"message_id": "m7", "payload": f'"{"é" * 100_000}"'}, "more than the 262,144 of an event"),
-                ({"message_id": "m7", "title": "x" * 201}, "at most 200 characters"),
             ):
                 assert words in text_of(client.post(url, answers))
-            assert not Event.objects.filter(message_id="m7").exists()
             answers = {"message_id": "m7", "payload": '{"from": "ada"}', "title": "From Ada"}
-            assert toasts(client, client.post(url, answers)) == ["“m7” is published to mail."]
-            again = toasts(client, client.post(url, answers | {"payload": ""}))
-            assert again == ["“m7” was pending in mail already: it has this payload now."]
+            said = toasts(client, client.post(url, answers))
+            said += toasts(client, client.post(url, answers | {"payload": ""}))
             work(now=NOW)
-            late = toasts(client, client.post(url, answers))
-        assert late == ["“m7” was published to mail before, and is no longer pending: nothing changed."]
+            said += toasts(client, client.post(url, answers))
+        assert said == [
+            "“m7” is published to mail.",
+            "“m7” was pending in mail already: it has this payload now.",
+            "“m7” was published to mail before, and is no longer pending: nothing changed.",
+        ]
         event = Event.objects.get(topic=topic, message_id="m7")
         assert (event.title, event.payload, event.status) == ("From Ada", None, "consumed")
 
@@ -415,13 +334,10 @@ class TestTopics:
             publish("mail", "n1", "n10", "N2", now=NOW)
             wanted = {
                 "": ["N2", "n10", "n1", "m1"],
-                "status=pending": ["N2", "n10", "n1"],
                 "status=consumed": ["m1"],
-                "status=skipped": [],
                 "q=n1": ["n1"],
                 "q=n": ["N2", "n10", "n1"],
                 "q=1&status=pending": ["n10", "n1"],
-                "q=nothing": [],
             }
             found = {query: self.shown(client.get(f"/topics/mail?{query}")) for query in wanted}
             assert found == wanted
@@ -437,21 +353,17 @@ class TestTopics:
         self, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(topics_page, "REACH", 40)
+        names = [f"row {number}" for number in reversed(range(120))]
         with inbox(is_idle=False):
-            publish("rows", *(f"row {number}" for number in range(120)), now=NOW)
-        seen, url = [], "/topics/rows"
-        while url:
-            answer = client.get(url)
-            seen += self.shown(answer)
-            url = answer.context["pages"].older
-        assert seen == [f"row {number}" for number in reversed(range(120))]
+            publish("rows", *reversed(names), now=NOW)
+        for query, wanted, count in (("", names, 3), ("?q=ROW+1", [n for n in names if "row 1" in n], 3)):
+            seen, steps, url = [], 0, f"/topics/rows{query}"
+            while url:
+                pages = client.get(url).context["pages"]
+                seen += [event.message_id for event in pages.rows]
+                url, steps = pages.further if query else pages.older, steps + 1
+            assert (seen, steps) == (wanted, count)
         assert self.shown(client.get("/topics/rows?q=row+1")) == ["row 1"]
-        seen, steps, url = [], 0, "/topics/rows?q=ROW+1"
-        while url:
-            answer = client.get(url)
-            seen += self.shown(answer)
-            url, steps = answer.context["pages"].further, steps + 1
-        assert (len(seen), steps) == (31, 3)
 
 
 class TestCost:
@@ -480,20 +392,23 @@ class TestCost:
             self.much(workflow)
             client.get("/workflows")
             assert {url: self.cost(client.get, url) for url in self.PAGES} == self.PAGES
-            versions = {url: self.version(client, url) for url in self.PARTS}
-            found = {
-                url: self.cost(self.poll, client, url, version, status=204)
-                for url, version in versions.items()
+            parts = {url: "now" if url.endswith("/now") else "rows" for url in self.PARTS}
+            versions = {
+                url: version_of(client.get(url.removesuffix("/now")), part) for url, part in parts.items()
             }
-            assert found == self.PARTS
+
+            def again(url: str) -> Any:
+                return poll(client, url, parts[url], version=versions[url])
+
+            assert {url: self.cost(again, url, status=204) for url in parts} == self.PARTS
             publish("mail", "new", now=NOW)
             Run.objects.update(status="crashed")
-            for url, version in versions.items():
-                answer = self.poll(client, url, version)
+            for url, part in parts.items():
+                answer = again(url)
                 assert (answer.status_code, "<html" in answer.text) == (200, False), url
                 assert ("61 pending" in answer.text) == url.endswith("/now")
-                again = version_in(answer.text, self.part(url))
-                assert self.poll(client, url, again).status_code == 204, url
+                versions[url] = version_of(answer, part)
+                assert again(url).status_code == 204, url
 
     def much(self, workflow: Workflow) -> None:
         [poll_handler, sort] = workflow.handlers.all()
@@ -509,22 +424,12 @@ class TestCost:
             assert ask(*given).status_code == status, given
         return len(asked)
 
-    def version(self, client: Client, url: str) -> str:
-        return version_in(client.get(url.removesuffix("/now")).text, self.part(url))
-
-    def part(self, url: str) -> str:
-        return "now" if url.endswith("/now") else "rows"
-
-    def poll(self, client: Client, url: str, version: str) -> Any:
-        return poll(client, url, self.part(url), version=version)
-
     def test_of_asking_about_one_run(self, client: Client, django_assert_num_queries: Any) -> None:
         with stuck(PermissionRequired("no")) as run:
-            version = version_in(client.get(f"/runs/{run.pk}").text, "now")
+            version = version_of(client.get(f"/runs/{run.pk}"), "now")
             with django_assert_num_queries(5):
                 assert poll(client, f"/runs/{run.pk}/now", "now", version=version).status_code == 204
             run.approve("", initiator=SOMEBODY, now=NOW)
             work(now=NOW)
             answer = poll(client, f"/runs/{run.pk}/now", "now", version=version)
-        assert answer.status_code == 286
-        assert "data-poll" not in answer.text
+        assert (answer.status_code, "data-poll" in answer.text) == (286, False)
