@@ -8,6 +8,7 @@ from typing import Any
 
 from django.contrib.admin import site
 from django.contrib.auth.models import Permission, User
+from django.db import connection
 from django.db.models import Model
 from django.http import HttpRequest
 from django.test import Client, RequestFactory
@@ -17,11 +18,9 @@ from schedules.models import Schedule
 
 VIEW = (
     *("schedules.view_schedule", "schedules.view_occurrence", "schedules.view_backfill"),
-    *("schedules.view_sharedcalendar", "schedules.view_tasktemplate"),
+    *("schedules.view_sharedcalendar", "schedules.view_tasktemplate", "activities.view_activity"),
     *("execution.view_execution", "execution.view_workertask", "execution.view_worker"),
-    "execution.view_reservation",
-    "execution.view_limit",
-    "activities.view_activity",
+    *("execution.view_reservation", "execution.view_limit"),
     *("workflows.view_workflow", "workflows.view_handler", "workflows.view_run"),
     *("workflows.view_topic", "workflows.view_event"),
 )
@@ -37,13 +36,13 @@ PYTHON = {
     "index": "0",
     "name": "work",
     "step_type": "python",
+    "run_if": "success",
     "config": '{"function": "tests.work.noop", "isolation": "thread"}',
     "max_retries": "3",
     "retry_seconds": "10",
     "retry_factor": "2.0",
     "retry_cap_seconds": "600",
     "retry_jitter": "0",
-    "run_if": "success",
     "priority": "0",
     "on_crash": "retry",
     "pool": "default",
@@ -61,16 +60,21 @@ def sign_in(role: str = "superuser", *, client: Client | None = None) -> Client:
     return client
 
 
+def member(*codenames: str) -> Client:
+    """A member of staff with these permissions."""
+    user = User.objects.create_user("member", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
 def typed(
     schedule: Schedule | None = None, /, steps: Sequence[Mapping[str, str]] = (PYTHON,), **fields: Any
 ) -> dict[str, str]:
     """What a browser sends when the form is filled in so; without steps, the form says none."""
-    form = {
+    form = dict.fromkeys(("description", "cron", "every", "at"), "") | {
         "name": schedule.name if schedule else "Typed",
-        "description": "",
-        "cron": "",
-        "every": "",
-        "at": "",
         "time_zone": "UTC",
         "dst": "cron",
         "overlap": "skip",
@@ -118,17 +122,29 @@ def complaints(response: Any) -> dict[str, str]:
     return said
 
 
+def errors(response: Any) -> dict[str, str]:
+    """What a form without steps says is wrong, by field."""
+    assert response.status_code == 200
+    return {name: " ".join(texts) for name, texts in response.context["adminform"].form.errors.items()}
+
+
 def listed(model: type[Model], query: str = "") -> list[Any]:
     """What the list shows to a superuser, without its page."""
+    page("index")  # which loads the admin
     return list(site.get_model_admin(model).get_changelist_instance(_request(query)).result_list)
 
 
-def form_of(model: type[Model], answers: Mapping[str, str]) -> Any:
-    """The form for a new one as a superuser sends it, without its page."""
-    return site.get_model_admin(model).get_form(_request())(answers)
+def stored() -> str:
+    """All that the database holds of all its tables."""
+    with connection.cursor() as cursor:
+        rows = []
+        for table in connection.introspection.table_names():
+            cursor.execute(f"SELECT * FROM {connection.ops.quote_name(table)}")
+            rows += cursor.fetchall()
+    return repr(rows)
 
 
-def _request(query: str = "") -> HttpRequest:
+def _request(query: str) -> HttpRequest:
     request = RequestFactory().get(f"/?{query}")
     request.user = User(is_superuser=True, is_active=True)
     return request
