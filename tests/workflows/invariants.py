@@ -6,15 +6,14 @@ May be asked at any time between two transactions. `Witness` remembers what it s
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
+from django.db.models import F
 
 from activities.models import Activity
 from workflows.failures import PHASES, Phase, Status
@@ -26,11 +25,8 @@ AFTER_MUTATION = (Phase.MUTATED, Phase.EMITTING, Phase.COMMITTED)
 
 def note_effect(ledger: Path, key: str, result: Any) -> None:
     """What a mutation did, in a place that no transaction of JIM's can take back."""
-    file = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        os.write(file, f"{json.dumps({'key': key, 'result': result})}\n".encode())
-    finally:
-        os.close(file)
+    with ledger.open("ab", buffering=0) as file:
+        file.write(f"{json.dumps({'key': key, 'result': result})}\n".encode())
 
 
 def effects(ledger: Path) -> dict[str, list[Any]]:
@@ -44,54 +40,28 @@ def effects(ledger: Path) -> dict[str, list[Any]]:
 
 def violations(ledger: Path, *, now: datetime) -> list[str]:
     """What is wrong, in words; empty if every invariant holds."""
-    world = World.load(ledger, now)
+    world = World(ledger, now)
     return [f"{rule.__name__}: {text}" for rule in RULES for text in rule(world)]
 
 
-@dataclass
 class World:
-    now: datetime
-    runs: dict[int, Run]
-    events: list[Event]
-    topics: list[Topic]
-    workflows: list[Workflow]
-    handlers: list[Handler]
-    subscriptions: list[Subscription]
-    effects: dict[str, list[Any]]
-    # By run: what people said of it.
-    said: dict[int, set[str]]
-    followed: dict[int, Run] = field(init=False)
-
-    @classmethod
-    def load(cls, ledger: Path, now: datetime) -> World:
-        said: dict[int, set[str]] = defaultdict(set)
-        for target, operation in Activity.objects.filter(target_type="run").values_list(
-            "target_id", "operation"
-        ):
-            said[int(target)].add(operation)
-        return cls(
-            now,
-            Run.objects.order_by("pk").in_bulk(),
-            list(Event.objects.order_by("topic", "seq")),
-            list(Topic.objects.all()),
-            list(Workflow.objects.all()),
-            list(Handler.objects.filter(is_stopped=False)),
-            list(Subscription.objects.select_related("topic", "handler")),
-            effects(ledger),
-            said,
-        )
-
-    def __post_init__(self) -> None:
+    def __init__(self, ledger: Path, now: datetime) -> None:
+        self.now = now
+        self.runs = Run.objects.order_by("pk").in_bulk()
         self.followed = {run.retry_of_id: run for run in self.runs.values() if run.retry_of_id}
+        self.events = list(Event.objects.order_by("topic", "seq"))
+        self.effects = effects(ledger)
+        # By run: what people said of it.
+        self.said: dict[int, set[str]] = defaultdict(set)
+        activities = Activity.objects.filter(target_type="run")
+        for target, operation in activities.values_list("target_id", "operation"):
+            self.said[int(target)].add(operation)
 
 
 def one_run_at_a_time(world: World) -> Iterator[str]:
-    for name, rows in (
-        ("open", [run for run in world.runs.values() if run.settled_at is None]),
-        ("active", [run for run in world.runs.values() if run.is_active]),
-    ):
-        counts = Counter(run.workflow_id for run in rows)
-        yield from (f"workflow {pk} has {count} {name} runs" for pk, count in counts.items() if count > 1)
+    """One open run of a workflow; and what is active is open."""
+    counts = Counter(run.workflow_id for run in world.runs.values() if run.settled_at is None)
+    yield from (f"workflow {pk} has {count} open runs" for pk, count in counts.items() if count > 1)
     for run in world.runs.values():
         if run.is_active and run.settled_at is not None:
             yield f"run {run.pk} is active and settled"
@@ -162,15 +132,12 @@ def _goes_on(approved: Run) -> bool:
 
 
 def events_are_in_order(world: World) -> Iterator[str]:
-    by_topic: dict[int, list[Event]] = defaultdict(list)
-    for event in world.events:
-        by_topic[event.topic_id].append(event)
-    for topic in world.topics:
-        own = by_topic[topic.pk]
+    for topic in Topic.objects.all():
+        own = [event for event in world.events if event.topic_id == topic.pk]
         if [event.seq for event in own] != list(range(1, topic.last_seq + 1)):
             yield f"{topic} goes to {topic.last_seq} and has {[event.seq for event in own]}"
-        twice = [key for key, count in Counter(event.message_id for event in own).items() if count > 1]
-        yield from (f"{topic} has {message_id} twice" for message_id in twice)
+        if len({event.message_id for event in own}) < len(own):
+            yield f"{topic} has an event twice"
 
 
 def events_belong_to_their_run(world: World) -> Iterator[str]:
@@ -209,7 +176,7 @@ def _lost_reservations(world: World) -> Iterator[str]:
 def nobody_is_forgotten(world: World) -> Iterator[str]:
     """Whatever could run by itself, now or later, has a look scheduled for that time."""
     open_runs = {run.workflow_id: run for run in world.runs.values() if run.settled_at is None}
-    for workflow in world.workflows:
+    for workflow in Workflow.objects.all():
         run = open_runs.get(workflow.pk)
         if workflow.status != Workflow.Status.RUNNING or (run is not None and run.is_active):
             continue
@@ -220,13 +187,10 @@ def nobody_is_forgotten(world: World) -> Iterator[str]:
 
 
 def _times(world: World, workflow: Workflow) -> Iterator[datetime | None]:
-    for handler in world.handlers:
-        if handler.workflow_id == workflow.pk:
-            yield from (handler.next_run_at, handler.wake_at)
-    for subscription in world.subscriptions:
-        is_own = subscription.handler.workflow_id == workflow.pk
-        if is_own and subscription.topic.last_seq > subscription.cursor:
-            yield world.now
+    for handler in Handler.objects.filter(workflow=workflow, is_stopped=False):
+        yield from (handler.next_run_at, handler.wake_at)
+    dirty = Subscription.objects.filter(handler__workflow=workflow, topic__last_seq__gt=F("cursor"))
+    yield world.now if dirty.exists() else None
 
 
 def effects_happen_once(world: World) -> Iterator[str]:

@@ -13,8 +13,8 @@ from activities import clock
 from activities.models import Activity
 from tests.api.calling import Caller
 from tests.base import NOW, SOMEBODY, fresh, seconds
-from tests.workflows.base import defined, deploy_all, events, make_topics, publish, runs, work
-from tests.workflows.orders import Orders, backing_off, orders, stuck
+from tests.workflows.base import events, make_topics, publish, runs, work
+from tests.workflows.orders import backing_off, orders, stuck
 from workflows import AuthRequired, Indeterminate, Transient
 from workflows.models import Event, Run, Topic, Workflow
 from workflows.models.event import PAYLOAD_BYTES
@@ -88,49 +88,35 @@ class TestWorkflows:
         told = api.get("workflows/orders").json()
         assert (told["status"], told["next_at"]) == ("idle", "2026-11-16T03:05:00Z")
         fetch, ship = told["handlers"]
-        assert (fetch["name"], fetch["kind"], fetch["schedule"]) == ("Fetch", "producer", "Every 5 minutes")
-        assert (fetch["next_run_at"], fetch["state"]) == ("2026-11-16T03:05:00Z", {"looked": 1})
-        assert fetch["publishes"] == ["orders"]
-        assert (ship["subscribes"], ship["schedule"]) == (["orders"], "Runs when an event comes")
-        found = {each: api.get("workflows", status=each).json()["results"] for each in ("idle", "stopped")}
-        assert {status: len(rows) for status, rows in found.items()} == {"idle": 1, "stopped": 0}
+        assert (fetch["name"], fetch["schedule"], fetch["state"]) == (
+            "Fetch",
+            "Every 5 minutes",
+            {"looked": 1},
+        )
+        assert (fetch["publishes"], ship["subscribes"]) == (["orders"], ["orders"])
+        found = [len(api.get("workflows", status=each).json()["results"]) for each in ("idle", "stopped")]
+        assert found == [1, 0]
 
     def test_a_run_now_is_accepted_once_and_refused_while_something_runs(self, api: Caller) -> None:
         answer = api.post("workflows/orders/run", idempotency_key="now")
-        assert answer.status_code == 202
-        assert answer.json()["producers"] == ["Fetch"]
+        assert (answer.status_code, answer.json()["producers"]) == (202, ["Fetch"])
         assert answer.json()["url"] == answer["Location"] == "http://testserver/api/v1/workflows/orders"
         again = api.post("workflows/orders/run", idempotency_key="now")
         assert (again.status_code, again["Idempotent-Replayed"]) == (202, "true")
         Workflow.objects.get().start(NOW)
-        refused = api.post("workflows/orders/run")
-        assert refused.status_code == 409
-        assert refused.json()["detail"] == "“Orders” is running: wait until Fetch has ended."
+        assert api.post("workflows/orders/run").status_code == 409
 
-    def test_pause_and_resume(self, api: Caller, workflow: Workflow) -> None:
+    def test_pause_and_resume(self, api: Caller) -> None:
         paused = api.post("workflows/orders/pause", {"note": "the carrier moves"})
         assert (paused.status_code, paused.json()["status"]) == (202, "stopped")
         told = api.get("workflows/orders").json()
         assert (told["is_paused"], told["issue"]) == (True, "Paused by a person. the carrier moves")
-        assert api.post("workflows/orders/pause").json()["detail"] == "“Orders” is not running."
-        assert api.post("workflows/orders/run").json()["detail"] == "“Orders” is paused: resume it first."
+        assert {api.post(f"workflows/orders/{verb}").status_code for verb in ("pause", "run")} == {409}
         resumed = api.post("workflows/orders/resume")
         assert (resumed.status_code, resumed.json()["status"]) == (202, "idle")
         assert api.post("workflows/orders/resume").status_code == 409
         done = Activity.objects.filter(target_type="workflow", operation__in=["pause", "resume"])
         assert {each.initiator_type for each in done} == {"token"}
-
-    def test_what_the_code_no_longer_has_stays_to_be_read(self, api: Caller) -> None:
-        class Other(Orders):
-            slug = "other"
-            topics = {"orders": "Orders", "parcels": "Parcels"}
-
-        with defined(Other):
-            deploy_all()
-        told = {each["slug"]: each["status"] for each in api.get("workflows").json()["results"]}
-        assert told == {"orders": "stopped", "other": "idle"}
-        assert "Deploy it again" in api.get("workflows/orders").json()["issue"]
-        assert api.post("workflows/orders/resume").status_code == 409
 
 
 OF_APPROVALS = ["approve", "reject", "skip", "retry"]
@@ -148,16 +134,13 @@ class TestRuns:
         rest = api.client.get(first["next"]).json()
         ids += [each["id"] for each in rest["results"]]
         assert ids == list(Run.objects.order_by("-pk").values_list("pk", flat=True)[: len(ids)])
-        assert first["results"][1]["summary"] == "Consumed 1 event → published 1 event to parcels"
 
     FOUND: list[tuple[dict[str, str], list[str]]] = [
-        ({}, ["Ship", "Fetch", "Ship"]),
         ({"workflow": "orders"}, ["Ship", "Fetch", "Ship"]),
         ({"workflow": "others"}, []),
         ({"handler": "Fetch"}, ["Fetch"]),
         ({"status": "committed"}, ["Fetch", "Ship"]),
         ({"status": "paused:transient", "workflow": "orders"}, ["Ship"]),
-        ({"status": "active"}, []),
         ({"is_open": "true"}, ["Ship"]),
         ({"is_open": "false"}, ["Fetch", "Ship"]),
         ({"created_after": "2026-11-16T03:00:00Z"}, ["Ship", "Fetch", "Ship"]),
@@ -176,23 +159,18 @@ class TestRuns:
         first = backing_off()
         work(now=NOW + seconds(10))
         second = Run.objects.get(retry_of=first)
-        told = api.get(f"runs/{second.pk}").json()
-        assert {each["phase"]: each["state"] for each in told["phases"]} == dict.fromkeys(
-            ("preparing", "prepared", "mutating", "mutated", "emitting", "committed"), "done"
-        )
-        assert [(each["id"], each["status"]) for each in told["attempts"]] == [
-            (first.pk, "paused:transient"),
-            (second.pk, "committed"),
+        told, before = (api.get(f"runs/{run.pk}").json() for run in (second, first))
+        assert [each["state"] for each in told["phases"]] == ["done"] * 6
+        assert [each["state"] for each in before["phases"]] == ["done", "done", "here", *["ahead"] * 3]
+        assert [(each["id"], each["status"], each["error"]) for each in told["attempts"]] == [
+            (first.pk, "paused:transient", "the carrier is closed"),
+            (second.pk, "committed", ""),
         ]
-        assert told["attempts"][0]["error"] == "the carrier is closed"
         assert [each["message_id"] for each in told["reserved"]["results"]] == ["o1"]
         assert [each["topic"] for each in told["published"]["results"]] == ["parcels"]
         assert told["prepare_result"]["data"] == [{"item": "o1"}]
         assert told["mutation_result"] == {"shipped": [{"item": "o1"}]}
         assert api.get(f"activities/{told['activity']}").json()["status"] == "complete"
-        before = api.get(f"runs/{first.pk}").json()
-        assert [each["message_id"] for each in before["reserved"]["results"]] == ["o1"]
-        assert [each["state"] for each in before["phases"]] == ["done", "done", "here", *["ahead"] * 3]
 
     # What it met, the ways out that it has, the one that is taken; then its order and its parcel.
     WAYS_OUT: list[tuple[Exception, list[str], str, dict[str, Any], str, str | None]] = [
@@ -211,10 +189,7 @@ class TestRuns:
             assert api.get(f"runs/{run.pk}").json()["ways_out"] == ways_out, row
             answer = api.post(f"runs/{run.pk}/{action}", body)
             assert (answer.status_code, answer.json()["id"]) == (202, run.pk), row
-            assert answer["Location"].endswith(f"/api/v1/runs/{run.pk}")
-            assert (
-                Activity.objects.filter(target_type="run", target_id=run.pk).get().initiator_type == "token"
-            )
+            assert Activity.objects.get(target_type="run", target_id=run.pk).initiator_type == "token"
             work()
             assert (events("orders")[message_id], events("parcels").get(message_id)) == (order, parcel), row
             assert fresh(run).note == body.get("note", ""), row
@@ -222,24 +197,12 @@ class TestRuns:
                 assert Run.objects.get(retry_of=run).mutation_result == {"parcel": 7}
             assert api.get(f"runs/{run.pk}").json()["ways_out"] == [], row
 
-    def test_the_next_attempt_is_named_once_it_has_begun(
-        self, api: Caller, django_capture_on_commit_callbacks: Any
-    ) -> None:
-        run = stuck(AuthRequired("sign in"))
-        with django_capture_on_commit_callbacks(execute=True):
-            api.post(f"runs/{run.pk}/approve", idempotency_key="yes")
-        following = Run.objects.get(retry_of=run)
-        assert api.get(f"runs/{run.pk}").json()["attempts"][-1]["id"] == following.pk
-        again = api.post(f"runs/{run.pk}/approve", idempotency_key="yes")
-        assert (again.status_code, again["Idempotent-Replayed"]) == (202, "true")
-
     def test_what_is_over_cannot_be_resolved(self, api: Caller, workflow: Workflow) -> None:
         run = Run.objects.filter(status="committed").order_by("pk")[0]
         before = runs()
         for action in ("approve", "reject", "skip", "retry", "reconcile"):
-            answer = api.post(f"runs/{run.pk}/{action}", {"happened": True} if action == "reconcile" else {})
-            assert answer.status_code == 409, (action, answer.content)
-            assert f"Run {run.pk}" in answer.json()["detail"]
+            body = {"happened": True} if action == "reconcile" else {}
+            assert api.post(f"runs/{run.pk}/{action}", body).status_code == 409, action
         assert (runs(), fresh(workflow).status) == (before, "running")
 
     def test_bad_input_is_told_by_field(self, api: Caller) -> None:
@@ -283,35 +246,20 @@ class TestEvents:
         ({"status": "pending"}, ["p3", "p1"]),
         ({"status": "pending", "ordering": "seq"}, ["p1", "p3"]),
         ({"status": "skipped"}, ["p2"]),
-        ({"status": "consumed"}, []),
         ({"message_id": "p1"}, ["p1"]),
         ({"message_id": "p2", "status": "pending"}, []),
     ]
 
-    def test_filters(self, api: Caller) -> None:
-        found = [
-            (query, [each["message_id"] for each in api.get(PARCELS, **query).json()["results"]])
-            for query, _ in self.FOUND
-        ]
+    def test_filters_whose_pages_have_each_of_them_once(self, api: Caller) -> None:
+        found = []
+        for query, _ in self.FOUND:
+            answer = api.get(PARCELS, limit=1, **query).json()
+            seen = answer["results"]
+            while answer["next"]:
+                answer = api.client.get(answer["next"]).json()
+                seen += answer["results"]
+            found.append((query, [each["message_id"] for each in seen]))
         assert found == self.FOUND
-
-    @pytest.mark.parametrize("query", [{}, {"status": "skipped"}, {"status": "pending", "ordering": "seq"}])
-    def test_pages_have_each_of_them_once(self, api: Caller, query: dict[str, str]) -> None:
-        for event in Event.objects.filter(topic__slug="parcels", status="pending"):
-            event.skip("", initiator=SOMEBODY, now=NOW) if "status" in query else None
-        publish("parcels", "p4", "p5")
-        seen, answer = [], api.get(PARCELS, limit=1, **query).json()
-        while True:
-            seen += [each["message_id"] for each in answer["results"]]
-            if answer["next"] is None:
-                break
-            answer = api.client.get(answer["next"]).json()
-        rows = Event.objects.filter(
-            topic__slug="parcels", **{k: v for k, v in query.items() if k == "status"}
-        )
-        wanted = list(rows.order_by(query.get("ordering", "-seq")).values_list("message_id", flat=True))
-        assert seen == wanted
-        assert len(wanted) >= 2
 
     def test_what_is_looked_for_part_by_part_comes_newest_first(
         self, api: Caller, monkeypatch: pytest.MonkeyPatch
@@ -336,17 +284,13 @@ class TestEvents:
         assert (skipped.status_code, skipped.json()["status"]) == (200, "skipped")
         again = api.post(f"events/{event.pk}/skip")
         assert again.status_code == 409
-        assert again.json()["detail"] == "“p4” is no longer pending: it is skipped."
         assert Activity.objects.get(target_type="event", target_id=event.pk).message == "returned"
 
 
-LARGE = "x" * PAYLOAD_BYTES
 # (what, the body, the fields that complain)
 WRONG: list[tuple[str, dict[str, Any], list[str]]] = [
     ("no id", {"payload": 1}, ["message_id"]),
-    ("a number as id", {"message_id": 7}, ["message_id"]),
-    ("a long id", {"message_id": "x" * 201}, ["message_id"]),
-    ("two things", {"message_id": "a", "title": 5, "colour": "red"}, ["colour", "title"]),
+    ("two things", {"message_id": "a", "title": "x" * 201, "colour": "red"}, ["colour", "title"]),
     ("half a pair", {"message_id": "a", "payload": {"b": ["\ud800"]}}, ["payload.b.0"]),
     ("NUL as a key", {"message_id": "a", "payload": {"\0": 1}}, ["payload.\N{REPLACEMENT CHARACTER}"]),
     ("no events", {"events": []}, ["events"]),
@@ -356,7 +300,13 @@ WRONG: list[tuple[str, dict[str, Any], list[str]]] = [
     ("both", {"message_id": "a", "events": [{"message_id": "b"}]}, ["message_id"]),
     (
         "the first and the third",
-        {"events": [{"message_id": "a", "payload": LARGE}, {"message_id": "b"}, {"message_id": "c\u202e"}]},
+        {
+            "events": [
+                {"message_id": "a", "payload": "x" * PAYLOAD_BYTES},
+                {"message_id": "b"},
+                {"message_id": "c\u202e"},
+            ]
+        },
         ["events.0.payload", "events.2.message_id"],
     ),
 ]
@@ -367,30 +317,23 @@ class TestPublishing:
     def post(self, api: Caller, body: Any, **headers: str) -> Any:
         return api.post("topics/orders/events", body, **headers)
 
-    def test_one_event_is_published(self, api: Caller) -> None:
+    def test_one_event_is_published_by_its_token(self, api: Caller) -> None:
         answer = self.post(api, {"message_id": "o1", "payload": {"item": "ink"}, "title": "Ink"})
-        assert answer.status_code == 202
         link = "http://testserver/api/v1/topics/orders/events"
+        assert (answer.status_code, answer["Location"]) == (202, link)
         assert answer.json() == {"new": 1, "updated": 0, "unchanged": 0, "url": link}
-        assert answer["Location"] == link
         event = Event.objects.get()
         assert (event.message_id, event.payload, event.title) == ("o1", {"item": "ink"}, "Ink")
         shown = api.get(f"events/{event.pk}").json()
-        assert (shown["created_by"], shown["published_by"]) == (None, event.published_by)
-        record = Activity.objects.get(operation="publish", target_type="topic")
-        assert record.initiator_name == event.published_by == f"{api.user} ({api.token.name})"
+        assert (shown["created_by"], shown["published_by"]) == (None, f"{api.user} ({api.token.name})")
 
     def test_several_are_new_updated_or_unchanged(self, api: Caller) -> None:
         self.post(api, {"message_id": "o1"})
         Event.objects.update(status="consumed")
-        self.post(api, {"message_id": "o2", "payload": 1})
-        several = [{"message_id": "o1"}, {"message_id": "o2", "payload": 2}, {"message_id": "o3"}]
-        counts = self.post(api, {"events": [*several, {"message_id": "o3", "payload": 3}]}).json()
+        self.post(api, {"message_id": "o2"})
+        several = [{"message_id": f"o{number}"} for number in (1, 2, 3)]
+        counts = self.post(api, {"events": several}).json()
         assert (counts["new"], counts["updated"], counts["unchanged"]) == (1, 1, 1)
-        payloads = (
-            Event.objects.filter(topic__slug="orders").order_by("seq").values_list("payload", flat=True)
-        )
-        assert list(payloads) == [None, 2, 3]
 
     def test_a_key_makes_it_happen_once(self, api: Caller) -> None:
         body = {"message_id": "o1", "payload": 1}
@@ -415,24 +358,12 @@ class TestPublishing:
         assert (unreadable.status_code, "appears twice" in unreadable.json()["detail"]) == (400, True)
         assert not Event.objects.exists()
 
-    def test_an_oversized_payload_says_what_to_do(self, api: Caller) -> None:
-        told = wrong(self.post(api, {"message_id": "a", "payload": LARGE}))["payload"]
-        assert told == "It is 262,146 bytes of JSON, more than the 262,144 of an event; publish where it is."
-
     def test_an_unknown_topic_is_not_found(self, api: Caller) -> None:
         for answer in (
             api.post("topics/letters/events", {"message_id": "a"}),
             api.get("topics/letters/events"),
         ):
             assert answer.status_code == 404
-
-
-def test_what_was_published_wakes_its_consumer(
-    api: Caller, workflow: Workflow, django_capture_on_commit_callbacks: Any
-) -> None:
-    with django_capture_on_commit_callbacks(execute=True):
-        api.post("topics/orders/events", {"message_id": "o1"})
-    assert Run.objects.active().get().handler.name == "Ship"
 
 
 QUERIES = {
@@ -468,13 +399,9 @@ def test_the_number_of_queries_does_not_grow(api: Caller) -> None:
 
 
 ACCESS: list[tuple[str, str, str, dict[str, str] | None, int]] = [
-    ("Viewer", "view", "workflows/orders", None, 200),
-    ("Viewer", "view", "runs", None, 200),
     ("Viewer", "view", "topics/orders/events", None, 200),
-    ("Viewer", "admin", "workflows/orders/run", {}, 403),
     ("Viewer", "admin", "topics/orders/events", {"message_id": "a"}, 403),
     ("Operator", "view", "workflows/orders/pause", {}, 403),
-    ("Operator", "view", "topics/orders/events", {"message_id": "a"}, 403),
     ("Operator", "define", "topics/orders/events", {"message_id": "a"}, 403),
     ("Operator", "run", "workflows/orders/pause", {}, 202),
     ("Operator", "run", "topics/orders/events", {"message_id": "a"}, 202),
@@ -482,10 +409,10 @@ ACCESS: list[tuple[str, str, str, dict[str, str] | None, int]] = [
 
 
 @pytest.mark.usefixtures("workflow")
-def test_looking_takes_the_scope_view_and_acting_the_scope_run() -> None:
-    answered = []
-    for role, scope, path, body, _ in ACCESS:
-        caller = Caller(role, scopes=[scope])
-        answer = caller.get(path) if body is None else caller.post(path, body)
-        answered.append((role, scope, path, body, answer.status_code))
-    assert answered == ACCESS
+@pytest.mark.parametrize(("role", "scope", "path", "body", "code"), ACCESS)
+def test_looking_takes_the_scope_view_and_acting_the_scope_run(
+    role: str, scope: str, path: str, body: dict[str, str] | None, code: int
+) -> None:
+    caller = Caller(role, scopes=[scope])
+    answer = caller.get(path) if body is None else caller.post(path, body)
+    assert answer.status_code == code

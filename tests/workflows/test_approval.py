@@ -10,134 +10,79 @@ from execution.models import Job
 from schedules.models import Refused
 from tests.base import NOW, SOMEBODY, seconds
 from tests.workflows.base import deployed, events, publish, runs, work
-from workflows import Consumer, Mutation, PermissionRequired, Prepared, Transient, Workflow
-from workflows.contexts import MutateContext, NextContext, PrepareContext
-from workflows.models import Run
+from tests.workflows.scripted import Script, SortMail, last
+from workflows import Consumer, PermissionRequired, Transient
 
 pytestmark = pytest.mark.django_db
-sent: list[Any] = []
-trouble: list[Exception] = []
 
 
-def send(what: Any, key: str) -> None:
-    if trouble:
-        raise trouble.pop()
-    sent.append((what, key))
+def asking(phase: str) -> Any:
+    """This phase, for which somebody has to say yes first."""
 
-
-class Send(Consumer):
-    subscribe = ["letters"]
-
-    def prepare(self, ctx: PrepareContext) -> Prepared:
-        letters = ctx.peek("letters")[:1]
-        return Prepared(reserve=letters, data=[letter.message_id for letter in letters])
-
-    def mutate(self, ctx: MutateContext, prepared: Prepared) -> None:
+    def ask(self: Any, ctx: Any, *given: Any) -> Any:
         if not ctx.approved:
-            raise PermissionRequired(f"Somebody has to allow that {prepared.data} is sent")
-        ctx.apply(send, prepared.data, key=ctx.idempotency_key)
+            raise PermissionRequired(f"Somebody has to allow it: {phase}")
+        return getattr(SortMail, phase)(self, ctx, *given)
+
+    return ask
 
 
-class Post(Workflow):
-    slug = "post"
-    title = "Post"
-    topics = {"letters": "Letters"}
-    consumers = [Send]
+def approve() -> None:
+    last().approve("fine", initiator=SOMEBODY, now=NOW)
+    work()
 
 
-@pytest.fixture
-def stuck() -> Any:
-    sent.clear()
-    trouble.clear()
-    with deployed(Post):
+def test_approved_it_goes_on_with_what_it_had_prepared() -> None:
+    script = Script()
+    with deployed(script.workflow(mutate=asking("mutate"))):
+        publish("mail", "a")
         work()
-        publish("letters", "a")
-        work()
-        yield Run.objects.stuck().get()
-
-
-def test_approved_it_goes_on_with_what_it_had_prepared(stuck: Run) -> None:
-    publish("letters", "0", "b")
-    stuck.approve("fine", initiator=SOMEBODY, now=NOW)
-    assert work()[0] == "Send"
-    following = Run.objects.get(retry_of=stuck)
-    assert sent == [(["a"], str(following.key))]
-    assert (following.phase, following.mutation_key) == ("committed", following.key)
-    assert events("letters")["a"] == "consumed"
+        stuck, job = last(), Job.find(last().key)
+        assert job is not None
+        with pytest.raises(Refused, match="what started it decides"):
+            job.retry(initiator=SOMEBODY, now=NOW)
+        publish("mail", "0")
+        approve()
+        following = stuck.retries.get()
+        assert (script.keys, following.mutation_key) == ([str(following.key)], following.key)
+        assert events("mail") == {"a": "consumed", "0": "reserved"}
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
-def test_the_yes_is_for_that_attempt_alone(stuck: Run, by_hand: bool) -> None:
-    trouble.append(Transient("too many letters"))
-    stuck.approve("fine", initiator=SOMEBODY, now=NOW)
-    work()
-    assert runs()[-1] == ("Send", "mutating", "paused:transient")
-    later = NOW + seconds(1 if by_hand else 10)
-    if by_hand:
-        Run.objects.stuck().get().retry("", initiator=SOMEBODY, now=later)
-    work(now=later)
-    assert runs()[-1] == ("Send", "prepared", "paused:approval")
-    assert sent == []
-
-
-class AskTwice(Send):
-    def prepare(self, ctx: PrepareContext) -> Prepared:
-        if not ctx.approved:
-            raise PermissionRequired("Somebody has to allow that letters are read")
-        return super().prepare(ctx)
-
-
-class Diplomatic(Workflow):
-    slug = "diplomatic"
-    title = "Diplomatic post"
-    topics = {"letters": "Letters"}
-    consumers = [AskTwice]
+def test_the_yes_is_for_that_attempt_alone(by_hand: bool) -> None:
+    script = Script(apply=[Transient("too many letters")])
+    with deployed(script.workflow(mutate=asking("mutate"))):
+        publish("mail", "a")
+        work()
+        approve()
+        assert runs()[-1] == ("Sort", "mutating", "paused:transient")
+        later = NOW + seconds(1 if by_hand else 10)
+        if by_hand:
+            last().retry("", initiator=SOMEBODY, now=later)
+        work(now=later)
+        assert runs()[-1] == ("Sort", "prepared", "paused:approval")
+        assert len(script.keys) == 1
 
 
 def test_a_yes_to_one_phase_is_none_to_the_next() -> None:
-    sent.clear()
-    with deployed(Diplomatic):
-        publish("letters", "a")
+    script = Script()
+    with deployed(script.workflow(prepare=asking("prepare"), mutate=asking("mutate"))):
+        publish("mail", "a")
         work()
-        Run.objects.stuck().get().approve("read them", initiator=SOMEBODY, now=NOW)
-        work()
-        assert runs()[-1] == ("AskTwice", "prepared", "paused:approval")
-        assert sent == []
-        Run.objects.stuck().get().approve("send it", initiator=SOMEBODY, now=NOW)
-        work()
-        assert [what for what, _ in sent] == [["a"]]
-
-
-class AskAfterwards(Consumer):
-    """Changes nothing outside, or nothing this time: only its announcement needs a yes."""
-
-    subscribe = ["letters"]
-    reserving = 1
-
-    def prepare(self, ctx: PrepareContext) -> Prepared:
-        return Prepared(reserve=ctx.peek("letters")[: self.reserving])
-
-    def next(self, ctx: NextContext, prepared: Prepared, mutation: Mutation) -> Any:
-        if ctx.state is None and not ctx.approved:
-            raise PermissionRequired("Somebody has to allow that it is announced")
-        return {"announced": True}
+        approve()
+        assert (runs()[-1], script.keys) == (("Sort", "prepared", "paused:approval"), [])
+        approve()
+        assert events("mail") == {"a": "consumed"}
 
 
 @pytest.mark.parametrize("reserving", [0, 1])
 def test_a_yes_to_what_comes_after_no_mutation_goes_on_there(reserving: int) -> None:
-    consumer = type("Announce", (AskAfterwards,), {"reserving": reserving})
-    with deployed(type("Post", (Post,), {"consumers": [consumer]})):
-        publish("letters", "a")
+    """Nothing changes outside, or nothing this time: only the announcement needs a yes."""
+    workflow = Script().workflow(reserving=reserving, mutate=Consumer.mutate, next=asking("next"))
+    with deployed(workflow):
+        publish("mail", "a")
         work()
-        assert runs() == [("Announce", "emitting", "paused:approval")]
-        Run.objects.stuck().get().approve("tell them", initiator=SOMEBODY, now=NOW)
-        work()
-        assert runs()[1] == ("Announce", "committed", "committed")
-        assert events("letters") == {"a": "consumed" if reserving else "pending"}
-
-
-def test_its_job_is_not_retried_by_hand(stuck: Run) -> None:
-    job = Job.find(stuck.key)
-    assert job is not None
-    with pytest.raises(Refused, match="what started it decides"):
-        job.retry(initiator=SOMEBODY, now=NOW)
+        assert runs() == [("Sort", "emitting", "paused:approval")]
+        approve()
+        assert runs()[1] == ("Sort", "committed", "committed")
+        assert events("mail") == {"a": "consumed" if reserving else "pending"}

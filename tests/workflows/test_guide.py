@@ -23,7 +23,7 @@ from tests.commands import said
 from tests.timeline import minutes
 from tests.workflows.base import defined, deploy_all, deployed, events, make_topics, publish, work
 from workflows import Consumer, Prepared, Workflow
-from workflows.models import Event, Handler, Run
+from workflows.models import Event, Run
 from workflows.words import issue
 
 pytestmark = pytest.mark.django_db
@@ -67,19 +67,15 @@ class TestTheFirstWorkflow:
         monkeypatch.chdir(tmp_path)
         return run(under("A first workflow in ten minutes"))
 
-    def test_what_would_change(self, names: dict[str, Any]) -> None:
+    def test_what_would_change_and_a_visitor_is_greeted_once(self, names: dict[str, Any]) -> None:
         shown = guide().partition("syncworkflows --dry-run\n")[2].partition("```")[0]
         with defined(names["GuestBook"]):
             assert said("syncworkflows", "--dry-run") == shown.splitlines()
-
-    def test_a_visitor_is_greeted_once(self, names: dict[str, Any]) -> None:
         with deployed(names["GuestBook"]):
-            publish("visitors", "ada", payload={"name": "Ada"})
-            work()
-            publish("visitors", "ada", payload={"name": "Ada"})
-            work()
+            for _ in range(2):
+                publish("visitors", "ada", payload={"name": "Ada"})
+                work()
         assert Path("guestbook.txt").read_text() == "Welcome, Ada!\n"
-        assert "Consumed 1 event" in Run.objects.values_list("summary", flat=True)
 
     def test_an_event_that_nobody_expected(self, names: dict[str, Any]) -> None:
         with deployed(names["GuestBook"]) as workflow:
@@ -112,19 +108,6 @@ class TestTheFirstWorkflow:
             publish("visitors", "ada", payload={"name": "Ada"})
             work()
             assert events("visitors") == {"ada": "consumed"}
-        assert Path("guestbook.txt").read_text() == "Welcome, Ada!\n"
-
-    def test_without_a_way_to_find_out_a_person_is_asked(self, names: dict[str, Any]) -> None:
-        def write(self: Any, name: str) -> None:
-            names["Greet"].write(self, name)
-            raise RuntimeError("the power failed")
-
-        with deployed(with_other(names, "Greet", write=write)) as workflow:
-            publish("visitors", "ada", payload={"name": "Ada"})
-            work()
-            work(now=NOW + timedelta(days=1))
-            waits = "Waiting for an operator to say whether it happened."
-            assert issue(workflow, Run.objects.open().get(), NOW).endswith(waits)
         assert Path("guestbook.txt").read_text() == "Welcome, Ada!\n"
 
 
@@ -165,31 +148,22 @@ class TestRecipes:
             publish("payments", "2", now=minutes(1))
             work(now=minutes(1))
             assert sent == [["orders", "payments"]]
-            assert "Order 2" in Run.objects.values_list("summary", flat=True)
             assert events("orders") == {"1": "pending", "2": "consumed"}
 
     def test_recipe_time_window(self) -> None:
         with deployed(self.recipe("Time window")):
             publish("notifications", "a")
             publish("notifications", "b", now=minutes(20))
-            for minute in (20, 59):
+            for minute, wanted in ((20, []), (59, []), (60, [["a"]]), (80, [["a"], ["b"]])):
                 work(now=minutes(minute))
-            assert sent == []
-            work(now=minutes(60))
-            assert sent == [["a"]]
-            assert Handler.objects.get().wake_at == minutes(80)
-            work(now=minutes(80))
-            assert sent == [["a"], ["b"]]
+                assert sent == wanted
 
     def test_recipe_batch_and_timeout(self) -> None:
         with deployed(self.recipe("Batch and timeout")):
             publish("notifications", *map(str, range(12)))
-            work()
-            assert sent == [[str(number) for number in range(10)]]
-            work(now=minutes(59))
-            assert len(sent) == 1
-            work(now=minutes(60))
-            assert sent[1:] == [["10", "11"]]
+            for minute, wanted in ((0, [10]), (59, [10]), (60, [10, 2])):
+                work(now=minutes(minute))
+                assert [len(each) for each in sent] == wanted
 
     def test_recipe_daily_digest(self) -> None:
         nine = NOW.replace(hour=9)

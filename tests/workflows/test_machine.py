@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 import logging
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -93,7 +93,7 @@ class Script:
     failure: Callable[[str], BaseException] = ValueError
     # Before the checkpoint of this number, or in the call (0).
     strikes_at: int = -1
-    strike: Callable[[], None] = field(default=lambda: None)
+    strike: Callable[[], object] = field(default=lambda: None)
     swallows: bool = False
     returns: Any = "the result"
     wake_in: Any = None
@@ -284,11 +284,16 @@ class Machine(RuleBasedStateMachine):
             failure = Indeterminate
         self.perform(Script(place, failure, swallows=swallows, returns=returns))
 
-    @rule(ready=st.booleans(), at=st.integers(0, 6))
-    def crash(self, ready: bool, at: int) -> None:
-        """Before any checkpoint, in the call, or after the last one: nobody hears of the outcome."""
+    @rule(ready=st.booleans(), at=st.integers(0, 6), what=st.sampled_from(["crash", "publish", "skip"]))
+    def strike(self, ready: bool, at: int, what: str) -> None:
+        """Before any checkpoint, in the call, or after the last one. Of a crash, nobody hears the outcome."""
         self.make_ready(ready)
-        self.perform(Script(strikes_at=at, strike=self._raise_killed), is_lost=True)
+        strikes: dict[str, Callable[[], Any]] = {
+            "crash": self._raise_killed,
+            "publish": partial(publish, "mail", f"meanwhile {next(self.numbers)}", now=self.now),
+            "skip": self.skip_event,
+        }
+        self.perform(Script(strikes_at=at, strike=strikes[what]), is_lost=what == "crash")
 
     def _raise_killed(self) -> None:
         raise Killed
@@ -335,23 +340,10 @@ class Machine(RuleBasedStateMachine):
             self.perform(Script())
         script, self.context = own, context
 
-    @rule(ready=st.booleans(), at=st.integers(0, 6))
-    def publish_meanwhile(self, ready: bool, at: int) -> None:
-        self.make_ready(ready)
-        late = f"meanwhile {next(self.numbers)}"
-        strike = lambda: publish("mail", late, now=self.now)  # noqa: E731
-        self.perform(Script(strikes_at=at, strike=strike))  # type: ignore[arg-type]
-
-    @rule(ready=st.booleans(), at=st.integers(0, 6))
-    def skip_meanwhile(self, ready: bool, at: int) -> None:
-        self.make_ready(ready)
-        self.perform(Script(strikes_at=at, strike=self.skip_event))
-
     @rule()
     def skip_event(self) -> None:
         event = Event.objects.pending().order_by("-pk").first()
-        if event is not None:
-            assert event.skip("", initiator=SOMEBODY, now=self.now)
+        assert event is None or event.skip("", initiator=SOMEBODY, now=self.now)
 
     @rule()
     def cancel_queued(self) -> None:
@@ -359,17 +351,13 @@ class Machine(RuleBasedStateMachine):
         for run in Run.objects.active():
             Job.find(run.key).cancel(initiator=SOMEBODY, now=self.now)  # type: ignore[union-attr]
 
-    def stuck(self) -> Run | None:
-        return Run.objects.stuck().first()
-
     def is_stuck(self) -> bool:
         return Run.objects.stuck().exists()
 
     @precondition(is_stuck)
     @rule(verb=st.sampled_from(["approve", "reject", "skip", "retry"]))
     def resolve(self, verb: str) -> None:
-        run = self.stuck()
-        assert run is not None
+        run = Run.objects.stuck().get()
         with suppress(Refused):
             getattr(run, verb)("because", initiator=SOMEBODY, now=self.now)
             assert verb != "approve" or run.is_approved
@@ -378,7 +366,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def resolve_truly(self) -> None:
         """A person looks whether it happened, signs in, or asks for another try."""
-        run = self.stuck()
+        run = Run.objects.stuck().first()
         if run is None:
             return
         if run.effect == Run.Effect.IN_FLIGHT:
@@ -393,9 +381,8 @@ class Machine(RuleBasedStateMachine):
     @rule(pauses=st.booleans())
     def pause_or_resume(self, pauses: bool) -> None:
         row = Row.objects.get()
-        row.pause("", initiator=SOMEBODY, now=self.now) if pauses else row.resume(
-            initiator=SOMEBODY, now=self.now
-        )
+        verb = partial(row.pause, "") if pauses else row.resume
+        verb(initiator=SOMEBODY, now=self.now)
 
     @rule()
     def run_now(self) -> None:
@@ -406,16 +393,11 @@ class Machine(RuleBasedStateMachine):
     def deploy(self, other: bool) -> None:
         """The same code, or another version of it."""
         self.version += other
-        with self._versions():
-            deploy_all(now=self.now)
-
-    @contextmanager
-    def _versions(self) -> Iterator[None]:
         with (
             patch.object(Sort, "version", f"v{self.version}"),
             patch.object(File, "version", f"v{self.version}"),
         ):
-            yield
+            deploy_all(now=self.now)
 
     @invariant()
     def promises_are_kept(self) -> None:
@@ -474,9 +456,6 @@ def test_promises_are_kept_whatever_happens(examples: int, caplog: pytest.LogCap
         settings=settings(
             max_examples=examples,
             stateful_step_count=STEPS,
-            deadline=None,
-            derandomize=True,
-            database=None,
             suppress_health_check=list(HealthCheck),
             phases=[Phase.generate],
             report_multiple_bugs=False,

@@ -30,7 +30,6 @@ from tests.base import (
 from tests.steps.stage import Recorder
 from tests.workflows.base import events, make_topics
 from workflows.models import Event, Topic
-from workflows.models.event import PAYLOAD_BYTES
 
 pytestmark = pytest.mark.django_db
 
@@ -63,14 +62,6 @@ def test_an_event_is_published_with_what_earlier_steps_found() -> None:
         {"topic": "orders", "message_id": "order-17", "new": 1, "updated": 0, "unchanged": 0},
     )
     assert [line.text for line in done.output.all()] == ["orders: order-17 (1 new)"]
-
-
-def test_the_same_message_id_again_is_the_same_event() -> None:
-    for number in (1, 2):
-        execution = start(publishing(message_id="m", payload={"number": number}))
-        run_until_idle()
-    assert (attempts(execution, "publish")[0].result or {})["updated"] == 1
-    assert Event.objects.get().payload == {"number": 2}
 
 
 def test_a_retry_publishes_once() -> None:
@@ -112,14 +103,9 @@ def test_a_topic_that_is_gone_is_told_with_what_there_is_instead() -> None:
 BAD: list[tuple[str, dict[str, Any], str, str]] = [
     ("no topic", {"topic": ""}, "topic", "is required: by its name"),
     ("unknown topic", {"topic": "order"}, "topic", "there is no topic “order”; did you mean orders?"),
-    ("a topic far off", {"topic": "x"}, "topic", "there is no topic “x”; there are: orders"),
     ("a placeholder as topic", {"topic": "{{ schedule }}"}, "topic", "takes no placeholders"),
-    ("a number as topic", {"topic": 7}, "topic", "must be text, not 7"),
     ("long message id", {"message_id": "x" * 201}, "message_id", "A text of 1 to 200 characters"),
-    ("a number as message id", {"message_id": 17}, "message_id", "must be text, not 17"),
     ("payload as text", {"payload": "17"}, "payload", "must be an object of names and values"),
-    ("large payload", {"payload": {"a": "x" * PAYLOAD_BYTES}}, "payload", "more than the 262,144"),
-    ("NaN", {"payload": {"a": float("nan")}}, "payload", "cannot be stored as JSON"),
     ("NUL", {"payload": {"a": "\0"}}, "payload", "contains NUL"),
     ("long title", {"title": "x" * 201}, "title", "A text of at most 200 characters"),
     ("another setting", {"key": "k"}, "key", "they have topic, message_id, payload, title"),
@@ -133,12 +119,6 @@ def test_bad_config() -> None:
             get("publish").clean({"topic": "orders"} | config)
         assert list(refused.value.errors) == [field], name
         assert words in refused.value.errors[field], name
-
-
-def test_without_any_topic_the_complaint_says_where_they_come_from() -> None:
-    Topic.objects.all().delete()
-    with pytest.raises(ConfigError, match="there are none yet: workflows bring them along"):
-        get("publish").clean({"topic": "orders"})
 
 
 def test_single_jobs_and_templates_publish_too() -> None:

@@ -18,7 +18,7 @@ from tests.timeline import minutes
 from tests.workflows.base import begin, deployed, events, publish, work
 from tests.workflows.scripted import Script, SortMail
 from workflows import Prepared, Transient
-from workflows.models import Event, Handler, Run, Topic
+from workflows.models import Event, Handler, Topic
 from workflows.models.event import PAYLOAD_BYTES, Publication, Published
 from workflows.models.run import Commit
 
@@ -34,97 +34,64 @@ def payloads() -> dict[str, Any]:
     return dict(Event.objects.order_by("seq").values_list("message_id", "payload"))
 
 
-class TestOnce:
-    def test_a_new_event_is_pending(self, mail: Topic) -> None:
-        assert publish("mail", "a", payload={"size": 1}) == Published(new=1)
-        event = Event.objects.get()
-        assert (event.status, event.seq, event.attempt, event.payload) == ("pending", 1, 1, {"size": 1})
-        assert (event.created_at, event.created_by, event.settled_at) == (NOW, None, None)
-
-    def test_in_its_topic_and_told_apart_to_the_letter(self, mail: Topic) -> None:
-        Topic.objects.create(slug="post", created_at=NOW)
-        assert publish("mail", "a", "A", "a ", "ä") == Published(new=4)
-        assert publish("post", "a") == Published(new=1)
+def test_an_event_is_new_once_in_its_topic_and_told_apart_to_the_letter(mail: Topic) -> None:
+    assert publish("mail", "a", payload={"size": 1}) == Published(new=1)
+    event = Event.objects.get()
+    assert (event.status, event.seq, event.attempt, event.payload) == ("pending", 1, 1, {"size": 1})
+    assert (event.created_at, event.created_by, event.settled_at) == (NOW, None, None)
+    Topic.objects.create(slug="post", created_at=NOW)
+    assert publish("mail", "A", "a ", "ä") == publish("post", "c", "a", "b") == Published(new=3)
+    publish("post", "0")
+    assert list(events("post")) == ["c", "a", "b", "0"]
+    assert Topic.objects.publish([], now=NOW) == Published()
 
 
 class TestRepublished:
     def test_while_pending_the_last_payload_wins_and_the_place_stays(self, mail: Topic) -> None:
-        publish("mail", "a", payload=1)
-        publish("mail", "b", payload=1)
+        batch = [Publication.of("mail", *each) for each in (("a", 0), ("b", 1), ("a", 1))]
+        assert Topic.objects.publish(batch, now=NOW) == Published(new=2)
+        assert payloads() == {"a": 1, "b": 1}
         assert publish("mail", "a", payload=2, now=minutes(1)) == Published(updated=1)
         assert payloads() == {"a": 2, "b": 1}
         assert Event.objects.get(message_id="a").created_at == NOW
         assert fresh(mail).last_seq == 2
 
-    def test_while_reserved_nothing_changes(self) -> None:
+    def test_while_reserved_nothing_changes_and_once_it_is_settled_nothing_happens_again(self) -> None:
         with deployed(Script(mutate=[Transient("?")]).workflow()):
-            publish("mail", "a", payload=1)
-            work()
-            assert events("mail") == {"a": "reserved"}
-            assert publish("mail", "a", payload=2) == Published(unchanged=1)
-            assert payloads() == {"a": 1}
-
-    def test_once_it_is_settled_nothing_happens_again(self) -> None:
-        with deployed(Script().workflow()):
-            work()
             publish("mail", "a", "b", payload=1)
             Event.objects.get(message_id="b").skip("", initiator=SOMEBODY, now=NOW)
             work()
-            before = Run.objects.count()
-            assert publish("mail", "a", "b", payload=2) == Published(unchanged=2)
-            assert work() == []
-            assert (events("mail"), Run.objects.count()) == ({"a": "consumed", "b": "skipped"}, before)
-            assert payloads()["b"] == 1
-
-    def test_a_mixed_batch_is_told_apart(self, mail: Topic) -> None:
-        publish("mail", "a", "b")
-        Event.objects.filter(message_id="b").update(status="consumed")
-        assert publish("mail", "a", "b", "c") == Published(new=1, updated=1, unchanged=1)
+            assert events("mail") == {"a": "reserved", "b": "skipped"}
+            assert publish("mail", "a", "b", "c", payload=2) == Published(new=1, unchanged=2)
+            work(now=minutes(1))
+            assert publish("mail", "a", "b", "c", payload=3) == Published(unchanged=3)
+            assert work(now=minutes(1)) == []
+            assert events("mail") == {"a": "consumed", "b": "skipped", "c": "consumed"}
+            assert payloads() | {"b": 1, "c": 2} == payloads()
+        assert not Activity.objects.filter(operation="publish").exists(), "a run has a record of its own"
 
 
-class TestBatches:
-    def test_the_same_id_twice_is_one_event_with_the_last_payload(self, mail: Topic) -> None:
-        batch = [
-            Publication.of("mail", "a", 1),
-            Publication.of("mail", "b", 2),
-            Publication.of("mail", "a", 3),
-        ]
-        assert Topic.objects.publish(batch, now=NOW) == Published(new=2)
-        assert payloads() == {"a": 3, "b": 2}
-
-    def test_they_keep_their_order(self, mail: Topic) -> None:
-        publish("mail", "c", "a", "b")
-        publish("mail", "0")
-        assert list(Event.objects.order_by("seq").values_list("seq", "message_id")) == [
-            (1, "c"),
-            (2, "a"),
-            (3, "b"),
-            (4, "0"),
-        ]
-
-    def test_an_empty_one_is_nothing(self) -> None:
-        assert Topic.objects.publish([], now=NOW) == Published()
-
-    def test_an_unknown_topic_refuses_all_of_it(self, mail: Topic) -> None:
-        batch = [Publication.of("mail", "a"), Publication.of("nowhere", "b")]
-        with pytest.raises(Refused, match="There is no topic “nowhere”"):
-            Topic.objects.publish(batch, now=NOW)
-        assert not Event.objects.exists()
-        assert fresh(mail).last_seq == 0
+def test_an_unknown_topic_refuses_all_of_a_batch(mail: Topic) -> None:
+    batch = [Publication.of("mail", "a"), Publication.of("nowhere", "b")]
+    with pytest.raises(Refused, match="There is no topic “nowhere”"):
+        Topic.objects.publish(batch, now=NOW)
+    assert not Event.objects.exists()
+    assert fresh(mail).last_seq == 0
 
 
+endless: list[Any] = []
+endless.append(endless)
 WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"message_id": ""}, "message_id", "A text of 1 to 200 characters is expected"),
     ({"message_id": "a" * 201}, "message_id", "A text of 1 to 200 characters is expected"),
     ({"message_id": 7}, "message_id", "A text of 1 to 200 characters is expected"),
-    ({"message_id": None}, "message_id", "A text of 1 to 200 characters is expected"),
     ({"message_id": "a\0"}, "message_id", ""),
     ({"message_id": "\ud800"}, "message_id", ""),
     ({"title": "a" * 201}, "title", "A text of at most 200 characters is expected"),
     ({"title": None}, "title", "A text of at most 200 characters is expected"),
     ({"payload": object()}, "payload", "It cannot be stored as JSON"),
     ({"payload": float("nan")}, "payload", "It cannot be stored as JSON"),
-    ({"payload": {"a": {1, 2}}}, "payload", "It cannot be stored as JSON"),
+    ({"payload": endless}, "payload", "It cannot be stored as JSON"),
     ({"payload": "a" * PAYLOAD_BYTES}, "payload", "262,146 bytes of JSON, more than the 262,144 of an event"),
 ]
 
@@ -137,16 +104,9 @@ def test_what_cannot_be_stored_is_refused_by_field(fields: dict[str, Any], field
     assert message in refusal.value.message_dict[field][0]
 
 
-def test_a_payload_that_contains_itself_is_refused() -> None:
-    endless: list[Any] = []
-    endless.append(endless)
-    with pytest.raises(ValidationError):
-        Publication.of("mail", "a", endless)
-
-
 @pytest.mark.parametrize(
     "payload",
-    [None, False, 0, "", [], {}, {"ä": ["\N{SNOWMAN}", 1.5, None]}, "a" * (PAYLOAD_BYTES - 2)],
+    [None, False, "", {"ä": ["\N{SNOWMAN}", 1.5, None]}, "a" * (PAYLOAD_BYTES - 2)],
     ids=lambda payload: repr(payload)[:20],
 )
 def test_what_can_be_stored_comes_back(payload: Any, mail: Topic) -> None:
@@ -160,26 +120,24 @@ def test_text_is_cleaned_of_what_no_database_takes(mail: Topic) -> None:
     assert "\0" not in (event.payload or {})["k"] + event.title
 
 
-class TestSkip:
-    def test_a_pending_event_is_skipped_by_whoever_says_so(self, mail: Topic) -> None:
-        publish("mail", "a")
-        event = Event.objects.get()
-        assert event.skip("spam", initiator=SOMEBODY, now=minutes(1))
-        assert (fresh(event).status, fresh(event).settled_at) == ("skipped", minutes(1))
-        assert not event.skip("again", initiator=SOMEBODY, now=minutes(2))
-
-    def test_one_that_is_skipped_while_it_is_prepared_is_not_taken(self) -> None:
-        script = Script()
-        with deployed(script.workflow(reserving=2, prepare=skipping)):
-            publish("mail", "a", "b")
-            work()
-            assert events("mail") == {"a": "skipped", "b": "consumed"}
+def test_a_pending_event_is_skipped_once(mail: Topic) -> None:
+    publish("mail", "a")
+    event = Event.objects.get()
+    assert event.skip("spam", initiator=SOMEBODY, now=minutes(1))
+    assert (fresh(event).status, fresh(event).settled_at) == ("skipped", minutes(1))
+    assert not event.skip("again", initiator=SOMEBODY, now=minutes(2))
 
 
-def skipping(self: Any, ctx: Any) -> Any:
-    prepared = SortMail.prepare(self, ctx)
-    Event.objects.filter(message_id="a", status="pending").update(status="skipped")
-    return prepared
+def test_one_that_is_skipped_while_it_is_prepared_is_not_taken() -> None:
+    def skipping(self: Any, ctx: Any) -> Any:
+        prepared = SortMail.prepare(self, ctx)
+        Event.objects.filter(message_id="a", status="pending").update(status="skipped")
+        return prepared
+
+    with deployed(Script().workflow(reserving=2, prepare=skipping)):
+        publish("mail", "a", "b")
+        work()
+        assert events("mail") == {"a": "skipped", "b": "consumed"}
 
 
 @pytest.fixture
@@ -217,34 +175,18 @@ def test_of_more_than_one_statement_takes_one_that_is_gone_keeps_all_from_being_
     assert not Event.objects.filter(status="reserved").exists()
 
 
-class TestPublisher:
-    BY = Initiator("token", "7", "ada (Shop)")
-
-    def test_events_say_who_published_them_and_the_topic_has_a_record(self, mail: Topic) -> None:
-        batch = [Publication.of("mail", each) for each in "ab"]
-        Topic.objects.publish(batch, now=NOW, by=self.BY)
-        assert set(Event.objects.values_list("published_by", flat=True)) == {"ada (Shop)"}
-        record = Activity.objects.get(operation="publish")
-        assert (record.target_type, record.target_id, record.message) == ("topic", str(mail.pk), "2 new")
-        assert (record.initiator_type, record.initiator_id) == ("token", "7")
-
-    def test_another_payload_is_on_record_as_well_but_not_what_changes_nothing(self, mail: Topic) -> None:
-        Topic.objects.publish([Publication.of("mail", "a")], now=NOW, by=self.BY)
-        Topic.objects.publish([Publication.of("mail", "a", 1)], now=NOW, by=SOMEBODY)
-        Event.objects.get().skip("", initiator=SOMEBODY, now=NOW)
-        Topic.objects.publish([Publication.of("mail", "a", 2)], now=NOW, by=self.BY)
-        records = Activity.objects.filter(operation="publish").order_by("pk")
-        assert list(records.values_list("message", "initiator_name")) == [
-            ("1 new", "ada (Shop)"),
-            ("1 updated", SOMEBODY.name),
-        ]
-        assert Event.objects.get().published_by == "ada (Shop)"
-
-    def test_what_a_run_publishes_is_on_its_own_record(self) -> None:
-        with deployed(Script().workflow()):
-            publish("mail", "m1")
-            work()
-        assert not Activity.objects.filter(operation="publish").exists()
+def test_events_say_who_published_them_and_the_topic_has_a_record_of_what_changed(mail: Topic) -> None:
+    by = Initiator("token", "7", "ada (Shop)")
+    Topic.objects.publish([Publication.of("mail", each) for each in "ab"], now=NOW, by=by)
+    Topic.objects.publish([Publication.of("mail", "a", 1)], now=NOW, by=SOMEBODY)
+    Event.objects.get(message_id="a").skip("", initiator=SOMEBODY, now=NOW)
+    Topic.objects.publish([Publication.of("mail", "a", 2)], now=NOW, by=by)
+    records = Activity.objects.filter(operation="publish", target_type="topic", target_id=str(mail.pk))
+    assert list(records.order_by("pk").values_list("message", "initiator_name")) == [
+        ("2 new", "ada (Shop)"),
+        ("1 updated", SOMEBODY.name),
+    ]
+    assert set(Event.objects.values_list("published_by", flat=True)) == {"ada (Shop)"}
 
 
 class TestStatements:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
-from django.core.management import call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoAssertNumQueries, DjangoCaptureOnCommitCallbacks
 
 from activities import clock
 from execution.invoker import trigger
-from execution.models import Execution, WorkerTask
+from execution.models import Execution
 from execution.scheduler import is_due, next_due, tick
-from schedules.as_code import selected, written
 from schedules.models import Occurrence, Refused, Schedule
-from tests.admin_pages import complaints, save, sign_in, typed
+from tests.admin_pages import sign_in
 from tests.api.calling import Caller
 from tests.base import (
     NOW,
@@ -67,9 +64,13 @@ def keys(schedule: Schedule) -> list[str]:
 class TestStarting:
     def test_each_event_starts_it_once(self) -> None:
         schedule = make_schedule(topics=["orders"], overlap="allow_all")
-        publish("orders", "a", "b")
+        assert (is_due(NOW), next_due(NOW)) == (False, None)
+        publish("orders", "a", "b", "skipped")
+        Event.objects.get(message_id="skipped").skip("", initiator=SOMEBODY, now=NOW)
+        assert (is_due(NOW), fates(schedule)) == (True, []), "a crash after the commit loses nothing"
         tick(NOW)
         tick(NOW)
+        assert not is_due(NOW)
         assert keys(schedule) == ["a", "b"]
         assert fates(schedule) == [("started", ""), ("started", "")]
         first = Event.objects.get(message_id="a")
@@ -90,17 +91,7 @@ class TestStarting:
         with django_capture_on_commit_callbacks(execute=True):
             publish("orders", "a")
         assert fates(schedule) == [("started", "")]
-        assert WorkerTask.objects.get().status == "queued"
         assert EventTrigger.objects.get().due_at is None
-
-    def test_a_crash_after_the_commit_loses_nothing(self) -> None:
-        schedule = make_schedule(topics=["orders"])
-        publish("orders", "a")
-        assert is_due(NOW)
-        assert fates(schedule) == []
-        tick(NOW)
-        assert fates(schedule) == [("started", "")]
-        assert not is_due(NOW)
 
     def test_what_came_before_does_not_start_it(self) -> None:
         publish("orders", "old")
@@ -113,31 +104,15 @@ class TestStarting:
         assert keys(schedule) == ["new"]
 
     def test_one_topic_starts_several_and_several_topics_start_one(self) -> None:
-        both, one = (
-            make_schedule(topics=["orders", "mail"], overlap="allow_all"),
-            make_schedule(topics=["mail"]),
-        )
+        both = make_schedule(topics=["orders", "mail"], overlap="allow_all")
+        one = make_schedule(topics=["mail"], spec={"every": ["1h"]})
+        assert one.spec_in_words == "Every hour, and for each event of mail"
         publish("orders", "a")
         publish("mail", "m")
         tick(NOW)
         assert len(fates(both)) == 2
         assert fates(one) == [("started", "")]
-
-    def test_a_skipped_event_starts_nothing(self) -> None:
-        schedule = make_schedule(topics=["orders"])
-        publish("orders", "a")
-        Event.objects.get().skip("", initiator=SOMEBODY, now=NOW)
-        tick(NOW)
-        assert fates(schedule) == []
-        assert not is_due(NOW)
-
-    def test_a_topic_without_a_consumer_is_consumed(self) -> None:
-        make_schedule(topics=["orders"])
-        make_schedule(topics=["orders"])
-        publish("orders", "a")
-        tick(NOW)
-        assert events("orders") == {"a": "consumed"}
-        assert Execution.objects.count() == 2
+        assert (events("orders"), events("mail")) == ({"a": "consumed"}, {"m": "consumed"})
 
     def test_what_has_a_consumer_is_left_to_it(self) -> None:
         with deployed(Orders):
@@ -273,29 +248,19 @@ class TestWhatTheRunKnows:
         [again] = attempts(Execution.objects.get(retry_of=failed.pk), "tell")
         assert again.error == "RuntimeError: a"
 
-    def test_what_the_event_does_not_say_fails_the_step(self) -> None:
-        make_schedule(
-            step("tell", 0, "result", kwargs={"value": "{{ event.payload.id }}"}),
-            topics=["orders"],
-            overlap="allow_all",
-        )
+    def test_what_no_event_says_fails_the_step(self) -> None:
+        telling = step("tell", 0, "result", kwargs={"value": "{{ event.payload.id }}"})
+        schedule = make_schedule(telling, topics=["orders"], overlap="allow_all")
         publish("orders", "a", payload={"a": 1})
         publish("orders", "b", payload=None)
         tick(NOW)
-        run_until_idle()
-        failed = [attempts(each, "tell")[0] for each in Execution.objects.order_by("pk")]
-        assert [each.status for each in failed] == ["failed_with_error"] * 2
-        assert "it has no id; there is a" in failed[0].error
-        assert "it has no id: there is nothing" in failed[1].error
-
-    def test_a_run_by_hand_has_no_event(self) -> None:
-        schedule = make_schedule(
-            step("tell", 0, "result", kwargs={"value": "{{ event.topic }}"}), topics=["orders"]
-        )
         trigger(schedule, initiator=SOMEBODY, now=NOW)
         run_until_idle()
-        [failed] = attempts(Execution.objects.get(), "tell")
-        assert failed.error == "{{ event.topic }}: this run was not started by an event"
+        errors = [attempts(each, "tell")[0].error for each in Execution.objects.order_by("pk")]
+        assert ["has no id; there is a" in errors[0], "has no id: there is nothing" in errors[1]] == [
+            True
+        ] * 2
+        assert errors[2] == "{{ event.payload.id }}: this run was not started by an event"
 
     def test_an_event_that_is_awaited_is_kept(self) -> None:
         schedule = make_schedule(topics=["orders"])
@@ -328,26 +293,20 @@ class TestWhatTheRunKnows:
 
 
 class TestDefining:
-    def test_an_unknown_topic_is_refused_with_the_one_that_was_meant(self) -> None:
-        with pytest.raises(ValidationError) as refused:
-            make_schedule(topics=["order"])
-        assert refused.value.message_dict == {"topics": ["There is no topic “order”; did you mean orders?"]}
-        assert not Schedule.objects.exists()
-
-    @pytest.mark.parametrize("given", ["orders", [7], None, [f"t{number}" for number in range(21)]])
-    def test_what_is_no_list_of_topics_is_refused(self, given: Any) -> None:
+    @pytest.mark.parametrize(
+        "given", ["orders", [7], None, ["order"], [f"t{number}" for number in range(21)]]
+    )
+    def test_what_is_no_list_of_known_topics_is_refused(self, given: Any) -> None:
         with pytest.raises(ValidationError) as refused:
             make_schedule(topics=given)
         assert list(refused.value.message_dict) == ["topics"]
+        assert not Schedule.objects.exists()
 
     def test_events_in_steps_need_a_topic(self) -> None:
         using = step("tell", 0, "result", kwargs={"value": "{{ event.payload }}"})
         with pytest.raises(ValidationError) as refused:
             make_schedule(step("a"), using)
-        assert refused.value.message_dict["steps"] == [
-            "Step 2 (tell): config: kwargs: {{ event.payload }}: no event starts this schedule: "
-            "name a topic in its topics"
-        ]
+        assert "Step 2 (tell): config: kwargs: {{ event.payload }}" in refused.value.message_dict["steps"][0]
         schedule = make_schedule(step("a"), using, topics=["orders"])
         with pytest.raises(ValidationError, match="no event starts this schedule"):
             edit(schedule, topics=[])
@@ -374,12 +333,6 @@ class TestDefining:
         with pytest.raises(Refused, match="“Echo”: It would start itself: orders → “Echo” → orders"):
             template.edit(token=1, changes={"config": {"topic": "orders"}}, initiator=SOMEBODY, now=NOW)
 
-    def test_it_is_told_in_words(self) -> None:
-        only, both = make_schedule(topics=["orders"]), make_schedule(topics=["mail"], spec={"every": ["1h"]})
-        assert only.spec_in_words == "For each event of orders"
-        assert both.spec_in_words == "Every hour, and for each event of mail"
-        assert (only.describe(now=NOW).state, both.describe(now=NOW).state) == ("running", "running")
-
 
 class TestCost:
     def test_without_triggers_a_publication_asks_once(self) -> None:
@@ -387,11 +340,6 @@ class TestCost:
             publish("orders", *map(str, range(50)))
         about = [query["sql"] for query in found.captured_queries if "eventtrigger" in query["sql"]]
         assert len(about) == 1
-
-    def test_nothing_is_looked_at_while_nothing_comes(self) -> None:
-        make_schedule(topics=["orders"])
-        assert not is_due(NOW)
-        assert next_due(NOW) is None
 
     def test_a_slice_is_settled_in_a_handful_of_statements(
         self, django_assert_max_num_queries: DjangoAssertNumQueries
@@ -417,8 +365,6 @@ class TestFaces:
         assert "There is no topic “order”; did you mean orders?" in wrong
         assert client.post(address, form.sent("save", topics="mail, orders")).status_code == 302
         assert fresh(schedule).topics == ["mail", "orders"]
-        page = client.get(schedule.get_absolute_url()).content.decode()
-        assert "For each event of mail and orders" in page
 
     def test_the_fields_of_a_publish_step_in_the_editor(self) -> None:
         client, schedule = sign_in(), make_schedule(publishing(payload={"a": 1}, title="T"))
@@ -428,18 +374,8 @@ class TestFaces:
         assert form.value(f"{prefix}title") == "T"
         changed = {f"{prefix}topic".replace("-", "__"): "mail"}
         assert client.post(address, form.sent("save", **changed)).status_code == 302
-        assert schedule.steps.get().config == {
-            "topic": "mail",
-            "message_id": "",
-            "payload": {"a": 1},
-            "title": "T",
-        }
-
-    def test_the_admin(self) -> None:
-        client = sign_in()
-        assert "topics" in complaints(save(client, typed(topics="order")))
-        assert save(client, typed(topics="orders, mail")).status_code == 302
-        assert Schedule.objects.get().topics == ["mail", "orders"]
+        config = {"topic": "mail", "message_id": "", "payload": {"a": 1}, "title": "T"}
+        assert schedule.steps.get().config == config
 
     def test_the_api(self) -> None:
         caller = Caller()
@@ -449,12 +385,3 @@ class TestFaces:
         assert refused.json()["errors"][0]["field"] == "topics"
         made = caller.post("schedules", body | {"topics": ["orders"]})
         assert (made.status_code, made.json()["topics"]) == (201, ["orders"])
-
-    def test_a_file(self, tmp_path: Path) -> None:
-        make_schedule(name="Ship", topics=["orders"])
-        [text] = ["".join(written(selected([], tags=[])))]
-        assert "    topics:\n      - orders\n" in text
-        path = tmp_path / "schedules.yaml"
-        path.write_text(text.replace("- orders", "- mail"))
-        call_command("importschedules", str(path))
-        assert EventTrigger.objects.get().topic.slug == "mail"

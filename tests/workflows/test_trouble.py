@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 from unittest.mock import Mock
 
@@ -15,81 +15,22 @@ from execution.models import Job, Worker, WorkerTask
 from execution.scheduler import tick
 from tests.base import NOW, SOMEBODY, claim, make_worker
 from tests.workflows.base import deploy_all, deployed, events, publish, runs, work
-from workflows import (
-    AuthRequired,
-    Consumer,
-    Indeterminate,
-    Mutation,
-    Prepared,
-    Transient,
-    Workflow,
-    performing,
-)
-from workflows.contexts import MutateContext, NextContext, PrepareContext, ReconcileContext
+from tests.workflows.scripted import Script, SortMail, last
+from workflows import AuthRequired, Indeterminate, Transient, performing
 from workflows.definition import applied, failed
-from workflows.models import Run, Subscription
+from workflows.models import Run
 from workflows.models import Workflow as Row
 from workflows.models.run import Commit
 
 pytestmark = pytest.mark.django_db
 
 
-class Pay(Consumer):
-    """Each phase does what the test says; by default it pays one bill after the other."""
-
-    subscribe = ["bills"]
-    on_prepare: Callable[[PrepareContext], Prepared] | None = None
-    on_mutate: Callable[[MutateContext], object] | None = None
-    on_next: Callable[[NextContext, Mutation], object] | None = None
-    paid: list[Any]
-
-    def prepare(self, ctx: PrepareContext) -> Prepared:
-        cls = type(self)
-        return cls.on_prepare(ctx) if cls.on_prepare else Prepared(ctx.peek("bills")[:1])
-
-    def mutate(self, ctx: MutateContext, prepared: Prepared) -> None:
-        cls = type(self)
-        if cls.on_mutate is None:
-            ctx.apply(self.paid.append, (prepared.reserve[0].message_id, ctx.idempotency_key))
-        else:
-            cls.on_mutate(ctx)
-
-    def next(self, ctx: NextContext, prepared: Prepared, mutation: Mutation) -> None:
-        cls = type(self)
-        if cls.on_next is not None:
-            cls.on_next(ctx, mutation)
-
-
-class Books(Workflow):
-    slug, title = "books", "Books"
-    topics = {"bills": "Bills"}
-    consumers = [Pay]
-
-
-@pytest.fixture
-def pay(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Pay]]:
-    for name in ("on_prepare", "on_mutate", "on_next"):
-        monkeypatch.setattr(Pay, name, None)
-    monkeypatch.setattr(Pay, "paid", [], raising=False)
-    with deployed(Books):
-        # It has looked already.
-        Subscription.objects.update(cursor=0)
-        Row.objects.update(due_at=None)
-        yield Pay
-
-
-def raising(*errors: BaseException) -> Callable[..., None]:
-    """Raises one after the other."""
-    left = list(errors)
-
-    def fail(*_: object) -> None:
-        raise left.pop(0)
-
-    return fail
-
-
-def last() -> Run:
-    return Run.objects.order_by("pk").last()  # type: ignore[return-value]
+@contextmanager
+def mail(script: Script | None = None, **methods: Any) -> Iterator[None]:
+    """There is a letter for this consumer, with these methods instead of its own."""
+    with deployed((script or Script()).workflow(**methods)):
+        publish("mail", "a")
+        yield
 
 
 def work_to_the_end() -> None:
@@ -103,60 +44,55 @@ def approve() -> None:
     last().approve("", initiator=SOMEBODY, now=NOW)
 
 
-def test_what_comes_after_an_empty_preparation_is_seen_even_if_it_goes_on_later(pay: type[Pay]) -> None:
+def statuses() -> list[str]:
+    return [status for _, _, status in runs()]
+
+
+def test_what_comes_after_an_empty_preparation_is_seen_even_if_it_goes_on_later() -> None:
     """It is cancelled when it has found nothing; an event comes; then a person lets it go on."""
 
-    def look(ctx: PrepareContext) -> Prepared:
-        found = ctx.peek("bills")[:1]
-        ctx._step.interrupt("cancel")
-        return Prepared(found)
+    def look(self: Any, ctx: Any) -> Any:
+        prepared = SortMail.prepare(self, ctx)
+        if not prepared.reserve:
+            ctx._step.interrupt("cancel")
+        return prepared
 
-    pay.on_prepare = look
-    Subscription.objects.update(cursor=-1)
-    Row.objects.update(due_at=NOW)
-    work()
-    assert runs() == [("Pay", "prepared", "paused:approval")]
-    publish("bills", "rent")
-    pay.on_prepare = None
-    approve()
-    work()
-    assert [name for name, _ in pay.paid] == ["rent"]
+    with deployed(Script().workflow(prepare=look)):
+        work()
+        assert runs() == [("Sort", "prepared", "paused:approval")]
+        publish("mail", "a")
+        approve()
+        work()
+        assert events("mail") == {"a": "consumed"}
 
 
-def test_the_key_of_a_call_is_the_one_that_is_asked_about_later(pay: type[Pay]) -> None:
+def test_the_key_of_a_call_is_the_one_that_is_asked_about_later() -> None:
     """Also if the first try of an approved mutation did not happen: it is still about the same one."""
-    keys = []
-    call = raising(AuthRequired("sign in again"), OSError("no answer"))
-
-    def send(ctx: MutateContext) -> None:
-        keys.append(ctx.idempotency_key)
-        ctx.apply(call)
-
-    pay.on_mutate = send
-    publish("bills", "rent")
-    work()
-    approve()
-    work()
+    script = Script(apply=[AuthRequired("sign in again"), OSError("no answer")])
+    with mail(script):
+        work()
+        approve()
+        work()
     assert last().status == "paused:reconciliation"
-    assert keys == [str(last().mutation_key)] * 2
+    assert script.keys == [str(last().mutation_key)] * 2
 
 
 def test_nobody_is_asked_to_fix_a_run_that_was_taken_over(
-    pay: type[Pay], settings: Any, monkeypatch: pytest.MonkeyPatch
+    settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = Mock(return_value=True)
     monkeypatch.setattr(performing, "import_string", lambda path: asked)
     settings.JIM_WORKFLOW_FIXER = "installation.fixer"
 
-    def come_too_late(ctx: PrepareContext) -> Prepared:
-        pay.on_prepare = None
-        last().crash("worker lost", now=NOW)
-        raise ValueError("what it read is gone")
+    def come_too_late(self: Any, ctx: Any) -> Any:
+        if Run.objects.count() == 1:
+            last().crash("worker lost", now=NOW)
+            raise ValueError("what it read is gone")
+        return SortMail.prepare(self, ctx)
 
-    pay.on_prepare = come_too_late
-    publish("bills", "rent")
-    work()
-    assert [status for _, _, status in runs()] == ["crashed", "committed", "committed"]
+    with mail(prepare=come_too_late):
+        work()
+    assert statuses() == ["crashed", "committed", "committed"]
     assert not asked.called
 
 
@@ -169,29 +105,27 @@ CAUGHT = [
 
 @pytest.mark.parametrize(("error", "status", "effect"), CAUGHT, ids=lambda each: str(each))
 def test_a_handler_cannot_catch_what_became_of_its_mutation(
-    pay: type[Pay], error: Exception, status: str, effect: str
+    error: Exception, status: str, effect: str
 ) -> None:
-    def catch(ctx: MutateContext) -> None:
+    def catch(*given: Any) -> None:
         with suppress(Exception):
-            ctx.apply(raising(error))
+            SortMail.mutate(*given)
 
-    pay.on_mutate = catch
-    publish("bills", "rent")
-    work()
+    with mail(Script(apply=[error]), mutate=catch):
+        work()
     assert (last().status, last().effect, last().phase) == (status, effect, "mutating")
-    assert events("bills") == {"rent": "reserved"}
+    assert events("mail") == {"a": "reserved"}
 
 
-def test_a_handler_may_say_what_an_error_of_its_mutation_means(pay: type[Pay]) -> None:
-    def translate(ctx: MutateContext) -> None:
+def test_a_handler_may_say_what_an_error_of_its_mutation_means() -> None:
+    def translate(*given: Any) -> None:
         try:
-            ctx.apply(raising(OSError("connection refused")))
+            SortMail.mutate(*given)
         except OSError as error:
             raise Transient("nobody was there") from error
 
-    pay.on_mutate = translate
-    publish("bills", "rent")
-    work()
+    with mail(Script(apply=[OSError("connection refused")]), mutate=translate):
+        work()
     assert (last().status, last().effect) == ("paused:transient", "failed")
 
 
@@ -200,7 +134,7 @@ CHECKPOINTS = ("start", "reach_prepared", "reach_mutating", "reach_mutated", "re
 
 @pytest.mark.parametrize("was_written", [True, False], ids=["written", "not written"])
 def test_a_checkpoint_whose_answer_is_lost_is_reached_once(
-    pay: type[Pay], monkeypatch: pytest.MonkeyPatch, was_written: bool
+    monkeypatch: pytest.MonkeyPatch, was_written: bool
 ) -> None:
     """Each of a run loses its first answer."""
     monkeypatch.setattr(performing, "AGAIN_SECONDS", 0)
@@ -222,59 +156,47 @@ def test_a_checkpoint_whose_answer_is_lost_is_reached_once(
 
     for name in CHECKPOINTS:
         monkeypatch.setattr(Run, name, losing(name))
-    publish("bills", "rent")
-    work()
+    script = Script()
+    with mail(script):
+        work()
     assert {name for name, _ in lost} == set(CHECKPOINTS)
-    assert [status for _, _, status in runs()] == ["committed", "committed"]
-    assert [name for name, _ in pay.paid] == ["rent"]
-    assert events("bills") == {"rent": "consumed"}
+    assert statuses() == ["committed", "committed"]
+    assert (len(script.keys), events("mail")) == (1, {"a": "consumed"})
 
 
-def test_a_mutation_that_never_happens_is_tried_again_ever_later_and_not_for_ever(
-    pay: type[Pay], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mutation_that_never_happens_is_tried_again_ever_later_and_not_for_ever() -> None:
     """The service does not answer, and each time it turns out that it did nothing."""
-    monkeypatch.setattr(Pay, "reconcile", lambda *_: failed)
     tried: list[float] = []
 
-    def send(ctx: MutateContext) -> None:
+    def send(self: Any, ctx: Any, prepared: Any) -> None:
         tried.append((ctx.now - NOW).total_seconds())
-        ctx.apply(raising(Indeterminate("no answer")))
+        SortMail.mutate(self, ctx, prepared)
 
-    pay.on_mutate = send
-    publish("bills", "rent")
-    work_to_the_end()
+    with mail(Script(apply=[Indeterminate("no answer")] * 9, verdicts=[failed] * 9), mutate=send):
+        work_to_the_end()
     assert tried == [0, 0, 20, 60, 140, 300]
     assert (last().status, last().due_at, last().effect) == ("paused:transient", None, "failed")
 
 
-def test_a_result_that_cannot_be_kept_is_known_to_have_happened(
-    pay: type[Pay], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Pay, "reconcile", lambda *_: applied({1, 2}))
-    pay.on_mutate = lambda ctx: ctx.apply(raising(Indeterminate("no answer")))
-    publish("bills", "rent")
-    work()
-    assert (last().status, last().effect, last().phase) == ("failed:logic", "applied", "mutated")
-    last().retry("", initiator=SOMEBODY, now=NOW)
-    work()
-    assert events("bills") == {"rent": "consumed"}
+def test_a_result_that_cannot_be_kept_is_known_to_have_happened() -> None:
+    with mail(Script(apply=[Indeterminate("no answer")], verdicts=[applied({1, 2})])):
+        work()
+        assert (last().status, last().effect, last().phase) == ("failed:logic", "applied", "mutated")
+        last().retry("", initiator=SOMEBODY, now=NOW)
+        work()
+        assert events("mail") == {"a": "consumed"}
 
 
-def test_a_question_that_is_not_answered_in_time_is_not_asked_for_ever(
-    pay: type[Pay], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_question_that_is_not_answered_in_time_is_not_asked_for_ever() -> None:
     asked: list[float] = []
 
-    def ask(_: object, ctx: ReconcileContext, prepared: Prepared) -> None:
+    def ask(self: Any, ctx: Any, prepared: Any) -> None:
         asked.append((ctx.now - NOW).total_seconds())
         ctx._step.interrupt("timeout")
         ctx.check()
 
-    monkeypatch.setattr(Pay, "reconcile", ask)
-    pay.on_mutate = lambda ctx: ctx.apply(raising(Indeterminate("no answer")))
-    publish("bills", "rent")
-    work_to_the_end()
+    with mail(Script(apply=[Indeterminate("no answer")]), reconcile=ask):
+        work_to_the_end()
     assert asked == [0, 10, 30, 70, 150]
     assert (last().status, last().due_at) == ("paused:reconciliation", None)
 
@@ -290,9 +212,9 @@ def activity_status(run: Run) -> list[str]:
     )
 
 
-def test_a_cancelled_run_whose_worker_is_lost_ends_as_cancelled(pay: type[Pay]) -> None:
-    publish("bills", "rent")
-    tick(NOW)
+def test_a_cancelled_run_whose_worker_is_lost_ends_as_cancelled() -> None:
+    with mail():
+        tick(NOW)
     worker = make_worker()
     claim(worker)
     Job.find(last().key).cancel(initiator=SOMEBODY, now=NOW)  # type: ignore[union-attr]
@@ -301,11 +223,9 @@ def test_a_cancelled_run_whose_worker_is_lost_ends_as_cancelled(pay: type[Pay]) 
     assert (last().status, last().due_at) == ("paused:approval", None)
 
 
-def test_a_run_that_commits_while_its_worker_is_given_up_is_complete(
-    pay: type[Pay], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    publish("bills", "rent")
-    tick(NOW)
+def test_a_run_that_commits_while_its_worker_is_given_up_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    with mail():
+        tick(NOW)
     worker = make_worker()
     claim(worker)
     stop = Run.stop
@@ -333,19 +253,17 @@ def explain(rows: Any) -> str:
     return str(rows.explain())
 
 
-def test_what_fails_with_old_code_after_a_deployment_is_tried_with_the_new(
-    pay: type[Pay], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_fails_with_old_code_after_a_deployment_is_tried_with_the_new() -> None:
     """The deployment came while it ran: there was nothing to try again then."""
 
-    def fail_while_mended(ctx: PrepareContext) -> Prepared:
-        monkeypatch.setattr(Pay, "version", "mended")
-        deploy_all()
-        pay.on_prepare = None
-        raise ValueError("a bug")
+    def fail_while_mended(self: Any, ctx: Any) -> Any:
+        if Run.objects.count() == 1:
+            type(self).version = "mended"
+            deploy_all()
+            raise ValueError("a bug")
+        return SortMail.prepare(self, ctx)
 
-    pay.on_prepare = fail_while_mended
-    publish("bills", "rent")
-    work()
-    assert [status for _, _, status in runs()] == ["failed:logic", "committed", "committed"]
-    assert events("bills") == {"rent": "consumed"}
+    with mail(prepare=fail_while_mended):
+        work()
+    assert statuses() == ["failed:logic", "committed", "committed"]
+    assert events("mail") == {"a": "consumed"}

@@ -2,71 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tests.base import NOW, seconds
 from tests.workflows.base import defined, deploy_all, deployed, events, publish, runs, work
 from tests.workflows.scripted import Script, die, last
-from workflows import Producer, Workflow
-from workflows.contexts import ProduceContext
+from workflows import Workflow
 from workflows.definition import applied
 
 pytestmark = pytest.mark.django_db
+OLD = [Script(prepare=[KeyError("gone")]).workflow(version="1")]
 
 
-class Old(Producer):
-    every = "1h"
-    version = "1"
-
-    def produce(self, ctx: ProduceContext) -> Any:
-        raise KeyError("gone")
-
-    @classmethod
-    def name(cls) -> str:
-        return "Look"
-
-
-class New(Old):
-    version = "2"
-
-    def produce(self, ctx: ProduceContext) -> Any:
-        return {"looked": True}
-
-
-class Before(Workflow):
-    slug = "upgrade"
-    title = "Upgrade"
-    producers = [Old]
-
-
-class After(Before):
-    producers = [New]
-
-
-class Without(Before):
-    slug = "other"
-    producers = [New]
-
-
-def test_a_failure_of_code_that_was_replaced_is_tried_again_elsewhere() -> None:
-    with defined(After):
+@pytest.mark.parametrize("known", [OLD, []], ids=["a failure of code that was replaced", "no such handler"])
+def test_what_another_worker_can_do_waits_for_it(known: list[type[Workflow]]) -> None:
+    new = Script().workflow(version="2")
+    with defined(new):
         deploy_all()
-    with defined(Before):
+    publish("mail", "a")
+    with defined(*known):
         work()
-    assert runs() == [("Look", "preparing", "paused:transient")]
-    with defined(After):
+    assert runs() == [("Sort", "preparing", "paused:transient")]
+    with defined(new):
         work(now=NOW + seconds(10))
-    assert runs()[-1] == ("Look", "committed", "committed")
-
-
-def test_a_handler_that_a_worker_does_not_have_waits_for_one_that_has_it() -> None:
-    with defined(After):
-        deploy_all()
-    with defined(Without):
-        work()
-    assert runs() == [("Look", "preparing", "paused:transient")]
+    assert runs()[1] == ("Sort", "committed", "committed")
 
 
 def test_a_worker_without_the_handler_cannot_say_that_a_mutation_did_not_happen() -> None:
@@ -74,7 +33,7 @@ def test_a_worker_without_the_handler_cannot_say_that_a_mutation_did_not_happen(
     with deployed(script.workflow()):
         publish("mail", "a")
         die()
-    with defined(Without):
+    with defined():
         work()
     assert (runs()[-1], last().effect) == (("Sort", "mutating", "paused:transient"), "in_flight")
     with defined(script.workflow()):

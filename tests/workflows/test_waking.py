@@ -26,18 +26,12 @@ WISHES: list[tuple[object, timedelta | None, str]] = [
     (LAST, MOST, "too late"),
     ("2026-11-16T04:00:00Z", timedelta(hours=1), ""),
     ("2026-11-16T04:00:00.250+00:00", seconds(3600.25), ""),
-    ("20261116T040000Z", timedelta(hours=1), ""),
     (datetime(2026, 11, 16, 5, 0, tzinfo=ZoneInfo("Europe/Berlin")), timedelta(hours=1), ""),
     ("2026-11-16T04:00:00", None, "'2026-11-16T04:00:00' is no instant with its zone: ignored"),
-    ("2026-11-16", None, "no instant"),
-    ("", None, "no instant"),
     ("soon", None, "no instant"),
-    ("2026-13-45T99:00:00Z", None, "no instant"),
     (NOW.replace(tzinfo=None), None, "no instant"),
     (NOW.timestamp() + 60, None, "no instant"),
-    (True, None, "no instant"),
     (NOW.date(), None, "no instant"),
-    (timedelta(hours=1), None, "no instant"),
     ([], None, "no instant"),
 ]
 
