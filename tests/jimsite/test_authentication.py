@@ -21,22 +21,22 @@ def make_user(*groups: str, own: str = "", **fields: Any) -> User:
 
 
 @pytest.mark.parametrize(
-    ("groups", "own"),
+    ("groups", "own", "fields"),
     [
-        ((), ""),
-        ((), "view_apitoken"),
-        (("Viewer",), ""),
-        (("Viewer", "Author"), "view_schedule"),
-        (("Empty", "Administrator"), "view_settings"),
+        ((), "", {}),
+        ((), "view_apitoken", {}),
+        (("Viewer", "Author"), "view_schedule", {}),
+        (("Empty", "Administrator"), "view_settings", {}),
+        ((), "", {"is_superuser": True}),
     ],
 )
-def test_it_says_what_django_says(groups: tuple[str, ...], own: str) -> None:
+def test_it_says_what_django_says(groups: tuple[str, ...], own: str, fields: dict[str, bool]) -> None:
     Group.objects.create(name="Empty")
-    user = make_user(*groups, own=own)
+    user = make_user(*groups, own=own, **fields)
     found = Backend().get_user(user.pk)
     assert found == user
     assert Backend().get_all_permissions(found) == ModelBackend().get_all_permissions(user)
-    assert bool(groups or own) == bool(Backend().get_all_permissions(found))
+    assert bool(groups or own or fields) == bool(Backend().get_all_permissions(found))
 
 
 def test_it_asks_once(django_assert_num_queries: Any) -> None:
@@ -65,13 +65,6 @@ def test_what_somebody_lost_is_lost_with_the_next_request() -> None:
 def test_who_is_not_active_or_not_there_is_nobody() -> None:
     assert Backend().get_user(make_user("Operator", is_active=False).pk) is None
     assert Backend().get_user(0) is None
-
-
-def test_a_superuser_may_do_everything() -> None:
-    found = Backend().get_user(make_user(is_superuser=True).pk)
-    assert found is not None
-    assert found.has_perm("anything.at_all")
-    assert "schedules.run_schedule" in found.get_all_permissions()
 
 
 def test_somebody_found_in_another_way_has_the_same() -> None:

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.core.management import call_command
 
 from activities import clock
-from activities.models import Activity, OutputLine
+from activities.models import OutputLine
 from execution.invoker import trigger
 from execution.models import Execution, WorkerTask
 from execution.recorder import Said
@@ -28,7 +28,6 @@ from tests.base import (
     make_template,
     nursery,
     seconds,
-    step_statuses,
 )
 from tests.conftest import subprocess_env
 
@@ -100,15 +99,10 @@ def test_a_worker_runs_them() -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    ended = {execution.schedule_name: execution for execution in Execution.objects.all()}
-    assert {execution.status for execution in ended.values()} == {"completed"}
-    assert set(ended) == {"Nightly HR Sync", *names}
-    assert step_statuses(ended["Nightly HR Sync"])["HR System - Full Sync"] == ["complete_with_warning"]
-    imported = Activity.objects.get(target_name="HR System - Full Import")
-    assert (imported.items.count(), imported.progress_done, imported.result) == (16, 16, {"imported": 16})
-    report = Activity.objects.get(target_name="Report")
-    assert "Disks for Report, attempt 1:" in [line.text for line in report.output.all()]
-    assert OutputLine.objects.filter(text="The report is ready.").exists()
+    assert dict(Execution.objects.values_list("schedule_name", "status")) == dict.fromkeys(
+        ["Nightly HR Sync", *names], "completed"
+    )
+    assert OutputLine.objects.filter(text="Disks for Report, attempt 1:").exists()
 
 
 FUNCTIONS: dict[str, tuple[dict[str, Any], str, Any]] = {

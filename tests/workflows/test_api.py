@@ -187,8 +187,11 @@ class TestRuns:
             row, message_id = f"{error!r} {action}", f"o{number}"
             run = stuck(error, message_id=message_id)
             assert api.get(f"runs/{run.pk}").json()["ways_out"] == ways_out, row
-            answer = api.post(f"runs/{run.pk}/{action}", body)
+            answer, again = (
+                api.post(f"runs/{run.pk}/{action}", body, idempotency_key=message_id) for _ in range(2)
+            )
             assert (answer.status_code, answer.json()["id"]) == (202, run.pk), row
+            assert (again.status_code, again["Idempotent-Replayed"]) == (202, "true"), row
             assert Activity.objects.get(target_type="run", target_id=run.pk).initiator_type == "token"
             work()
             assert (events("orders")[message_id], events("parcels").get(message_id)) == (order, parcel), row

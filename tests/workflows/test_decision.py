@@ -16,12 +16,7 @@ IDLE: list[tuple[str, list[Producing], list[Consuming], Decision]] = [
     ("a producer that is due", [Producing(1, 0, NOW)], [], Decision(handler=1)),
     ("a producer that is to come", [Producing(1, 0, AFTER)], [], Decision(due_at=AFTER)),
     ("a producer whose spec has ended", [Producing(1, 0, None)], [], NOTHING),
-    (
-        "the producer that waits longest",
-        [Producing(1, 0, NOW), Producing(2, 1, BEFORE)],
-        [],
-        Decision(handler=2),
-    ),
+    ("the one that waits longest", [Producing(1, 0, NOW), Producing(2, 1, BEFORE)], [], Decision(handler=2)),
     ("producers in their order", [Producing(2, 1, NOW), Producing(1, 0, NOW)], [], Decision(handler=1)),
     ("a consumer with events", [], [Consuming(3, 0, True, oldest=NOW)], Decision(handler=3)),
     ("a consumer that never looked", [], [Consuming(3, 0, True)], Decision(handler=3)),
@@ -39,12 +34,6 @@ IDLE: list[tuple[str, list[Producing], list[Consuming], Decision]] = [
         "the oldest event first",
         [],
         [Consuming(3, 0, True, oldest=NOW), Consuming(4, 1, True, oldest=BEFORE)],
-        Decision(handler=4),
-    ),
-    (
-        "an event before none",
-        [],
-        [Consuming(3, 0, True), Consuming(4, 1, True, oldest=NOW)],
         Decision(handler=4),
     ),
     (
@@ -97,7 +86,7 @@ def test_with_an_open_run_nothing_else_starts(run: Open, expected: Decision) -> 
     assert decide(Facts(True, run, *everything), NOW) == expected
 
 
-@pytest.mark.parametrize("run", [None, *(row[1] for row in OPEN)], ids=["idle", *(row[0] for row in OPEN)])
+@pytest.mark.parametrize("run", [None, *(row[1] for row in OPEN)])
 def test_a_workflow_that_is_paused_or_stopped_starts_nothing(run: Open | None) -> None:
     everything = [Producing(1, 0, BEFORE)], [Consuming(3, 0, True, BEFORE, BEFORE)]
     assert decide(Facts(False, run, *everything), NOW) == NOTHING

@@ -21,7 +21,7 @@ from schedules.models import Schedule
 from tests.base import NOW, seconds
 from tests.commands import said
 from tests.timeline import minutes
-from tests.workflows.base import defined, deploy_all, deployed, events, make_topics, publish, work
+from tests.workflows.base import defined, deployed, events, make_topics, publish, work
 from workflows import Consumer, Prepared, Workflow
 from workflows.models import Event, Run
 from workflows.words import issue
@@ -55,12 +55,6 @@ def no_module() -> Iterator[None]:
     sys.modules.pop("guide", None)
 
 
-def with_other(names: dict[str, Any], consumer: str, **body: Any) -> type[Workflow]:
-    """The guest book with another consumer."""
-    other = type("Greet", (names[consumer],), body)
-    return type("GuestBook", (names["GuestBook"],), {"consumers": [other]})
-
-
 class TestTheFirstWorkflow:
     @pytest.fixture
     def names(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
@@ -82,17 +76,7 @@ class TestTheFirstWorkflow:
             publish("visitors", "nobody")
             work()
             words = issue(workflow, Run.objects.open().get(), NOW)
-            assert words in " ".join(guide().split()).replace("*", "")
-
-        def prepare(self: Any, ctx: Any) -> Prepared:
-            first = ctx.peek("visitors")[:1]
-            found = [(visitor.payload or {}).get("name", "you") for visitor in first]
-            return Prepared(reserve=first, data=found)
-
-        with defined(with_other(names, "Greet", prepare=prepare, version="2")):
-            deploy_all(now=NOW + seconds(60))
-            work(now=NOW + seconds(60))
-        assert Path("guestbook.txt").read_text() == "Welcome, you!\n"
+        assert words in " ".join(guide().split()).replace("*", "")
 
     @pytest.mark.parametrize("is_written", [True, False])
     def test_power_fails_while_it_writes(self, names: dict[str, Any], is_written: bool) -> None:
@@ -104,7 +88,8 @@ class TestTheFirstWorkflow:
             if failures:
                 raise failures.pop()
 
-        with deployed(with_other(names, "GreetOnce", write=write)):
+        consumer = type("Greet", (names["GreetOnce"],), {"write": write})
+        with deployed(type("GuestBook", (names["GuestBook"],), {"consumers": [consumer]})):
             publish("visitors", "ada", payload={"name": "Ada"})
             work()
             assert events("visitors") == {"ada": "consumed"}

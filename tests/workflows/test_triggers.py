@@ -159,15 +159,7 @@ class TestPolicies:
         schedule.resume(initiator=SOMEBODY, now=NOW, discard=True)
         assert fates(schedule) == [("started", ""), ("skipped", "discarded")]
 
-    def test_a_closed_schedule_is_started_by_nothing_any_more(self) -> None:
-        schedule = make_schedule(topics=["orders"])
-        schedule.close(initiator=SOMEBODY, now=NOW)
-        publish("orders", "a")
-        tick(NOW)
-        assert fates(schedule) == []
-        assert not EventTrigger.objects.exists()
-
-    def test_an_edit_adds_and_removes_topics(self) -> None:
+    def test_an_edit_adds_and_removes_topics_and_a_close_all_of_them(self) -> None:
         schedule = make_schedule(topics=["orders"], overlap="allow_all")
         publish("mail", "before")
         edit(schedule, topics=["mail", " mail"])
@@ -179,6 +171,9 @@ class TestPolicies:
         publish("mail", "n")
         tick(NOW)
         assert keys(schedule) == ["mail: m"]
+        edit(schedule, topics=["mail"])
+        fresh(schedule).close(initiator=SOMEBODY, now=NOW)
+        assert not EventTrigger.objects.exists()
 
 
 class TestABuffer:
