@@ -49,7 +49,11 @@ class Route(NamedTuple):
             given = examples.get(kind.get(self.fixed[0], self.fixed[0]), 0)
             return f"{reverse(self.name, args=self.fixed)}?id={given}"
         values = {name: self._example(name, examples) for name in self.parameters}
-        return self._reversed(values)
+        try:
+            return reverse(self.name, kwargs=values)
+        except NoReverseMatch:
+            nobody = "00000000-0000-0000-0000-000000000000"
+            return reverse(self.name, kwargs=dict.fromkeys(values, nobody))
 
     def _example(self, parameter: str, examples: Mapping[str, Any]) -> Any:
         kind = parameter.removesuffix("_id")
@@ -60,13 +64,6 @@ class Route(NamedTuple):
     def _kind(self) -> str:
         name = self.name.partition(":")[2]
         return ABOUT.get(name) or ABOUT.get(name.partition("-")[0]) or name.partition("-")[0]
-
-    def _reversed(self, values: Mapping[str, Any]) -> str:
-        try:
-            return reverse(self.name, kwargs=dict(values))
-        except NoReverseMatch:
-            nobody = "00000000-0000-0000-0000-000000000000"
-            return reverse(self.name, kwargs=dict.fromkeys(values, nobody))
 
 
 def routes() -> Iterator[Route]:

@@ -7,7 +7,7 @@ import re
 import signal
 import sqlite3
 import sys
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Self
@@ -192,10 +192,8 @@ def tell(text: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 def is_held(lifeline: Path) -> bool:
     try:
-        with lifeline.open() as file:
+        with suppress(FileNotFoundError), lifeline.open() as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
     except BlockingIOError:
         return True
     return False

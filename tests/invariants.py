@@ -266,17 +266,6 @@ def skipping_schedules_never_overlap(history: History) -> Iterator[str]:
                 yield f"executions {before.pk} and {after.pk} of {schedule} ran side by side"
 
 
-def times_are_in_order(history: History) -> Iterator[str]:
-    for chain in history.chains.values():
-        for activity in chain:
-            # A wait goes on where a lost worker left it, so it began before this attempt of it was made.
-            goes_on = activity.target_type == "wait" and activity.attempt > 1
-            times = [None if goes_on else activity.created_at, activity.executed_at, activity.finished_at]
-            known = [at for at in times if at is not None]
-            if any(later < earlier - MOMENT for earlier, later in pairwise(known)):
-                yield f"activity {activity.pk} has the times {known}"
-
-
 RULES: tuple[Callable[[History], Iterator[str]], ...] = (
     nothing_is_left_open,
     every_occurrence_has_one_fate,
@@ -286,5 +275,4 @@ RULES: tuple[Callable[[History], Iterator[str]], ...] = (
     groups_run_one_after_the_other,
     every_start_is_explained,
     skipping_schedules_never_overlap,
-    times_are_in_order,
 )

@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -73,34 +74,23 @@ def _connect_anew() -> None:
 def _counting(point: int, shared: mmap.mmap) -> Iterator[None]:
     passed = commits = 0
 
-    def reach() -> None:
-        nonlocal passed
+    def change(write: Callable[[], Any]) -> Any:
+        nonlocal passed, commits
         passed += 1
         if passed == point:
             os.kill(os.getpid(), signal.SIGKILL)
-
-    def note_change() -> None:
-        nonlocal commits
+        result = write()
         commits += 1
         shared[:] = struct.pack("q", commits)
-
-    def execute(run: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
-        is_final = WRITE.search(sql) is not None and not connection.in_atomic_block
-        if is_final:
-            reach()
-        result = run(sql, params, many, context)
-        if is_final:
-            note_change()
         return result
 
-    commit = connections["default"].commit
+    def execute(run: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
+        write = partial(run, sql, params, many, context)
+        is_final = WRITE.search(sql) is not None and not connection.in_atomic_block
+        return change(write) if is_final else write()
 
-    def count_commit() -> None:
-        reach()
-        commit()
-        note_change()
-
-    with connection.execute_wrapper(execute), patch.object(connections["default"], "commit", count_commit):
+    commit = partial(change, connections["default"].commit)
+    with connection.execute_wrapper(execute), patch.object(connections["default"], "commit", commit):
         yield
 
 

@@ -7,8 +7,6 @@ import shutil
 import sqlite3
 import sys
 from contextlib import closing
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,44 +21,27 @@ from tests.steps.web_server import WebServer
 POSTGRESQL, SQLITE = "hr", "local"
 
 
-@dataclass(frozen=True)
 class Outside:
-    """What the settings of a worker must name, and the same for the process that saves the steps."""
+    """What the settings of a worker must name, and the same for the process that saves the steps.
 
-    folder: Path
-    web: WebServer
-    database: str
+    `meeting`: where steps wait for each other, and for a file called go.
+    """
 
-    @property
-    def programs(self) -> Path:
-        return self.folder / "programs"
-
-    @cached_property
-    def pwsh(self) -> str:
-        """That of this machine, or a stand-in."""
-        own = shutil.which("pwsh", path=programs.SEARCH_PATH)
+    def __init__(self, folder: Path, web: WebServer, database: str) -> None:
+        self.folder, self.web, self.database = folder, web, database
+        self.programs, self.data, self.meeting = folder / "programs", folder / "data", folder / "meeting"
+        self.lite = folder / "local.sqlite3"
+        for each in (self.programs, self.data, self.meeting):
+            each.mkdir()
+        self.lite.touch()
+        # That of this machine, or a stand-in.
         stand_in = f'exec {sys.executable} {pwsh_stand_in.__file__} "$@"'
-        return own or _program(self.folder / "pwsh", stand_in)
-
-    @property
-    def lite(self) -> Path:
-        return self.folder / "local.sqlite3"
-
-    @property
-    def data(self) -> Path:
-        return self.folder / "data"
-
-    @property
-    def meeting(self) -> Path:
-        """Where steps wait for each other, and for a file called go."""
-        return self.folder / "meeting"
+        own = shutil.which("pwsh", path=programs.SEARCH_PATH)
+        self.pwsh = own or _program(folder / "pwsh", stand_in)
 
     @classmethod
     def prepare(cls, folder: Path, web: WebServer, database: str, settings: Any) -> Outside:
         own = cls(folder, web, database)
-        for each in (own.programs, own.data, own.meeting):
-            each.mkdir()
-        own.lite.touch()
         settings.JIM_DATA_DIR = own.data
         settings.JIM_EXECUTABLE_FOLDERS = [own.programs]
         settings.JIM_PWSH = own.pwsh

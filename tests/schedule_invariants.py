@@ -44,12 +44,6 @@ REASONS = {
     "dropped": {"buffer full"},
     "cancelled": {"closed", "backfill cancelled"},
 }
-KEYS = {
-    "auto": "auto/{at}",
-    "manual": "manual/",
-    "event": "event/",
-    "backfill": "backfill/{backfill}/{at}",
-}
 
 
 class Version(NamedTuple):
@@ -128,9 +122,8 @@ class Life:
         """Those that may have decided on it: its own, or its schedule's; of all its life if `at` is None."""
         if occurrence.overlap:
             return {occurrence.overlap}
-        if at is None:
-            return set(self.in_force("overlap", occurrence.created_at, occurrence.settled_at or EVER))
-        return set(self.in_force("overlap", at))
+        since, until = (at, at) if at else (occurrence.created_at, occurrence.settled_at or EVER)
+        return set(self.in_force("overlap", since, until))
 
     @property
     def pauses(self) -> list[tuple[datetime, datetime]]:
@@ -158,8 +151,7 @@ def nominal_times(
 ) -> list[datetime]:
     """By arithmetic if there are intervals only; else the oracle looks at every minute, or second."""
     if set(spec) <= {"every", "jitter", "time_zone"}:
-        found = {at for every in spec.get("every", []) for at in _multiples(every, after, until)}
-        return sorted(found)
+        return sorted({at for every in spec.get("every", []) for at in _multiples(every, after, until)})
     has_seconds = any(oracle.interval(every)[0] % oracle.MINUTE for every in spec.get("every", []))
     return oracle.times(
         spec, after, until, calendars=calendars, step=oracle.SECOND if has_seconds else oracle.MINUTE
@@ -231,13 +223,6 @@ def the_cursor_only_moves_on(life: Life) -> Iterator[str]:
         yield f"the next time after {cursor} is {following}, not {_listed(set(expected))}"
 
 
-def keys_name_their_time(life: Life) -> Iterator[str]:
-    for o in life.occurrences:
-        expected = KEYS[o.source].format(at=f"{o.nominal_at:%Y-%m-%dT%H:%M:%SZ}", backfill=o.backfill_id)
-        if not o.key.startswith(expected) or (o.source in ("auto", "backfill") and o.key != expected):
-            yield f"{o} is of {o.source} and of {o.nominal_at}"
-
-
 def every_request_occurs_once(life: Life) -> Iterator[str]:
     """Each accepted trigger has one occurrence; a schedule may also be run when it is created."""
     asked = len(life.times("trigger"))
@@ -284,16 +269,13 @@ def nobody_starts_too_late_or_is_missed_too_soon(life: Life) -> Iterator[str]:
         if measured_at is None or o.reason not in invoked:
             continue
         late = measured_at - o.planned_at
-        windows = [_window(found) for found in life.in_force("catch_up_seconds", measured_at)]
+        found = life.in_force("catch_up_seconds", measured_at)
+        windows = [timedelta.max if each is None else max(timedelta(seconds=each), ON_TIME) for each in found]
         if o.status == Occurrence.Status.MISSED:
             if o.kept_at is not None or all(late <= window for window in windows):
                 yield f"{o} was missed after {late}, kept at {o.kept_at}"
         elif late < timedelta(0) or all(late > window for window in windows):
             yield f"{o} was looked at after {late}"
-
-
-def _window(found: int | None) -> timedelta:
-    return timedelta.max if found is None else max(timedelta(seconds=found), ON_TIME)
 
 
 def only_allow_all_runs_side_by_side(life: Life) -> Iterator[str]:
@@ -344,12 +326,9 @@ def buffered_times_start_in_order(life: Life) -> Iterator[str]:
 
 def only_a_full_buffer_drops(life: Life) -> Iterator[str]:
     limit = settings.JIM_BUFFER_LIMIT
-    pending = Counter(
-        o.source == "backfill" for o in life.occurrences if o.status == Occurrence.Status.PENDING
-    )
-    for is_backfill, allowed in ((False, limit), (True, limit // 2)):
-        if pending[is_backfill] > allowed:
-            yield f"{pending[is_backfill]} are pending (backfill: {is_backfill}), and {allowed} are allowed"
+    pending = [o.source == "backfill" for o in life.occurrences if o.status == Occurrence.Status.PENDING]
+    if pending.count(False) > limit or pending.count(True) > limit // 2:
+        yield f"{len(pending)} are pending, {pending.count(True)} of them of backfills"
     dropped = [o for o in life.occurrences if o.status == Occurrence.Status.DROPPED]
     for at in {o.settled_at or EVER for o in dropped}:
         waiting = [
@@ -375,10 +354,11 @@ def counters_say_what_the_rows_say(life: Life) -> Iterator[str]:
     schedule = life.schedule
     fates = Counter(o.status for o in life.occurrences)
     skips = Counter(_counted_as(o.reason) for o in life.occurrences if o.status == "skipped")
-    counted = {
-        name: getattr(schedule, f"{name}_count") for name in ("started", "skipped", "missed", "dropped")
-    }
-    expected = {name: fates[name] for name in counted}
+    names = ("started", "skipped", "missed", "dropped")
+    counted, expected = (
+        [getattr(schedule, f"{name}_count") for name in names],
+        [fates[name] for name in names],
+    )
     if counted != expected or schedule.skipped_reasons != dict(skips):
         yield f"counted {counted} {schedule.skipped_reasons}, the rows say {expected} {dict(skips)}"
     newest = life.executions[-1].started_at if life.executions else None
@@ -448,7 +428,6 @@ def backfills_add_each_time_once(life: Life) -> Iterator[str]:
 RULES: tuple[Callable[[Life], Iterator[str]], ...] = (
     every_nominal_time_occurs_once,
     the_cursor_only_moves_on,
-    keys_name_their_time,
     every_request_occurs_once,
     every_fate_is_explained,
     whoever_blocked_was_running,

@@ -91,7 +91,6 @@ SKIPPED = occurrences("skip", status="skipped")
 PLANTED: dict[str, Callable[[], None]] = {
     "every_nominal_time_occurs_once": plant(SKIPPED, nominal_at=NOW + seconds(90)),
     "the_cursor_only_moves_on": of("skip", next_run_at=END + 2 * LATER),
-    "keys_name_their_time": plant(SKIPPED, nominal_at=F("nominal_at") + LATER),
     "every_request_occurs_once": plant(SKIPPED, source="manual", key="manual/new"),
     "every_occurrence_has_one_fate": plant(executions("skip"), occurrence=None),
     "every_fate_is_explained": plant(SKIPPED, reason="a whim"),
@@ -114,7 +113,6 @@ PLANTED: dict[str, Callable[[], None]] = {
     "executions_tell_the_truth": plant(executions("skip"), status="failed"),
     "attempts_follow_each_other": plant(attempts_of("skip"), attempt=2),
     "only_the_dead_lose_their_tasks": plant(attempts_of("failing"), error="worker lost"),
-    "times_are_in_order": plant(attempts_of("skip"), finished_at=NOW),
 }
 
 

@@ -54,13 +54,11 @@ class Timeline:
         if execution.status != Execution.Status.IN_PROGRESS:
             del self.working[task]  # it was terminated: its worker stops without a word
         elif asked_at is not None and asked_at < now:
-            end(self.worker, self._done(task), status="cancelled", interrupted="cancel", now=now)
+            del self.working[task]
+            end(self.worker, task, status="cancelled", interrupted="cancel", now=now)
         elif ends_at <= now:
-            end(self.worker, self._done(task), now=now)
-
-    def _done(self, task: Held) -> Held:
-        del self.working[task]
-        return task
+            del self.working[task]
+            end(self.worker, task, now=now)
 
 
 def ledger(schedule: Schedule, *, source: str = "auto") -> dict[int, str]:

@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from bench.catalogue import QUICK, Sizes, chosen, measures
-from bench.figures import FIGURES, Figure
+from bench.figures import Figure
 from bench.harness import readings
-from bench.installation import CannotMeasure
 from bench.machine import Noise
 from bench.results import Key, Results
 from schedules.models import Schedule
@@ -139,16 +137,6 @@ def test_a_figure_is_judged_beside_the_peer(
     verdict = Figure("drain", "sqlite", sense, limit, peer).judge(results)
     assert verdict
     assert verdict.is_met is is_met
-
-
-def test_what_is_not_named_is_not_measured_and_every_figure_is() -> None:
-    everything = measures(Sizes())
-    assert {figure.metric for figure in FIGURES} <= {name for each in everything for name in each.metrics}
-    named = [measure.name for measure in chosen(everything, ["latency", "claim"], quick=False)]
-    assert named == ["latency", "claim"]
-    assert len(chosen(measures(QUICK), [], quick=True)) < len(chosen(measures(QUICK), [], quick=False))
-    with pytest.raises(CannotMeasure):
-        chosen(everything, ["speed"], quick=False)
 
 
 def test_a_peers_record_counts_only_if_all_was_done() -> None:

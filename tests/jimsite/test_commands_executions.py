@@ -129,12 +129,6 @@ class TestInterrupts:
         assert execution.status == "in_progress"
         assert f"“cancel {execution.pk}” cancels it" in words
 
-    def test_it_is_cancelled_if_that_was_wanted(self, meanwhile: Any) -> None:
-        make_schedule(name="Nightly")
-        meanwhile(interrupted)
-        refusal("runschedule", "nightly", "--wait", "--cancel-on-interrupt", code=4)
-        assert Execution.objects.get().status == "cancelled"
-
     def test_a_second_interrupt_leaves_at_once(self, meanwhile: Any) -> None:
         make_schedule(name="Nightly")
         execution_held = lambda: claim(make_worker())  # noqa: E731 so that it cannot end at once

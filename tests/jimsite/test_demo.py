@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +14,13 @@ from activities import clock
 from activities.models import OutputLine
 from execution.invoker import trigger
 from execution.models import Execution, WorkerTask
-from execution.recorder import Said
-from execution.steps.base import Context, Work, perform
 from jimsite import demo
 from schedules.models import Schedule, SharedCalendar, TaskTemplate
 from tests.base import (
-    NOW,
     SOMEBODY,
     everything,
     make_schedule,
     make_template,
-    nursery,
-    seconds,
 )
 from tests.conftest import subprocess_env
 
@@ -71,18 +64,6 @@ def test_what_has_one_of_its_names_is_left_alone() -> None:
     assert {step.template for step in nightly.steps.all()} == {None}
 
 
-@pytest.mark.django_db
-def test_it_shows_what_schedules_can_do_and_something_is_due_within_the_first_minute() -> None:
-    now = clock.now()
-    demo.create(now=now)
-    report = Schedule.objects.get(name="Opening report")
-    assert "Christmas" in str(report.why(datetime(2028, 12, 25, 8, 45, tzinfo=UTC), now=now))
-    exports = Schedule.objects.get(name="Nightly HR Sync").steps.filter(template__isnull=False)
-    assert [step.config["kwargs"] for step in exports] == [{"directory": "AD"}, {"directory": "LDAP"}]
-    due = [schedule.next_run_at - now for schedule in Schedule.objects.all() if schedule.next_run_at]
-    assert min(due) <= seconds(20)
-
-
 @pytest.mark.long
 @pytest.mark.live
 @pytest.mark.django_db(transaction=True)
@@ -103,30 +84,6 @@ def test_a_worker_runs_them() -> None:
         ["Nightly HR Sync", *names], "completed"
     )
     assert OutputLine.objects.filter(text="Disks for Report, attempt 1:").exists()
-
-
-FUNCTIONS: dict[str, tuple[dict[str, Any], str, Any]] = {
-    "import_people": ({}, "complete", {"imported": 16}),
-    "synchronise": ({}, "complete_with_warning", {"changed": 7, "unchanged": 9}),
-    "export": ({"directory": "AD"}, "complete", {"exported": 7}),
-    "confirm": ({"directory": "AD"}, "complete", "confirmed"),
-    "tell": ({}, "complete", "told"),
-    "clean_up": ({}, "complete", "tidy"),
-    "beat": ({}, "complete", None),
-    "fetch_prices": ({}, "failed_with_error", None),
-}
-
-
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_each_function_does_what_it_says(function: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Context, "wait", lambda self, seconds: None)
-    monkeypatch.setattr(random, "random", lambda: 0.0)  # without luck, the supplier does not answer
-    kwargs, status, result = FUNCTIONS[function]
-    config = {"function": f"jimsite.demo.{function}", "args": [], "kwargs": kwargs, "isolation": "thread"}
-    work = Work(key="k", attempt=2, name=function, step_type="python", config=config)
-    with nursery() as children:
-        outcome = perform(work, Said(1, lambda: NOW), nursery=children)
-    assert (outcome.status, outcome.result) == (status, result)
 
 
 @pytest.mark.parametrize(

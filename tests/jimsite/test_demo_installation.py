@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +14,6 @@ from activities.models import Activity
 from execution.models import Execution
 from jimsite import demo_installation
 from jimsite.demo_history import Habits, write_history
-from schedules.models import Occurrence
 from tests.base import NOW, fresh, make_schedule, step, step_statuses
 from tests.browser.pages import addresses, admin_addresses
 from tests.invariants import violations
@@ -27,13 +25,8 @@ MOST_QUERIES = 25
 
 
 def test_a_history_that_never_was_keeps_every_promise() -> None:
-    plan = [
-        step("a", 0),
-        step("b", 1),
-        step("c", 1),
-        step("d", 2, run_if="failure"),
-        step("e", 3, run_if="always"),
-    ]
+    plan = [step("a", 0), step("b", 1), step("c", 1), step("d", 2, run_if="failure")]
+    plan.append(step("e", 3, run_if="always"))
     steps = [each | {"max_retries": 2} for each in plan]
     schedule = make_schedule(*steps, name="Report", spec={"cron": ["0 */3 * * *"]}, now=SINCE)
     habits = Habits(fails=0.2, skips=0, misses=0, cancels=0)
@@ -41,23 +34,10 @@ def test_a_history_that_never_was_keeps_every_promise() -> None:
     assert violations() == []
     beside = {"b": {"failed_with_error"}, "c": {"complete"}}
     assert any(
-        beside == {name: set(own[-1:]) for name, own in last(each).items()}
+        beside == {name: set(own[-1:]) for name, own in step_statuses(each).items() if name in beside}
         for each in Execution.objects.all()
     )
-    assert set(Counter(Execution.objects.values_list("status", flat=True))) == {"completed", "failed"}
-
-
-def last(execution: Execution) -> dict[str, list[str]]:
-    return {name: own for name, own in step_statuses(execution).items() if name in ("b", "c")}
-
-
-def test_its_times_follow_each_other_and_the_cursor_follows_them() -> None:
-    one, other = (make_schedule(spec={"cron": [cron]}, now=SINCE) for cron in ("0 * * * *", "30 5 * * *"))
-    write_history({one: Habits(skips=0.3), other: Habits()}, since=SINCE, until=NOW, most=50)
-    started = list(Execution.objects.order_by("pk").values_list("started_at", flat=True))
-    assert started == sorted(started)
-    assert (fresh(one).processed_until, fresh(one).is_overdue(NOW)) == (NOW, False)
-    assert fresh(one).skipped_count == Occurrence.objects.filter(schedule=one, status="skipped").count() > 0
+    assert set(Execution.objects.values_list("status", flat=True)) == {"completed", "failed"}
 
 
 def test_it_is_the_same_each_time() -> None:

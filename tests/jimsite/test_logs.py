@@ -16,17 +16,9 @@ def logged(*, is_json: bool) -> str:
     formatter = logging_config(json=is_json, level="INFO")["formatters"]["jim"]
     handler = logging.StreamHandler(written)
     handler.setFormatter(formatter.pop("()")(**formatter))
-    record = logging.makeLogRecord(
-        {
-            "name": "django.request",
-            "levelname": "WARNING",
-            "msg": "Not Found: %s",
-            "args": ("/nowhere",),
-            "status_code": 404,
-            "request": RequestFactory().get("/nowhere"),
-        }
-    )
-    handler.handle(record)
+    request = {"status_code": 404, "request": RequestFactory().get("/nowhere")}
+    told = {"name": "django.request", "levelname": "WARNING", "msg": "Not Found: %s", "args": ("/nowhere",)}
+    handler.handle(logging.makeLogRecord(told | request))
     return written.getvalue()
 
 

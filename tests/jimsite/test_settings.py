@@ -3,8 +3,6 @@ from __future__ import annotations
 import os
 import runpy
 import stat
-import subprocess
-import sys
 import traceback
 from pathlib import Path
 from typing import Any
@@ -12,8 +10,6 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-
-from tests.conftest import subprocess_env
 
 
 def load(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> dict[str, Any]:
@@ -55,19 +51,6 @@ def test_a_bad_value_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, tmp_pat
         if message not in (said := str(refused.value)) or "\n" in said or "hunter2" in said:
             accepted.append((name, value, said))
     assert accepted == []
-
-
-def test_manage_says_it_in_one_line() -> None:
-    name, value, message = BAD[0]
-    done = subprocess.run(
-        [sys.executable, "manage.py", "check"],
-        cwd=settings.BASE_DIR,
-        env=subprocess_env(**{name: value}),
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert message in done.stderr
 
 
 def test_defaults_in_a_folder_with_an_awkward_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -165,15 +148,3 @@ def test_bad_sql_connections_are_refused_without_being_repeated(
         if not is_named or words not in message or "\n" in message or "hunter2" in trace:
             repeated.append((given, message))
     assert repeated == []
-
-
-@pytest.mark.parametrize(
-    ("content", "why"), [(b"\xff\xfe", "is UTF-16 text"), (None, "cannot be read: Is a directory")]
-)
-def test_a_file_of_sql_connections_that_cannot_be_read(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes | None, why: str
-) -> None:
-    file = tmp_path / "sql_connections.json"
-    file.mkdir() if content is None else file.write_bytes(content)
-    with pytest.raises(ImproperlyConfigured, match=f"sql_connections.json {why}"):
-        load(monkeypatch, {"JIM_DATA_DIR": str(tmp_path)})

@@ -17,7 +17,6 @@ import psycopg
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db import OperationalError
 
 from jimsite.management.commands import up
 from tests.commands import refusal
@@ -98,15 +97,6 @@ def test_up_refuses_a_port_in_use_before_it_starts_anything(
         settings.JIM_PORT = taken.getsockname()[1]
         monkeypatch.setattr(up, "call_command", lambda *_, **__: pytest.fail("something was started"))
         assert f"Port {settings.JIM_PORT} on 127.0.0.1 cannot be used" in refusal("up")
-
-
-def test_up_says_in_one_line_that_there_is_no_database(monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(*_: Any, **__: Any) -> None:
-        raise OperationalError("connection failed:\nno such host")
-
-    monkeypatch.setattr(up, "refuse_taken_port", lambda port: None)
-    monkeypatch.setattr(up, "call_command", away)
-    assert refusal("up") == "The database cannot be used: connection failed: no such host"
 
 
 @pytest.mark.django_db

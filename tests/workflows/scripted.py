@@ -57,11 +57,10 @@ class Script:
         self.calls.append("reconcile")
         self.asked.append(key)
         assert self.verdicts is not None
-        answer = self.verdicts.pop(0)
-        if isinstance(answer, BaseException):
-            raise answer
-        verdict: Reconciled = answer
-        return verdict
+        verdict: Any = self.verdicts.pop(0)
+        if isinstance(verdict, BaseException):
+            raise verdict
+        return verdict  # type: ignore[no-any-return]
 
     def workflow(self, *, version: str = "1", reserving: int = 1, **methods: Any) -> type[Workflow]:
         """`methods`: what its consumer has instead of its own."""

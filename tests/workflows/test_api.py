@@ -58,30 +58,20 @@ class TestWorkflows:
         stuck(AuthRequired("sign in to the carrier"))
         publish("orders", "o2", "o3")
         [told] = api.get("workflows").json()["results"]
-        run = Run.objects.open().get()
-        assert told == {
-            "slug": "orders",
-            "title": "Orders",
-            "description": "Ships what was ordered.",
-            "status": "needs_attention",
-            "issue": "Sign in to the carrier. Waiting for an operator to approve or reject it.",
-            "schedule": "Every 5 minutes",
-            "next_at": None,
-            "pending": [
-                {"topic": "orders", "count": 2, "is_more": False, "oldest_at": "2026-11-16T03:00:00Z"}
-            ],
-            "open_run": {
-                "id": run.pk,
-                "handler": "Ship",
-                "status": "paused:approval",
-                "phase": "mutating",
-                "error": "sign in to the carrier",
-                "due_at": None,
-                "created_at": "2026-11-16T03:00:00Z",
-            },
-            "is_paused": False,
-            "pool": "default",
-            "deployed_at": "2026-11-16T03:00:00Z",
+        assert (told["slug"], told["title"], told["status"]) == ("orders", "Orders", "needs_attention")
+        assert (told["is_paused"], told["pool"], told["next_at"]) == (False, "default", None)
+        assert told["issue"].startswith("Sign in to the carrier. Waiting for an operator")
+        assert told["pending"] == [
+            {"topic": "orders", "count": 2, "is_more": False, "oldest_at": "2026-11-16T03:00:00Z"}
+        ]
+        assert told["open_run"] == {
+            "id": Run.objects.open().get().pk,
+            "handler": "Ship",
+            "status": "paused:approval",
+            "phase": "mutating",
+            "error": "sign in to the carrier",
+            "due_at": None,
+            "created_at": "2026-11-16T03:00:00Z",
         }
 
     def test_one_comes_with_its_handlers(self, api: Caller) -> None:
@@ -126,15 +116,6 @@ KNOWN = {"happened": True, "result": {"parcel": 7}, "note": "I looked"}
 
 @pytest.mark.usefixtures("workflow")
 class TestRuns:
-    def test_they_are_listed_newest_first_and_page_by_page(self, api: Caller) -> None:
-        publish("orders", "o1")
-        work()
-        first = api.get("runs", limit=2).json()
-        ids = [each["id"] for each in first["results"]]
-        rest = api.client.get(first["next"]).json()
-        ids += [each["id"] for each in rest["results"]]
-        assert ids == list(Run.objects.order_by("-pk").values_list("pk", flat=True)[: len(ids)])
-
     FOUND: list[tuple[dict[str, str], list[str]]] = [
         ({"workflow": "orders"}, ["Ship", "Fetch", "Ship"]),
         ({"workflow": "others"}, []),
@@ -231,7 +212,7 @@ class TestTopics:
         assert (second["slug"], second["consumer"], second["workflow"]) == ("parcels", None, "orders")
         assert (second["pending"], second["is_more"], second["last_seq"]) == (2, False, 2)
         assert api.get("topics/parcels").json() == second
-        assert api.get("topics/letters").status_code == 404
+        assert api.get("topics/letters").status_code == api.get("topics/letters/events").status_code == 404
 
 
 PARCELS = "topics/parcels/events"
@@ -297,7 +278,6 @@ WRONG: list[tuple[str, dict[str, Any], list[str]]] = [
     ("half a pair", {"message_id": "a", "payload": {"b": ["\ud800"]}}, ["payload.b.0"]),
     ("NUL as a key", {"message_id": "a", "payload": {"\0": 1}}, ["payload.\N{REPLACEMENT CHARACTER}"]),
     ("no events", {"events": []}, ["events"]),
-    ("an object of events", {"events": {}}, ["events"]),
     ("a text as event", {"events": ["o1"]}, ["events.0"]),
     ("1,001 events", {"events": [{"message_id": "a"}] * 1_001}, ["events"]),
     ("both", {"message_id": "a", "events": [{"message_id": "b"}]}, ["message_id"]),
@@ -330,14 +310,6 @@ class TestPublishing:
         shown = api.get(f"events/{event.pk}").json()
         assert (shown["created_by"], shown["published_by"]) == (None, f"{api.user} ({api.token.name})")
 
-    def test_several_are_new_updated_or_unchanged(self, api: Caller) -> None:
-        self.post(api, {"message_id": "o1"})
-        Event.objects.update(status="consumed")
-        self.post(api, {"message_id": "o2"})
-        several = [{"message_id": f"o{number}"} for number in (1, 2, 3)]
-        counts = self.post(api, {"events": several}).json()
-        assert (counts["new"], counts["updated"], counts["unchanged"]) == (1, 1, 1)
-
     def test_a_key_makes_it_happen_once(self, api: Caller) -> None:
         body = {"message_id": "o1", "payload": 1}
         assert self.post(api, body, idempotency_key="k").json()["new"] == 1
@@ -345,6 +317,9 @@ class TestPublishing:
         assert (again.json()["new"], again["Idempotent-Replayed"]) == (1, "true")
         assert self.post(api, body | {"payload": 2}, idempotency_key="k").status_code == 409
         assert Event.objects.get().payload == 1
+        assert self.post(api, {"events": [body, body]}).json()["updated"] == 1
+        Event.objects.update(status="consumed")
+        assert self.post(api, body).json()["unchanged"] == 1
 
     def test_hundreds_of_them_are_a_few_statements(
         self, api: Caller, django_assert_max_num_queries: Any
@@ -360,13 +335,6 @@ class TestPublishing:
         unreadable = self.post(api, '{"message_id": "a", "message_id": "b"}')
         assert (unreadable.status_code, "appears twice" in unreadable.json()["detail"]) == (400, True)
         assert not Event.objects.exists()
-
-    def test_an_unknown_topic_is_not_found(self, api: Caller) -> None:
-        for answer in (
-            api.post("topics/letters/events", {"message_id": "a"}),
-            api.get("topics/letters/events"),
-        ):
-            assert answer.status_code == 404
 
 
 QUERIES = {

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-from django.conf import settings as jim
 from django.core.management import CommandError, call_command
 
 from activities import clock
 from activities.models import Activity
 from tests.base import NOW, SOMEBODY, fresh
 from tests.commands import refusal, said, told
-from tests.conftest import subprocess_env
 from tests.workflows.base import defined, make_topics, publish
 from tests.workflows.orders import Orders, orders, stuck
 from workflows import AuthRequired
@@ -133,24 +129,3 @@ class TestSync:
                     call_command("syncworkflows", "--json", stdout=out)
         assert json.loads(out.getvalue())["problems"] == [problem]
         assert Workflow.objects.exists()
-
-
-EACH = """
-import django, sys
-django.setup()
-from django.core.management import CommandError, call_command
-for command in (["workflows"], ["publish", "orders", "o1"], ["syncworkflows"]):
-    try:
-        call_command(*command)
-    except CommandError as error:
-        print(error.returncode, "run “manage.py migrate” first" in str(error))
-"""
-
-
-@pytest.mark.live
-def test_a_database_without_tables_is_one_line(tmp_path: Path) -> None:
-    env = subprocess_env(DATABASE_URL=f"sqlite:///{tmp_path}/empty.sqlite3")
-    done = subprocess.run(
-        [sys.executable, "-c", EACH], cwd=jim.BASE_DIR, env=env, capture_output=True, text=True, check=False
-    )
-    assert (done.stdout.splitlines(), done.stderr) == (["2 True"] * 3, "")

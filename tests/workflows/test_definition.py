@@ -69,7 +69,6 @@ WRONG: list[tuple[type[Workflow], str]] = [
     (poll(version=2), "Inbox.Poll.version: a text of 0 to 100 characters is expected"),
     (poll(timeout_seconds=0), "Inbox.Poll.timeout_seconds: from 1 to 86,400 is expected"),
     (poll(timeout_seconds=86_401), "Inbox.Poll.timeout_seconds: from 1 to 86,400 is expected"),
-    (poll(timeout_seconds=1.5), "Inbox.Poll.timeout_seconds: from 1 to 86,400 is expected"),
     (poll(publishes="mail"), "Inbox.Poll.publishes: a list of topics is expected"),
     (poll(publishes=["rows"]), "Inbox.Poll: no workflow has the topic 'rows' among its topics"),
     (poll(every=""), "Poll: give one of every, cron and spec; found none"),

@@ -18,7 +18,7 @@ from activities import clock
 from execution.models import Execution
 from execution.scheduler import tick
 from schedules.models import Schedule
-from tests.base import NOW, seconds
+from tests.base import NOW
 from tests.commands import said
 from tests.timeline import minutes
 from tests.workflows.base import defined, deployed, events, make_topics, publish, work
@@ -27,7 +27,6 @@ from workflows.models import Event, Run
 from workflows.words import issue
 
 pytestmark = pytest.mark.django_db
-sent: list[list[str]] = []
 
 
 def guide() -> str:
@@ -41,18 +40,18 @@ def under(heading: str, language: str = "python") -> str:
     return "\n\n".join(re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL))
 
 
+@pytest.fixture(autouse=True)
+def no_module() -> Iterator[None]:
+    yield
+    sys.modules.pop("guide", None)
+
+
 def run(code: str, **known: Any) -> dict[str, Any]:
     """As a module of its own; returns what it defines."""
     module = sys.modules["guide"] = ModuleType("guide")
     vars(module).update({"Consumer": Consumer, "Prepared": Prepared, **known})
     exec(compile(code, "docs/workflows.md", "exec"), vars(module))
     return vars(module)
-
-
-@pytest.fixture(autouse=True)
-def no_module() -> Iterator[None]:
-    yield
-    sys.modules.pop("guide", None)
 
 
 class TestTheFirstWorkflow:
@@ -96,69 +95,50 @@ class TestTheFirstWorkflow:
         assert Path("guestbook.txt").read_text() == "Welcome, Ada!\n"
 
 
-class TestRecipes:
-    """In the order of the guide."""
+TEN = [str(number) for number in range(10)]
+DIGEST = [["0", "1", "2"]]
+# By heading: at which minute what is published to which topic, and what has been sent then.
+RECIPES: dict[str, list[tuple[int, str, list[str], list[list[str]]]]] = {
+    "Simple FIFO": [(0, "notifications", ["a", "b"], [["a"], ["b"]])],
+    "Correlation": [(0, "orders", ["1", "2"], []), (1, "payments", ["2"], [["orders", "payments"]])],
+    "Time window": [
+        (0, "notifications", ["a"], []),
+        (20, "notifications", ["b"], []),
+        (59, "notifications", [], []),
+        (60, "notifications", [], [["a"]]),
+        (80, "notifications", [], [["a"], ["b"]]),
+    ],
+    "Batch and timeout": [
+        (0, "notifications", [*TEN, "10", "11"], [TEN]),
+        (59, "notifications", [], [TEN]),
+        (60, "notifications", [], [TEN, ["10", "11"]]),
+    ],
+    # At nine, which is six hours away.
+    "Daily digest": [
+        (0, "notifications", ["0"], []),
+        (359, "notifications", ["1"], []),
+        (360, "notifications", ["2"], DIGEST),
+        (361, "notifications", ["3"], DIGEST),
+        (360 + 24 * 60, "notifications", [], [*DIGEST, ["3"]]),
+    ],
+}
 
-    @pytest.fixture(autouse=True)
-    def nothing_sent(self) -> Iterator[None]:
-        sent.clear()
-        yield
-        open_runs = Run.objects.open().values_list("handler__name", "status", "error")
-        assert list(open_runs) == []
 
-    def recipe(self, heading: str) -> type[Workflow]:
-        names = run(under(heading), send=sent.append, timedelta=timedelta)
-        [consumer] = [each for each in names.values() if getattr(each, "__module__", "") == "guide"]
-        topics = dict.fromkeys(consumer.subscribe, "")
-        body = {"slug": "recipe", "title": heading, "topics": topics, "consumers": [consumer]}
-        return type("Recipe", (Workflow,), body)
-
-    def test_all_of_them_are_here(self) -> None:
-        section = guide().partition("## Recipes\n")[2].partition("\n## ")[0]
-        tested = [name for name in dir(self) if name.startswith("test_recipe_")]
-        headings = re.findall(r"^### (.*)", section, re.MULTILINE)
-        assert sorted(f"test_recipe_{each.lower().replace(' ', '_')}" for each in headings) == sorted(tested)
-
-    def test_recipe_simple_fifo(self) -> None:
-        with deployed(self.recipe("Simple FIFO")):
-            publish("notifications", "a", "b")
-            work()
-        assert sent == [["a"], ["b"]]
-
-    def test_recipe_correlation(self) -> None:
-        with deployed(self.recipe("Correlation")):
-            publish("orders", "1", "2")
-            work()
-            assert sent == []
-            publish("payments", "2", now=minutes(1))
-            work(now=minutes(1))
-            assert sent == [["orders", "payments"]]
-            assert events("orders") == {"1": "pending", "2": "consumed"}
-
-    def test_recipe_time_window(self) -> None:
-        with deployed(self.recipe("Time window")):
-            publish("notifications", "a")
-            publish("notifications", "b", now=minutes(20))
-            for minute, wanted in ((20, []), (59, []), (60, [["a"]]), (80, [["a"], ["b"]])):
-                work(now=minutes(minute))
-                assert sent == wanted
-
-    def test_recipe_batch_and_timeout(self) -> None:
-        with deployed(self.recipe("Batch and timeout")):
-            publish("notifications", *map(str, range(12)))
-            for minute, wanted in ((0, [10]), (59, [10]), (60, [10, 2])):
-                work(now=minutes(minute))
-                assert [len(each) for each in sent] == wanted
-
-    def test_recipe_daily_digest(self) -> None:
-        nine = NOW.replace(hour=9)
-        with deployed(self.recipe("Daily digest")):
-            for number, at in enumerate((NOW, nine - seconds(1), nine, nine + seconds(60))):
-                publish("notifications", f"{number}", now=at)
-                work(now=at)
-            assert sent == [["0", "1", "2"]]
-            work(now=nine + timedelta(days=1))
-            assert sent == [["0", "1", "2"], ["3"]]
+@pytest.mark.parametrize("heading", RECIPES)
+def test_a_recipe(heading: str) -> None:
+    section = guide().partition("## Recipes\n")[2].partition("\n## ")[0]
+    assert set(re.findall(r"^### (.*)", section, re.MULTILINE)) == set(RECIPES)
+    sent: list[list[str]] = []
+    names = run(under(heading), send=sent.append, timedelta=timedelta)
+    [consumer] = [each for each in names.values() if getattr(each, "__module__", "") == "guide"]
+    topics = dict.fromkeys(consumer.subscribe, "")
+    body = {"slug": "recipe", "title": heading, "topics": topics, "consumers": [consumer]}
+    with deployed(type("Recipe", (Workflow,), body)):
+        for minute, topic, message_ids, wanted in RECIPES[heading]:
+            publish(topic, *message_ids, now=minutes(minute))
+            work(now=minutes(minute))
+            assert sent == wanted
+    assert not Run.objects.open().exists()
 
 
 def test_publishing_from_python(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,18 +159,3 @@ def test_a_schedule_that_events_start(tmp_path: Path) -> None:
     [line] = Execution.objects.get().plan["steps"]
     assert line["values"] == {"event.payload.id": 17}
     assert Schedule.objects.get().spec_in_words == "For each event of orders"
-
-
-def test_what_it_says_of_failures_is_so() -> None:
-    """The statuses, words of the ways out, and numbers that its tables name."""
-    from workflows import failures, operations
-
-    text = guide()
-    statuses = {str(status) for status in failures.Status} - {"active", "committed"}
-    assert {each for each in statuses if f"`{each}`" not in text} == set()
-    labels = {each.label for each in operations.OfStuckRun.__subclasses__()}
-    assert {each for each in labels if each not in text} == set()
-    backoffs = [int(failures.backoff(tries).total_seconds()) for tries in (1, 2, 3)]
-    assert f"after {', '.join(map(str, backoffs))} s …, five times" in text
-    assert (failures.MOST_TRANSIENT, failures.MOST_CRASHES, failures.MOST_FIXES) == (5, 3, 3)
-    assert (settings.JIM_WAKE_LEAST_SECONDS, settings.JIM_WAKE_MOST_SECONDS) == (30, 86_400)

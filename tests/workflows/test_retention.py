@@ -40,21 +40,13 @@ def test_after_90_days_or_another_setting_events_and_then_their_runs_are_gone(se
     assert {"runs", "events"} <= {duty.name for duty in housekeeping.duties}
 
 
-def test_pending_and_reserved_events_are_never_pruned() -> None:
-    with deployed(Script(mutate=[AuthRequired("?")]).workflow()):
+def test_what_is_open_is_never_pruned_with_the_attempts_before_it() -> None:
+    with deployed(Script(prepare=[Transient("?")], mutate=[AuthRequired("?")]).workflow()):
         publish("mail", "a", "b")
         work()
+        work(now=minutes(1))
         assert prune(NOW + timedelta(days=1_000)) == (0, 0)
         assert events("mail") == {"a": "reserved", "b": "pending"}
-
-
-def test_a_run_that_is_stuck_is_kept_with_the_attempts_before_it() -> None:
-    with deployed(Script(prepare=[Transient("?"), AuthRequired("?")]).workflow()):
-        publish("mail", "a")
-        work()
-        work(now=minutes(1))
-        assert [run.status for run in last().chain()] == ["paused:transient", "paused:approval"]
-        prune_runs(NOW + timedelta(days=1_000))
         assert [run.status for run in last().chain()] == ["paused:transient", "paused:approval"]
 
 

@@ -257,16 +257,6 @@ class TestWhatTheRunKnows:
         ] * 2
         assert errors[2] == "{{ event.payload.id }}: this run was not started by an event"
 
-    def test_an_event_that_is_awaited_is_kept(self) -> None:
-        schedule = make_schedule(topics=["orders"])
-        schedule.pause(initiator=SOMEBODY, now=NOW)
-        publish("orders", "a")
-        tick(NOW)
-        later = NOW + seconds(86_400 * 365)
-        assert (events("orders"), retention.prune_events(later)) == ({"a": "consumed"}, 0)
-        schedule.close(initiator=SOMEBODY, now=later)
-        assert retention.prune_events(later) == 1
-
     def test_an_event_that_one_schedule_consumed_is_kept_for_another_that_has_no_room_yet(
         self, settings: Any
     ) -> None:
@@ -360,17 +350,6 @@ class TestFaces:
         assert "There is no topic “order”; did you mean orders?" in wrong
         assert client.post(address, form.sent("save", topics="mail, orders")).status_code == 302
         assert fresh(schedule).topics == ["mail", "orders"]
-
-    def test_the_fields_of_a_publish_step_in_the_editor(self) -> None:
-        client, schedule = sign_in(), make_schedule(publishing(payload={"a": 1}, title="T"))
-        address = f"/schedules/{schedule.pk}/edit"
-        form = Form(client.get(address).content.decode())
-        prefix = next(name for name, _ in form.pairs if name.endswith("config-topic")).removesuffix("topic")
-        assert form.value(f"{prefix}title") == "T"
-        changed = {f"{prefix}topic".replace("-", "__"): "mail"}
-        assert client.post(address, form.sent("save", **changed)).status_code == 302
-        config = {"topic": "mail", "message_id": "", "payload": {"a": 1}, "title": "T"}
-        assert schedule.steps.get().config == config
 
     def test_the_api(self) -> None:
         caller = Caller()
