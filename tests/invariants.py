@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -28,12 +29,6 @@ MOMENT = timedelta(seconds=1)
 LOST = "worker lost"
 SUCCESSES = ("complete", "complete_with_warning", "skipped")
 BY_ITSELF = (Activity.Status.FAILED_WITH_ERROR,)
-# By the status of an execution, those that its activity may have.
-ROOTS = {
-    "completed": ("complete", "complete_with_warning"),
-    "failed": ("failed_with_error",),
-    "cancelled": ("cancelled",),
-}
 
 
 def violations(
@@ -48,7 +43,7 @@ def violations(
     `now`: up to when nothing may be due any more, if that is known. `moment`: see MOMENT; none if all that
     happened was told the time. `job_keys`: the limit keys of single jobs, which leave no plan behind.
     """
-    history = History(ledger)
+    history = History.load(ledger)
     found = [f"{rule.__name__}: {text}" for rule in RULES for text in rule(history)]
     found += [f"nothing_is_overdue: {text}" for text in (nothing_is_overdue(now) if now else ())]
     exceeded = limits_are_kept(job_keys or {}, min(SLACK, moment))
@@ -81,6 +76,10 @@ class Numbers(NamedTuple):
             Worker.objects.aggregate(total=Sum("stale_refused"))["total"] or 0,
         )
 
+    def __str__(self) -> str:
+        shown = (f"{name.replace('_', ' ')} {value}" for name, value in self._asdict().items())
+        return "; ".join(shown)
+
 
 class Mark(NamedTuple):
     event: str
@@ -89,29 +88,38 @@ class Mark(NamedTuple):
     pid: int
     at: float
 
+    @classmethod
+    def read(cls, line: str) -> Mark:
+        event, key, attempt, pid, at = line.split()
+        return cls(event, UUID(key), int(attempt), int(pid), float(at))
+
 
 def read_ledger(path: Path) -> list[Mark]:
-    lines = path.read_text().splitlines() if path.exists() else []
-    return [
-        Mark(event, UUID(key), int(attempt), int(pid), float(at))
-        for event, key, attempt, pid, at in map(str.split, lines)
-    ]
+    return [Mark.read(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+@dataclass
 class History:
-    def __init__(self, ledger: Path | None) -> None:
-        executions = Execution.objects.select_related("occurrence", "activity").order_by("pk")
-        self.executions: list[Execution] = list(executions)
-        self.marks = read_ledger(ledger) if ledger else []
-        # The attempts of each task; the tasks of each execution, by its activity; the marks of each attempt.
-        self.chains: dict[UUID, list[Activity]] = defaultdict(list)
-        self.by_root: dict[int, list[list[Activity]]] = defaultdict(list)
-        self.marked: dict[tuple[UUID, int], list[Mark]] = defaultdict(list)
+    executions: list[Execution]
+    chains: dict[UUID, list[Activity]]
+    marks: list[Mark]
+    by_root: dict[int, list[list[Activity]]] = field(init=False)
+    marked: dict[tuple[UUID, int], list[Mark]] = field(init=False)
+
+    @classmethod
+    def load(cls, ledger: Path | None) -> History:
+        chains: dict[UUID, list[Activity]] = defaultdict(list)
         for activity in Activity.objects.filter(task_key__isnull=False).order_by("attempt", "pk"):
             assert activity.task_key is not None
-            self.chains[activity.task_key].append(activity)
+            chains[activity.task_key].append(activity)
+        executions = Execution.objects.select_related("occurrence", "activity").order_by("pk")
+        return cls(list(executions), dict(chains), read_ledger(ledger) if ledger else [])
+
+    def __post_init__(self) -> None:
+        self.by_root, self.marked = defaultdict(list), defaultdict(list)
         for chain in self.chains.values():
-            self.by_root[chain[0].parent_id or 0].append(chain)
+            if chain[0].parent_id is not None:
+                self.by_root[chain[0].parent_id].append(chain)
         for mark in self.marks:
             self.marked[mark.key, mark.attempt].append(mark)
 
@@ -166,6 +174,8 @@ def nothing_is_overdue(now: datetime) -> Iterator[str]:
 
 def every_occurrence_has_one_fate(history: History) -> Iterator[str]:
     started = Counter(execution.occurrence_id for execution in history.executions)
+    keys = Counter(Occurrence.objects.values_list("schedule", "key"))
+    yield from (f"key {key} occurs {count} times" for key, count in keys.items() if count > 1)
     for pk, status in Occurrence.objects.values_list("pk", "status"):
         if started[pk] != (status == Occurrence.Status.STARTED):
             yield f"occurrence {pk} is {status} and has {started[pk]} executions"
@@ -205,9 +215,7 @@ def executions_tell_the_truth(history: History) -> Iterator[str]:
         lines = {chain[0].line: chain for chain in history.steps(execution)}
         if set(lines) != {step["line"] for step in execution.plan["steps"]}:
             yield f"execution {execution.pk} has the lines {sorted(map(str, lines))}"
-        root = execution.activity
-        if root.status not in ROOTS.get(execution.status, ()) or root.finished_at is None:
-            yield f"execution {execution.pk} is {execution.status}, its activity {root.status}"
+        yield from _root_differs(execution)
         trouble = [
             step["name"]
             for step in execution.plan["steps"]
@@ -219,6 +227,17 @@ def executions_tell_the_truth(history: History) -> Iterator[str]:
             expected = "failed" if trouble else "completed"
         if execution.status not in (expected, "in_progress"):
             yield f"execution {execution.pk} is {execution.status}, these steps did not succeed: {trouble}"
+
+
+def _root_differs(execution: Execution) -> Iterator[str]:
+    root = execution.activity
+    expected = {
+        "completed": ("complete", "complete_with_warning"),
+        "failed": ("failed_with_error",),
+        "cancelled": ("cancelled",),
+    }
+    if root.status not in expected.get(execution.status, ()) or root.finished_at is None:
+        yield f"execution {execution.pk} is {execution.status}, its activity {root.status}"
 
 
 def groups_run_one_after_the_other(history: History) -> Iterator[str]:
@@ -266,6 +285,17 @@ def skipping_schedules_never_overlap(history: History) -> Iterator[str]:
                 yield f"executions {before.pk} and {after.pk} of {schedule} ran side by side"
 
 
+def times_are_in_order(history: History) -> Iterator[str]:
+    for chain in history.chains.values():
+        for activity in chain:
+            # A wait goes on where a lost worker left it, so it began before this attempt of it was made.
+            goes_on = activity.target_type == "wait" and activity.attempt > 1
+            times = [None if goes_on else activity.created_at, activity.executed_at, activity.finished_at]
+            known = [at for at in times if at is not None]
+            if any(later < earlier - MOMENT for earlier, later in pairwise(known)):
+                yield f"activity {activity.pk} has the times {known}"
+
+
 RULES: tuple[Callable[[History], Iterator[str]], ...] = (
     nothing_is_left_open,
     every_occurrence_has_one_fate,
@@ -275,4 +305,5 @@ RULES: tuple[Callable[[History], Iterator[str]], ...] = (
     groups_run_one_after_the_other,
     every_start_is_explained,
     skipping_schedules_never_overlap,
+    times_are_in_order,
 )

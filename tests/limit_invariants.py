@@ -41,6 +41,10 @@ class Sizes:
         self.times: list[datetime] = []
         self.sizes: list[float] = [math.inf]
 
+    def change(self, at: datetime, size: float) -> None:
+        self.times.append(at)
+        self.sizes.append(size)
+
     def around(self, at: datetime, slack: timedelta) -> float:
         """The largest that held at this time, as far as clocks can tell."""
         first, last = bisect_left(self.times, at - slack), bisect_right(self.times, at + slack)
@@ -54,9 +58,8 @@ def sizes_over_time() -> dict[str, Sizes]:
     for change in changes:
         details = change.details or {}
         after = details.get("after", details)
-        of = found[change.target_name]
-        of.times.append(change.created_at)
-        of.sizes.append(math.inf if change.operation == "delete" else after["size"])
+        size = math.inf if change.operation == "delete" else after["size"]
+        found[change.target_name].change(change.created_at, size)
     for limit in Limit.objects.exclude(key__in=found):
         found[limit.key].sizes = [limit.size]
     return found

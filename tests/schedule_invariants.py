@@ -5,8 +5,9 @@ What was in force when is read from the activities; the times come from arithmet
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import groupby, pairwise
@@ -44,6 +45,12 @@ REASONS = {
     "dropped": {"buffer full"},
     "cancelled": {"closed", "backfill cancelled"},
 }
+KEYS = {
+    "auto": "auto/{at}",
+    "manual": "manual/",
+    "event": "event/",
+    "backfill": "backfill/{backfill}/{at}",
+}
 
 
 class Version(NamedTuple):
@@ -54,29 +61,39 @@ class Version(NamedTuple):
     definition: Mapping[str, Any]
 
 
+@dataclass
 class Life:
     """All that the tables tell of one schedule, in the order in which it was written.
 
     `moment`: clocks of several processes meet in one record, so this much difference is no contradiction.
     """
 
-    def __init__(self, schedule: Schedule, moment: timedelta) -> None:
-        self.schedule, self.moment = schedule, moment
-        self.occurrences = list(Occurrence.objects.filter(schedule=schedule).order_by("pk"))
-        self.executions = list(Execution.objects.filter(schedule=schedule).order_by("pk"))
-        self.backfills = list(Backfill.objects.filter(schedule=schedule).order_by("pk"))
-        own = Activity.objects.filter(target_type="schedule", target_id=str(schedule.pk))
-        self.changes = list(own.administrative().order_by("pk"))
+    schedule: Schedule
+    occurrences: list[Occurrence]
+    executions: list[Execution]
+    changes: list[Activity]
+    backfills: list[Backfill]
+    claims: Mapping[int, datetime]
+    calendar_changes: list[Activity]
+    moment: timedelta
 
     @classmethod
     def load_all(cls, *, moment: timedelta) -> list[Life]:
-        return [cls(schedule, moment) for schedule in Schedule.objects.order_by("pk")]
-
-    @cached_property
-    def claims(self) -> Mapping[int, datetime]:
-        """By execution, when its first step was claimed."""
-        steps = Activity.objects.filter(parent__execution__schedule=self.schedule, executed_at__isnull=False)
-        return dict(steps.values_list("parent__execution").annotate(first=Min("executed_at")))
+        targets = Activity.objects.filter(target_type="schedule").administrative().order_by("pk")
+        changes = _by(lambda activity: int(activity.target_id), targets)
+        executions = _by(lambda execution: execution.schedule_id, Execution.objects.order_by("pk"))
+        occurrences = _by(lambda occurrence: occurrence.schedule_id, Occurrence.objects.order_by("pk"))
+        backfills = _by(lambda backfill: backfill.schedule_id, Backfill.objects.order_by("pk"))
+        steps = Activity.objects.filter(parent__execution__isnull=False, executed_at__isnull=False)
+        shared = (
+            dict(steps.values_list("parent__execution").annotate(first=Min("executed_at"))),
+            list(Activity.objects.filter(target_type="sharedcalendar").order_by("pk")),
+            moment,
+        )
+        return [
+            cls(s, occurrences[s.pk], executions[s.pk], changes[s.pk], backfills[s.pk], *shared)
+            for s in Schedule.objects.order_by("pk")
+        ]
 
     @cached_property
     def automatic(self) -> list[Occurrence]:
@@ -103,9 +120,8 @@ class Life:
         """What the calendars that a spec names left out, as its schedule was told or as they were then."""
         named = [item["calendar"] for item in spec.get("exclude", []) if "calendar" in item]
         stored: dict[str, Any] = {}
-        changes = Activity.objects.filter(target_type="sharedcalendar", pk__lt=before).order_by("pk")
-        for change in changes if named else ():
-            if change.details:
+        for change in self.calendar_changes:
+            if change.pk < before and change.details:
                 stored[change.target_name] = change.details.get("after", change.details)["excluded"]
         return {name: told[name] if name in told else stored[name] for name in named}
 
@@ -122,8 +138,9 @@ class Life:
         """Those that may have decided on it: its own, or its schedule's; of all its life if `at` is None."""
         if occurrence.overlap:
             return {occurrence.overlap}
-        since, until = (at, at) if at else (occurrence.created_at, occurrence.settled_at or EVER)
-        return set(self.in_force("overlap", since, until))
+        if at is None:
+            return set(self.in_force("overlap", occurrence.created_at, occurrence.settled_at or EVER))
+        return set(self.in_force("overlap", at))
 
     @property
     def pauses(self) -> list[tuple[datetime, datetime]]:
@@ -146,12 +163,20 @@ class Life:
         return [change.created_at for change in self.changes if change.operation == operation]
 
 
+def _by(key: Callable[[Any], Any], rows: Any) -> dict[int, list[Any]]:
+    found: dict[int, list[Any]] = defaultdict(list)
+    for row in rows:
+        found[key(row)].append(row)
+    return found
+
+
 def nominal_times(
     spec: Mapping[str, Any], after: datetime, until: datetime, calendars: Mapping[str, Any]
 ) -> list[datetime]:
     """By arithmetic if there are intervals only; else the oracle looks at every minute, or second."""
     if set(spec) <= {"every", "jitter", "time_zone"}:
-        return sorted({at for every in spec.get("every", []) for at in _multiples(every, after, until)})
+        found = {at for every in spec.get("every", []) for at in _multiples(every, after, until)}
+        return sorted(found)
     has_seconds = any(oracle.interval(every)[0] % oracle.MINUTE for every in spec.get("every", []))
     return oracle.times(
         spec, after, until, calendars=calendars, step=oracle.SECOND if has_seconds else oracle.MINUTE
@@ -223,6 +248,13 @@ def the_cursor_only_moves_on(life: Life) -> Iterator[str]:
         yield f"the next time after {cursor} is {following}, not {_listed(set(expected))}"
 
 
+def keys_name_their_time(life: Life) -> Iterator[str]:
+    for o in life.occurrences:
+        expected = KEYS[o.source].format(at=f"{o.nominal_at:%Y-%m-%dT%H:%M:%SZ}", backfill=o.backfill_id)
+        if not o.key.startswith(expected) or (o.source in ("auto", "backfill") and o.key != expected):
+            yield f"{o} is of {o.source} and of {o.nominal_at}"
+
+
 def every_request_occurs_once(life: Life) -> Iterator[str]:
     """Each accepted trigger has one occurrence; a schedule may also be run when it is created."""
     asked = len(life.times("trigger"))
@@ -256,9 +288,13 @@ def whoever_blocked_was_running(life: Life) -> Iterator[str]:
     for o in life.occurrences:
         needs_blocker = o.reason == "overlap" or (o.reason == "superseded" and o.blocked_by)
         if o.status == Occurrence.Status.SKIPPED and needs_blocker:
-            by, at = by_pk.get(o.blocked_by or 0), o.settled_at or EVER
-            if by is None or not by.started_at - life.moment <= at <= (by.finished_at or EVER) + life.moment:
+            blocker = by_pk.get(o.blocked_by or 0)
+            if blocker is None or not _is_running(blocker, o.settled_at or EVER, life.moment):
                 yield f"{o} was blocked by {o.blocked_by}, which was not running at {o.settled_at}"
+
+
+def _is_running(execution: Execution, at: datetime, moment: timedelta) -> bool:
+    return execution.started_at <= at + moment and (execution.finished_at or EVER) >= at - moment
 
 
 def nobody_starts_too_late_or_is_missed_too_soon(life: Life) -> Iterator[str]:
@@ -269,13 +305,16 @@ def nobody_starts_too_late_or_is_missed_too_soon(life: Life) -> Iterator[str]:
         if measured_at is None or o.reason not in invoked:
             continue
         late = measured_at - o.planned_at
-        found = life.in_force("catch_up_seconds", measured_at)
-        windows = [timedelta.max if each is None else max(timedelta(seconds=each), ON_TIME) for each in found]
+        windows = [_window(found) for found in life.in_force("catch_up_seconds", measured_at)]
         if o.status == Occurrence.Status.MISSED:
             if o.kept_at is not None or all(late <= window for window in windows):
                 yield f"{o} was missed after {late}, kept at {o.kept_at}"
         elif late < timedelta(0) or all(late > window for window in windows):
             yield f"{o} was looked at after {late}"
+
+
+def _window(found: int | None) -> timedelta:
+    return timedelta.max if found is None else max(timedelta(seconds=found), ON_TIME)
 
 
 def only_allow_all_runs_side_by_side(life: Life) -> Iterator[str]:
@@ -326,9 +365,12 @@ def buffered_times_start_in_order(life: Life) -> Iterator[str]:
 
 def only_a_full_buffer_drops(life: Life) -> Iterator[str]:
     limit = settings.JIM_BUFFER_LIMIT
-    pending = [o.source == "backfill" for o in life.occurrences if o.status == Occurrence.Status.PENDING]
-    if pending.count(False) > limit or pending.count(True) > limit // 2:
-        yield f"{len(pending)} are pending, {pending.count(True)} of them of backfills"
+    pending = Counter(
+        o.source == "backfill" for o in life.occurrences if o.status == Occurrence.Status.PENDING
+    )
+    for is_backfill, allowed in ((False, limit), (True, limit // 2)):
+        if pending[is_backfill] > allowed:
+            yield f"{pending[is_backfill]} are pending (backfill: {is_backfill}), and {allowed} are allowed"
     dropped = [o for o in life.occurrences if o.status == Occurrence.Status.DROPPED]
     for at in {o.settled_at or EVER for o in dropped}:
         waiting = [
@@ -340,6 +382,10 @@ def only_a_full_buffer_drops(life: Life) -> Iterator[str]:
         ]
         if len(waiting) <= limit:
             yield f"only {len(waiting)} were waiting when some were dropped at {at}"
+        youngest = max(o.nominal_at for o in dropped if o.settled_at == at)
+        spared = [o for o in waiting if o.source == "auto" and o.nominal_at < youngest]
+        if any(o.status != Occurrence.Status.DROPPED for o in spared):
+            yield f"not the oldest were dropped at {at}"
     yield from (f"{o} is of {o.source} and was dropped" for o in dropped if o.source != "auto")
 
 
@@ -354,11 +400,10 @@ def counters_say_what_the_rows_say(life: Life) -> Iterator[str]:
     schedule = life.schedule
     fates = Counter(o.status for o in life.occurrences)
     skips = Counter(_counted_as(o.reason) for o in life.occurrences if o.status == "skipped")
-    names = ("started", "skipped", "missed", "dropped")
-    counted, expected = (
-        [getattr(schedule, f"{name}_count") for name in names],
-        [fates[name] for name in names],
-    )
+    counted = {
+        name: getattr(schedule, f"{name}_count") for name in ("started", "skipped", "missed", "dropped")
+    }
+    expected = {name: fates[name] for name in counted}
     if counted != expected or schedule.skipped_reasons != dict(skips):
         yield f"counted {counted} {schedule.skipped_reasons}, the rows say {expected} {dict(skips)}"
     newest = life.executions[-1].started_at if life.executions else None
@@ -367,22 +412,36 @@ def counters_say_what_the_rows_say(life: Life) -> Iterator[str]:
 
 
 def outcomes_say_what_the_executions_say(life: Life) -> Iterator[str]:
-    """Cancelled ones say nothing about whether it works."""
-    schedule, recorded = life.schedule, life.schedule.recent_outcomes
-    accounted = [(e.accounted_at, e.status) for e in life.executions if e.accounted_at is not None]
-    told = sorted(status[0] for _, status in accounted if status in ("completed", "failed"))
-    if len(recorded) != min(len(told), 100) or (len(told) <= 100 and sorted(recorded) != told):
-        yield f"recorded {recorded!r}, the executions say {told}"
-    if schedule.failed_count != told.count("f"):
-        yield f"{schedule.failed_count} failed, the executions say {told}"
+    """The newest first; cancelled ones say nothing about whether it works."""
+    schedule = life.schedule
+    recorded, known = schedule.recent_outcomes, ""
+    for together in _accounted_together(life):
+        letters = sorted(e.status[0] for e in together if e.status in ("completed", "failed"))
+        found = sorted(recorded[len(known) : len(known) + len(letters)])
+        if found != letters and len(known) + len(letters) <= 100:
+            yield f"recorded {recorded!r}, not {letters} of {[e.pk for e in together]} after {known!r}"
+        known += "".join(letters)
     failures = len(recorded) - len(recorded.lstrip("f"))
+    if len(recorded) != min(len(known), 100) or schedule.failed_count != known.count("f"):
+        yield f"{schedule.failed_count} failed in {recorded!r}, the executions say {known!r}"
     if schedule.failures_in_a_row != failures and failures < 100:
         yield f"{schedule.failures_in_a_row} failures in a row in {recorded!r}"
-    # Nobody can tell in which order those were counted that are a moment apart.
-    newest = max((at for at, _ in accounted), default=EPOCH) - life.moment
-    last = {status for at, status in accounted if at >= newest} or {""}
-    if schedule.last_outcome not in last:
-        yield f"the last outcome was {schedule.last_outcome!r}, not one of {last}"
+    newest = {e.status for together in _accounted_together(life)[:1] for e in together} or {""}
+    if schedule.last_outcome not in newest:
+        yield f"the last outcome was {schedule.last_outcome!r}, not one of {newest}"
+
+
+def _accounted_together(life: Life) -> list[list[Execution]]:
+    """The newest first. Nobody can tell in which order those were counted that are a moment apart."""
+    accounted = [e for e in life.executions if e.accounted_at is not None]
+    groups: list[list[Execution]] = []
+    for execution in sorted(accounted, key=lambda e: e.accounted_at or EVER, reverse=True):
+        before = groups[-1][-1].accounted_at if groups else None
+        if before is not None and before - (execution.accounted_at or EVER) <= life.moment:
+            groups[-1].append(execution)
+        else:
+            groups.append([execution])
+    return groups
 
 
 def automatic_starts_use_up_what_remains(life: Life) -> Iterator[str]:
@@ -428,6 +487,7 @@ def backfills_add_each_time_once(life: Life) -> Iterator[str]:
 RULES: tuple[Callable[[Life], Iterator[str]], ...] = (
     every_nominal_time_occurs_once,
     the_cursor_only_moves_on,
+    keys_name_their_time,
     every_request_occurs_once,
     every_fate_is_explained,
     whoever_blocked_was_running,

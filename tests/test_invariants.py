@@ -12,7 +12,7 @@ from django.db.models import F, QuerySet
 
 from activities.models import Activity
 from execution.invoker import trigger
-from execution.models import Execution, Limit, Worker, WorkerTask
+from execution.models import Execution, Job, Limit, Worker, WorkerTask
 from execution.scheduler import is_due, tick
 from schedules.models import Backfill, Occurrence, Overlap, Schedule
 from tests.base import NOW, SOMEBODY, break_down, claim, end, make_schedule, make_worker, seconds, step
@@ -91,6 +91,7 @@ SKIPPED = occurrences("skip", status="skipped")
 PLANTED: dict[str, Callable[[], None]] = {
     "every_nominal_time_occurs_once": plant(SKIPPED, nominal_at=NOW + seconds(90)),
     "the_cursor_only_moves_on": of("skip", next_run_at=END + 2 * LATER),
+    "keys_name_their_time": plant(SKIPPED, nominal_at=F("nominal_at") + LATER),
     "every_request_occurs_once": plant(SKIPPED, source="manual", key="manual/new"),
     "every_occurrence_has_one_fate": plant(executions("skip"), occurrence=None),
     "every_fate_is_explained": plant(SKIPPED, reason="a whim"),
@@ -112,6 +113,7 @@ PLANTED: dict[str, Callable[[], None]] = {
     "limits_are_kept": plant(attempts_of("crm"), executed_at=NOW + seconds(119)),
     "executions_tell_the_truth": plant(executions("skip"), status="failed"),
     "attempts_follow_each_other": plant(attempts_of("skip"), attempt=2),
+    "times_are_in_order": plant(attempts_of("skip"), finished_at=NOW - LATER),
     "only_the_dead_lose_their_tasks": plant(attempts_of("failing"), error="worker lost"),
 }
 
@@ -129,3 +131,17 @@ def found_after(write: Callable[[], None]) -> set[str]:
         found = {text.split(":")[0] for text in violations(now=END, moment=timedelta(0))}
         transaction.set_rollback(True)
     return found
+
+
+def test_what_people_do_once_more_is_no_violation() -> None:
+    group = Execution.objects.submit("Group", [step("a"), step("b", 1)], **BY, now=NOW)
+    worker = make_worker()
+    end(worker, *claim(worker))
+    break_down(worker, *claim(worker))
+    Execution.objects.get(pk=group.pk).retry(**BY, now=NOW)
+    end(worker, *claim(worker))
+    [key] = WorkerTask.objects.enqueue([step("job")], **BY, now=NOW)
+    for verb in ("cancel", "retry"):
+        getattr(Job.find(key), verb)(**BY, now=NOW)
+    end(worker, *claim(worker))
+    assert violations(now=NOW) == []

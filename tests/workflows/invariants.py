@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.db.models import F
 
 from activities.models import Activity
@@ -222,10 +223,11 @@ class Witness:
     def __init__(self) -> None:
         self.runs: dict[int, dict[str, Any]] = {}
         self.cursors: dict[int, int] = {}
+        self.wakes: dict[int, datetime | None] = {}
         self.topics: dict[int, int] = {}
 
-    def look(self) -> list[str]:
-        return [*self._runs(), *self._numbers()]
+    def look(self, *, now: datetime) -> list[str]:
+        return [*self._runs(), *self._wakes(now), *self._numbers()]
 
     def _runs(self) -> Iterator[str]:
         rows: dict[int, dict[str, Any]] = {row["id"]: dict(row) for row in Run.objects.values()}
@@ -243,6 +245,16 @@ class Witness:
             if before["settled_at"] is not None and before != after:
                 yield f"run {pk} was settled and changed"
         self.runs = rows
+
+    def _wakes(self, now: datetime) -> Iterator[str]:
+        """When recorded, a wake-up is as far away as is allowed."""
+        least = timedelta(seconds=settings.JIM_WAKE_LEAST_SECONDS)
+        most = timedelta(seconds=settings.JIM_WAKE_MOST_SECONDS)
+        wakes = dict(Handler.objects.values_list("pk", "wake_at"))
+        for pk, at in wakes.items():
+            if at is not None and at != self.wakes.get(pk) and not now + least <= at <= now + most:
+                yield f"handler {pk} is to wake at {at}, as of {now}"
+        self.wakes = wakes
 
     def _numbers(self) -> Iterator[str]:
         """Forward; or a consumer is to look again, because it took something or has new code."""

@@ -45,7 +45,7 @@ def ledger(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_healthy_world_is_healthy(ledger: Path) -> None:
     assert violations(ledger, now=NOW) == []
-    assert Witness().look() == []
+    assert Witness().look(now=NOW) == []
     assert unfinished(list(Row.objects.all())) == [
         f"run {stuck().pk} of Inbox is paused:approval: sign in",
         "event b is reserved",
@@ -110,9 +110,9 @@ def test_what_may_not_change_is_seen() -> None:
     missed = []
     for words, happen in SEEN.items():
         witness = Witness()
-        witness.look()
+        witness.look(now=NOW)
         with rolled_back():
             happen()
-            if not any(words in text for text in witness.look()):
+            if not any(words in text for text in witness.look(now=NOW)):
                 missed.append(words)
     assert missed == []

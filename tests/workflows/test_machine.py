@@ -368,7 +368,7 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def promises_are_kept(self) -> None:
         assert violations(ledger, now=self.now) == []
-        assert self.witness.look() == []
+        assert self.witness.look(now=self.now) == []
 
     def perform(self, own: Script, *, is_lost: bool = False) -> Outcome | None:
         """What a worker does with a task, from the claim to the end; or, if it is lost, to its death."""
