@@ -9,19 +9,10 @@ import pytest
 from activities.models import Activity
 from execution.models import Job, WorkerTask
 from execution.scheduler import tick
-from tests.base import (
-    NOW,
-    SOMEBODY,
-    claim,
-    enqueue,
-    make_schedule,
-    make_worker,
-    run_until_idle,
-    seconds,
-    step,
-)
+from tests.base import NOW, claim, enqueue, make_schedule, make_worker, run_until_idle, seconds, step
 
 pytestmark = pytest.mark.django_db
+LATER = step("later") | {"available_at": NOW + seconds(60)}
 
 
 def found(key: uuid.UUID) -> Job:
@@ -30,53 +21,30 @@ def found(key: uuid.UUID) -> Job:
     return job
 
 
-class TestJobCreation:
+def test_a_job_is_created_by_cron() -> None:
     """1. Either cron fires or the API is called."""
-
-    def test_cron_fires(self) -> None:
-        make_schedule(step("nightly"), spec={"cron": ["1 3 * * *"]})
-        tick(NOW)
-        tick(NOW + seconds(60))
-        assert list(WorkerTask.objects.values_list("name", "status")) == [("nightly", "queued")]
-
-    def test_somebody_asks(self) -> None:
-        [key] = WorkerTask.objects.enqueue([step("once")], initiator=SOMEBODY, now=NOW)
-        assert found(key).state == "queued"
+    make_schedule(step("nightly"), spec={"cron": ["1 3 * * *"]})
+    tick(NOW)
+    tick(NOW + seconds(60))
+    assert list(WorkerTask.objects.values_list("name", "status")) == [("nightly", "queued")]
 
 
-class TestEnqueue:
-    """2. It is persisted as queued, with its position, before anybody hears of its id."""
-
-    def test_it_is_persisted_with_a_pending_activity(self) -> None:
-        [task] = enqueue(step("once", priority=5) | {"position": 300})
-        assert (task.status, task.priority, task.position) == ("queued", 5, 300)
-        assert task.activity.status == Activity.Status.PENDING
-
-    def test_a_job_for_later_is_queued_and_not_claimed_before_its_time(self) -> None:
-        enqueue(step("later") | {"available_at": NOW + seconds(60)})
-        worker = make_worker()
-        assert claim(worker, now=NOW + seconds(59)) == []
-        assert [task.name for task in claim(worker, now=NOW + seconds(60))] == ["later"]
+def test_it_is_persisted_with_a_pending_activity_before_anybody_hears_of_its_id() -> None:
+    """2. As queued, with its position; one for later is not claimed before its time."""
+    task, _ = enqueue(step("once", priority=5) | {"position": 300}, LATER)
+    assert (task.status, task.priority, task.position) == ("queued", 5, 300)
+    assert (task.activity.status, found(task.key).state) == (Activity.Status.PENDING, "queued")
+    worker = make_worker()
+    assert [held.name for held in claim(worker, now=NOW + seconds(59))] == ["once"]
+    assert [held.name for held in claim(worker, now=NOW + seconds(60))] == ["later"]
 
 
-class TestDispatch:
-    """3 and 4. The next available one: by priority, then position, then age."""
-
-    @pytest.mark.parametrize(
-        ("jobs", "order"),
-        [
-            ([("a", 0, 0), ("b", 0, 0), ("c", 0, 0)], "abc"),
-            ([("a", 0, 0), ("b", 9, 0), ("c", 5, 0)], "bca"),
-            ([("a", 0, 300), ("b", 0, 100), ("c", 0, 200)], "bca"),
-            ([("a", 0, -1), ("b", 1, 500), ("c", 0, -2)], "bca"),
-            ([("a", -5, 0), ("b", 0, 0), ("c", -5, -1)], "bca"),
-        ],
-    )
-    def test_the_order(self, jobs: list[tuple[str, int, int]], order: str) -> None:
-        enqueue(*(step(name, priority=priority) | {"position": at} for name, priority, at in jobs))
-        worker = make_worker()
-        taken = [claim(worker, limit=1)[0].name for _ in jobs]
-        assert "".join(taken) == order
+def test_dispatch_is_by_priority_then_position_then_age() -> None:
+    """3 and 4. The next available one."""
+    jobs = [("e", 0, 300), ("c", 0, 100), ("d", 0, 100), ("a", 9, 500), ("b", 5, -1), ("f", -5, -2)]
+    enqueue(*(step(name, priority=priority) | {"position": at} for name, priority, at in jobs))
+    worker = make_worker()
+    assert "".join(claim(worker, limit=1)[0].name for _ in jobs) == "abcdef"
 
 
 @pytest.mark.parametrize(

@@ -44,11 +44,6 @@ def fail_next(now: datetime) -> Activity:
     return Activity.objects.get(pk=held.activity_id)
 
 
-def exhaust(task: WorkerTask) -> list[Activity]:
-    """Job1 → Job2 → Job3 → Job4, each as soon as its backoff is over."""
-    return [fail_next(NOW + seconds(at)) for at in (0, 10, 30, 70)]
-
-
 def test_the_chain_is_retried_after_10_20_and_40_seconds_and_then_permanently_failed() -> None:
     [task] = enqueue(JOB)
     at, chain = NOW, []
@@ -67,17 +62,12 @@ def test_the_chain_is_retried_after_10_20_and_40_seconds_and_then_permanently_fa
     ]
 
 
-def test_a_failure_that_the_policy_does_not_name_is_permanent_at_once() -> None:
-    enqueue(JOB | {"retry_on": ["ConnectionError"]})
-    assert fail_next(NOW).permanently_failed
-
-
 class TestManualRetry:
     """Always available, regardless of the count of automatic ones."""
 
     def test_of_a_job_is_its_next_attempt_with_a_full_budget(self) -> None:
         [task] = enqueue(JOB)
-        last = exhaust(task)[-1]
+        *_, last = [fail_next(NOW + seconds(at)) for at in (0, 10, 30, 70)]
         later = NOW + seconds(100)
         again = found(task).retry(initiator=SOMEBODY, now=later)
         assert (again.key, again.attempt, again.failures) == (task.key, 5, 0)
@@ -85,30 +75,18 @@ class TestManualRetry:
         fail_next(later)
         assert fresh(again).available_at == later + seconds(10)
 
-    def test_of_a_job_that_was_cancelled(self) -> None:
-        [task] = enqueue(JOB)
-        assert found(task).cancel(initiator=SOMEBODY, now=NOW)
-        assert found(task).state == "cancelled"
-        found(task).retry(initiator=SOMEBODY, now=NOW)
-        assert run_until_idle() == ["job"]
-        assert found(task).state == "complete"
-
-    def test_of_what_has_not_ended_or_did_not_fail_is_refused(self) -> None:
+    def test_of_a_job_that_was_cancelled_but_not_of_what_has_not_ended_or_did_not_fail(self) -> None:
         [task] = enqueue(JOB)
         with pytest.raises(Refused, match="has not ended"):
             found(task).retry(initiator=SOMEBODY, now=NOW)
-        run_until_idle()
-        with pytest.raises(Refused, match="did not fail"):
-            found(task).retry(initiator=SOMEBODY, now=NOW)
-
-    def test_twice_queues_it_once(self) -> None:
-        [task] = enqueue(step("job"))
-        fail_next(NOW)
+        assert found(task).cancel(initiator=SOMEBODY, now=NOW)
         job = found(task)
         job.retry(initiator=SOMEBODY, now=NOW)
         with pytest.raises(Refused, match="already"):
             job.retry(initiator=SOMEBODY, now=NOW)
-        assert WorkerTask.objects.count() == 1
+        assert run_until_idle() == ["job"]
+        with pytest.raises(Refused, match="did not fail"):
+            found(task).retry(initiator=SOMEBODY, now=NOW)
 
     def test_of_an_execution_goes_on_from_its_failed_step_and_keeps_what_succeeded(self) -> None:
         before = start(step("a", 0, "result"), step("b", 1, "fail"), step("c", 2))

@@ -6,7 +6,6 @@ import uuid
 
 import pytest
 
-from activities.models import Activity
 from execution.models import Job, WorkerTask
 from tests.base import NOW, SOMEBODY, claim, end, enqueue, make_worker, step
 
@@ -47,17 +46,6 @@ class TestJob:
         assert found(task).state == "cancelling"
         end(worker, held, status="cancelled", interrupted="cancel")
         assert found(task).state == "cancelled"
-
-
-@pytest.mark.parametrize("status", ["complete", "failed_with_error", "skipped"])
-def test_a_run_ends_once(status: str) -> None:
-    [task] = enqueue(step("job"))
-    worker = make_worker()
-    [held] = claim(worker)
-    assert end(worker, held, status=status) == {task.pk}
-    other = {"complete": "failed_with_error"}.get(status, "complete")
-    assert end(worker, held, status=other) == set()
-    assert Activity.objects.get(task_key=task.key).status == status
 
 
 class TestWhileItIsQueued:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -83,32 +82,6 @@ def test_option_c_by_resource() -> None:
         "Worker2": "[J2]────[J5]────",
         "Worker3": "[J4]────",
         "Worker4": "",
-    }
-
-
-def test_without_limits_only_seats_count() -> None:
-    jobs = [step(f"J{number}") for number in range(1, 6)]
-    assert play(*jobs, workers=3) == {
-        "Worker1": "[J1]────[J4]────",
-        "Worker2": "[J2]────[J5]────",
-        "Worker3": "[J3]────",
-    }
-
-
-class BySource:
-    """What the name of a job says before its dash."""
-
-    def keys(self, line: Mapping[str, Any]) -> Sequence[str]:
-        return [f"source:{line['name'].partition('-')[0]}"]
-
-
-def test_the_policy_is_pluggable(settings: Any) -> None:
-    settings.JIM_CONCURRENCY_POLICY = f"{__name__}.BySource"
-    limit("source:crm", 1)
-    limit("global", 0)  # which no task has under this policy
-    assert play(step("crm-1"), step("crm-2"), step("erp-1"), workers=2) == {
-        "Worker1": "[crm-1]────[crm-2]────",
-        "Worker2": "[erp-1]────",
     }
 
 

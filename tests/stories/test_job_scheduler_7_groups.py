@@ -12,7 +12,18 @@ from execution import failure
 from execution.failure import Rest
 from execution.models import Execution
 from schedules.registry import failure_policies
-from tests.base import NOW, SOMEBODY, claim, fresh, make_worker, queue, run_until_idle, step, step_statuses
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    claim,
+    end,
+    fresh,
+    make_worker,
+    queue,
+    run_until_idle,
+    step,
+    step_statuses,
+)
 
 pytestmark = pytest.mark.django_db
 JOBS = [step("Job1"), step("Job2", 0, "fail"), step("Job3")]
@@ -109,67 +120,23 @@ def test_a_group_of_which_nothing_succeeded_is_not_partial() -> None:
     assert not Execution.objects.partial().exists()
 
 
-class TestModes:
-    @pytest.mark.parametrize(("mode", "second"), [("sequential", "waiting"), ("parallel", "queued")])
-    def test_one_after_the_other_or_side_by_side(self, mode: str, second: str) -> None:
-        group = submit(step("a"), step("b"), mode=mode)
-        assert queue(group) == {"a": "queued", "b": second}
-        assert run_until_idle() == ["a", "b"]
-
-    def test_steps_with_indexes(self) -> None:
-        steps = [step("last", 7), step("first", 2), step("beside", 2)]
-        group = Execution.objects.submit("Group", steps, initiator=SOMEBODY, now=NOW)
-        assert queue(group) == {"first": "queued", "beside": "queued", "last": "waiting"}
+@pytest.mark.parametrize(("mode", "second"), [("sequential", "waiting"), ("parallel", "queued")])
+def test_one_after_the_other_or_side_by_side(mode: str, second: str) -> None:
+    group = submit(step("a"), step("b"), mode=mode)
+    assert queue(group) == {"a": "queued", "b": second}
+    assert run_until_idle() == ["a", "b"]
 
 
-class TestConditions:
-    """Clean-up and alerts."""
-
-    CLEAN_UP = step("clean up", 2, run_if="always")
-    ALERT = step("alert", 2, run_if="failure")
-    REPORT = step("report", 2)
-
-    @pytest.mark.parametrize(
-        ("function", "on_failure", "ran", "end"),
-        [
-            ("noop", "stop", ["work", "more", "clean up", "report"], "completed"),
-            ("fail", "stop", ["work", "clean up", "alert"], "failed"),
-            ("fail", "skip", ["work", "clean up", "alert"], "failed"),
-            ("fail", "continue", ["work", "more", "clean up", "alert", "report"], "failed"),
-        ],
-    )
-    def test_what_runs_after_success_and_failure(
-        self, function: str, on_failure: str, ran: list[str], end: str
-    ) -> None:
-        steps = [step("work", 0, function), step("more", 1), self.CLEAN_UP, self.ALERT, self.REPORT]
-        group = Execution.objects.submit("Group", steps, initiator=SOMEBODY, now=NOW, on_failure=on_failure)
-        assert run_until_idle() == ran
-        assert fresh(group).status == end
-
-    def test_a_failure_that_is_tolerated_calls_no_alert(self) -> None:
-        steps = [step("work", 0, "fail", continue_on_failure=True), self.ALERT]
-        group = Execution.objects.submit("Group", steps, initiator=SOMEBODY, now=NOW)
-        assert run_until_idle() == ["work"]
-        assert fresh(group).status == "completed"
-        assert step_statuses(group)["alert"] == ["skipped"]
-
-    def test_clean_up_that_fails_is_a_failure(self) -> None:
-        steps = [step("work"), step("clean up", 1, "fail", run_if="always")]
-        group = Execution.objects.submit("Group", steps, initiator=SOMEBODY, now=NOW)
-        run_until_idle()
-        assert fresh(group).status == "failed"
-
-    def test_a_cancelled_group_runs_nothing_more(self) -> None:
-        steps = [step("work"), step("clean up", 1, run_if="always")]
-        group = Execution.objects.submit("Group", steps, initiator=SOMEBODY, now=NOW)
-        claim(make_worker())
-        group.terminate(initiator=SOMEBODY, now=NOW)
-        assert queue(group) == {}
-        assert fresh(group).status == "cancelled"
-
-    def test_a_retry_runs_clean_up_once_more_and_the_alert_only_if_it_fails_again(self) -> None:
-        steps = [step("before"), step("work", 1, "fail"), self.CLEAN_UP, self.ALERT]
-        group = Execution.objects.submit("Group", steps, initiator=SOMEBODY, now=NOW)
-        assert run_until_idle() == ["before", "work", "clean up", "alert"]
-        fresh(group).retry(initiator=SOMEBODY, now=NOW)
-        assert run_until_idle() == ["work", "clean up", "alert"]
+def test_a_retry_runs_clean_up_once_more_and_the_alert_only_if_it_fails_again() -> None:
+    """Clean-up and alerts; what else runs if something failed: in the tests of conditions."""
+    clean_up, alert = step("clean up", 2, run_if="always"), step("alert", 3, run_if="failure")
+    steps = [step("before"), step("work", 1, "fail"), clean_up, alert]
+    group = Execution.objects.submit("Group", steps, initiator=SOMEBODY, now=NOW)
+    assert run_until_idle() == ["before", "work", "clean up", "alert"]
+    again = fresh(group).retry(initiator=SOMEBODY, now=NOW)
+    assert again is not None
+    assert run_until_idle() == ["work", "clean up", "alert"]
+    fresh(again).retry(initiator=SOMEBODY, now=NOW)
+    worker = make_worker()
+    end(worker, *claim(worker))
+    assert run_until_idle() == ["clean up"]

@@ -10,8 +10,8 @@ import pytest
 
 from activities import clock
 from activities.models import Activity
-from execution.models import Chore, Execution, Worker, WorkerTask
-from execution.scheduler import SETTLING, tick
+from execution.models import Chore, Execution, WorkerTask
+from execution.scheduler import tick
 from schedules.models import Schedule
 from tests.away import DatabaseAway
 from tests.base import NOW, claim, end, fates, fresh, make_schedule, make_worker, queue, seconds, start, step
@@ -35,48 +35,32 @@ def test_it_waits_for_the_database_to_be_ready_and_goes_on_until_a_shutdown_requ
         assert "scheduler stopped" in running.said
 
 
-def test_step_1_updates_the_next_run_times() -> None:
-    schedule = make_schedule(spec=HOURLY)
-    Schedule.objects.update(processed_until=None, next_run_at=None)
-    tick(NOW)
-    assert fresh(schedule).next_run_at == NOW + seconds(3600)
-
-
-def test_step_1_never_moves_a_time_that_is_due() -> None:
-    schedule = make_schedule(spec=HOURLY)
-    for part in SETTLING[:1]:
-        part(NOW + seconds(7200))
-    assert fresh(schedule).next_run_at == NOW + seconds(3600)
-
-
-def test_step_2_processes_due_schedules() -> None:
-    schedule = make_schedule(spec=HOURLY)
-    tick(NOW + seconds(3600))
-    assert fates(schedule) == [("started", "")]
-
-
-def test_step_3_recovers_stuck_executions() -> None:
-    execution = start(step("a"), step("b", 1))
-    worker = make_worker()
-    end(worker, *claim(worker))
-    WorkerTask.objects.update(status="waiting")
-    Execution.objects.update(current_index=0)
-    tick(NOW)
-    assert queue(execution) == {"b": "queued"}
-
-
-def test_step_4_recovers_stale_worker_tasks(settings: Any) -> None:
+def test_the_four_steps(settings: Any) -> None:
     settings.JIM_LEASE_SECONDS = 60
-    execution = start(step("a"))
-    silent = make_worker()
+    fresh_one, due = make_schedule(spec=HOURLY), make_schedule(spec={"at": [(NOW + seconds(61)).isoformat()]})
+    Schedule.objects.filter(pk=fresh_one.pk).update(processed_until=None, next_run_at=None)
+    worker, silent = make_worker(), make_worker()
+    lost = start(step("lost"))
     claim(silent)
+    stuck = start(step("a"), step("b", 1))
+    end(worker, *claim(worker))
     for late in (0, 30, 60):
+        worker.beat(NOW + seconds(late))
         tick(NOW + seconds(late))
-    assert queue(execution) == {"a": "processing"}
+    assert (queue(stuck), queue(lost)) == ({"b": "queued"}, {"lost": "processing"})
+    WorkerTask.objects.filter(execution=stuck).update(status="waiting")
+    Execution.objects.filter(pk=stuck.pk).update(current_index=0)
     tick(NOW + seconds(61))
-    assert queue(execution) == {"a": "queued"}
-    assert fresh(silent).status == Worker.Status.DEAD
-    assert Activity.objects.get(target_name="a", attempt=1).error == "worker lost"
+    # 1. Update the next run times.
+    assert (fresh(fresh_one).next_run_at, fates(fresh_one)) == (NOW + seconds(3600), [])
+    # 2. Process due schedules.
+    assert fates(due) == [("started", "")]
+    # 3. Recover stuck executions.
+    assert queue(stuck) == {"b": "queued"}
+    # 4. Recover stale worker tasks.
+    assert queue(lost) == {"lost": "queued"}
+    assert [fresh(each).status for each in (worker, silent)] == ["alive", "dead"]
+    assert Activity.objects.get(target_name="lost", attempt=1).error == "worker lost"
 
 
 @pytest.mark.live

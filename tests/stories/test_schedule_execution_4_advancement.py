@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from activities.models import Activity
 from execution.models import WorkerTask
 from tests.base import (
     NOW,
-    SOMEBODY,
     attempts,
     claim,
     end,
@@ -23,12 +21,6 @@ from tests.base import (
 )
 
 pytestmark = pytest.mark.django_db
-
-
-def test_a_task_that_is_not_linked_to_an_execution_is_done() -> None:
-    WorkerTask.objects.enqueue([step("job")], initiator=SOMEBODY, now=NOW)
-    assert run_until_idle() == ["job"]
-    assert Activity.objects.get(target_name="job").status == "complete"
 
 
 def test_without_a_failure_it_goes_on_to_the_next_step_index_or_to_the_end() -> None:
@@ -53,19 +45,11 @@ def test_without_a_failure_it_goes_on_to_the_next_step_index_or_to_the_end() -> 
     assert set(map(tuple, step_statuses(execution).values())) == {("complete",)}
 
 
-class TestFailures:
-    """Activities decide, because the tasks are gone by then; of each step only the last attempt counts."""
-
-    def test_a_failed_step_that_may_continue_leads_to_the_next_step(self) -> None:
-        execution = start(step("a", 0, "fail", continue_on_failure=True), step("b", 1))
-        assert run_until_idle() == ["a", "b"]
-        assert fresh(execution).status == "completed"
-
-    def test_a_failed_step_that_may_not_fails_the_execution_and_what_waits_is_not_run(self) -> None:
-        execution = start(step("Full Import", 0, "fail", kwargs={"message": "no such host"}), step("b", 1))
-        run_until_idle()
-        assert fresh(execution).status == "failed"
-        assert fresh(execution).error == "Step “Full Import” failed: RuntimeError: no such host"
-        assert not WorkerTask.objects.exists()
-        (activity,) = attempts(execution, "b")
-        assert (activity.status, activity.message) == ("cancelled", "Not run: an earlier step failed.")
+@pytest.mark.parametrize("may_continue", [True, False])
+def test_activities_decide_because_the_tasks_of_failed_steps_are_gone_by_then(may_continue: bool) -> None:
+    execution = start(step("a", 0, "fail", continue_on_failure=may_continue), step("b", 1))
+    assert run_until_idle() == (["a", "b"] if may_continue else ["a"])
+    assert fresh(execution).status == ("completed" if may_continue else "failed")
+    assert not WorkerTask.objects.exists()
+    (activity,) = attempts(execution, "b")
+    assert activity.message == ("" if may_continue else "Not run: an earlier step failed.")

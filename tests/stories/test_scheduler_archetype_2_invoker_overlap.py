@@ -9,7 +9,6 @@ import pytest
 from execution.invoker import trigger
 from execution.models import Execution
 from execution.scheduler import tick
-from schedules.models import Schedule
 from tests.base import NOW, SOMEBODY, claim, end, fresh, make_schedule, make_worker
 from tests.timeline import Timeline, counters, ledger, minute, minutes
 
@@ -88,8 +87,6 @@ def test_each_overlap_policy(overlap: str) -> None:
     assert ledger(schedule) == unhindered | told
     assert counters(schedule) == counted
     assert most_at_once() == at_once
-    if overlap == "skip":
-        assert blockers(schedule) == {10: 5, 15: 5, 25: 20, 30: 20, 35: 20, 40: 20}
     if overlap == "cancel_other":
         assert "starts a newer run" in Execution.objects.earliest("started_at").cancel_reason
 
@@ -97,18 +94,15 @@ def test_each_overlap_policy(overlap: str) -> None:
 class TestBuffer:
     """What waits for a running execution."""
 
-    def test_says_what_it_waits_for(self) -> None:
-        schedule = make_schedule(spec=EVERY_FIVE, overlap="buffer_all")
-        Timeline([60]).pass_to(12)
+    def test_says_what_it_waits_for_and_is_exempt_from_the_catch_up_window(self) -> None:
+        schedule = make_schedule(spec=EVERY_FIVE, overlap="buffer_all", catch_up_seconds=60)
+        timeline = Timeline([8])
+        timeline.pass_to(12)
         kept = schedule.occurrences.get(status="pending")
         assert (minute(kept.nominal_at), kept.reason) == (10, "overlap")
         assert (kept.blocked_by, kept.kept_at) == (Execution.objects.get().pk, minutes(10))
-
-    def test_is_exempt_from_the_catch_up_window(self) -> None:
-        schedule = make_schedule(spec=EVERY_FIVE, overlap="buffer_one", catch_up_seconds=60)
-        Timeline([13]).pass_to(18)
-        assert ledger(schedule)[15] == "started 18"
-        assert counters(schedule) == {"started": 2, "skipped": {"superseded": 1}}
+        timeline.pass_to(13)
+        assert ledger(schedule)[10] == "started 13"
 
     @pytest.mark.parametrize(("policy", "fate"), [("allow_all", "started 17"), ("skip", "skipped: overlap")])
     def test_is_settled_by_the_policy_of_the_moment_not_of_its_birth(self, policy: str, fate: str) -> None:
@@ -121,58 +115,14 @@ class TestBuffer:
         assert ledger(schedule) == {5: "started 5", 10: fate, 15: fate}
 
 
-class TestOrderAndMixing:
-    def test_a_manual_run_goes_before_automatic_ones_that_wait_longer(self) -> None:
-        schedule = make_schedule(spec=EVERY_FIVE, overlap="buffer_all")
-        timeline = Timeline([13])
-        timeline.pass_to(11)
-        trigger(schedule, initiator=SOMEBODY, now=minutes(11))
-        timeline.pass_to(23)
-        assert ledger(schedule, source="manual") == {11: "started 18, completed 20"}
-        assert ledger(schedule)[10] == "started 20, completed 22"
-
-    def test_no_automatic_time_takes_the_place_of_a_manual_run(self) -> None:
-        schedule = make_schedule(spec=EVERY_FIVE, overlap="buffer_one")
-        timeline = Timeline([20])
-        timeline.pass_to(7)
-        for at in (7, 8):
-            trigger(schedule, initiator=SOMEBODY, now=minutes(at))
-        timeline.pass_to(32)
-        assert ledger(schedule, source="manual") == {
-            7: "started 25, completed 27",
-            8: "started 27, completed 29",
-        }
-        assert ledger(schedule) == {
-            5: "started 5, completed 25",
-            10: "skipped: superseded",
-            15: "skipped: superseded",
-            20: "skipped: superseded",
-            25: "started 29, completed 31",
-            30: "started 31",
-        }
-
-    def test_nothing_starts_beside_one_that_waits_for_the_others_to_stop(self) -> None:
-        schedule = make_schedule(spec=EVERY_FIVE, overlap="allow_all")
-        tick(minutes(5))
-        worker = make_worker()
-        (task,) = claim(worker, now=minutes(5))
-        trigger(schedule, initiator=SOMEBODY, now=minutes(9), overlap="cancel_other")
-        tick(minutes(10))
-        assert ledger(schedule) == {5: "started 5", 10: "pending: overlap"}
-        end(worker, task, status="cancelled", interrupted="cancel", now=minutes(12))
-        tick(minutes(12))
-        assert ledger(schedule, source="manual") == {9: "started 12"}
-        assert ledger(schedule) == {5: "started 5, cancelled 12", 10: "started 12"}
-
-    def test_a_run_that_was_asked_to_stop_is_asked_once(self) -> None:
-        schedule = make_schedule(spec=EVERY_FIVE, overlap="cancel_other")
-        tick(minutes(5))
-        claim(make_worker(), now=minutes(5))
-        tick(minutes(10))
-        asked_at = Execution.objects.get().cancel_requested_at
-        tick(minutes(15))
-        assert Execution.objects.get().cancel_requested_at == asked_at == minutes(10)
-        assert ledger(schedule) == {5: "started 5", 10: "skipped: superseded", 15: "pending: overlap"}
+def test_a_run_that_was_asked_to_stop_is_asked_once() -> None:
+    schedule = make_schedule(spec=EVERY_FIVE, overlap="cancel_other")
+    tick(minutes(5))
+    claim(make_worker(), now=minutes(5))
+    tick(minutes(10))
+    tick(minutes(15))
+    assert Execution.objects.get().cancel_requested_at == minutes(10)
+    assert ledger(schedule) == {5: "started 5", 10: "skipped: superseded", 15: "pending: overlap"}
 
 
 @pytest.mark.django_db(transaction=True)
@@ -191,46 +141,30 @@ class TestNothingWaitsForATick:
         assert statuses() == ["completed", "completed"]
         assert fresh(schedule).last_outcome == "completed"
 
-    def test_one_that_had_not_begun_stops_and_the_newer_one_starts_in_a_moment(self) -> None:
-        schedule = make_schedule(overlap="cancel_other")
-        for _ in range(3):
-            trigger(schedule, initiator=SOMEBODY, now=NOW)
-        assert statuses() == ["cancelled", "cancelled", "in_progress"]
-
-    def test_one_that_is_terminated_makes_room_at_once_and_is_counted(self) -> None:
-        schedule = make_schedule(overlap="terminate_other")
+    @pytest.mark.parametrize("overlap", ["cancel_other", "terminate_other"])
+    def test_one_that_had_not_begun_or_is_terminated_makes_room_at_once_and_is_counted(
+        self, overlap: str
+    ) -> None:
+        schedule = make_schedule(overlap=overlap)
         for _ in range(2):
             trigger(schedule, initiator=SOMEBODY, now=NOW)
-            claim(make_worker())
+            if overlap == "terminate_other":
+                claim(make_worker())
         assert statuses() == ["cancelled", "in_progress"]
         assert fresh(schedule).last_outcome == "cancelled"
 
 
-class TestResultProcessing:
+def test_the_last_result_is_handed_to_the_next_execution_also_after_a_failure() -> None:
     """Workflow complete: recent actions and the last completion result are updated."""
-
-    def test_the_result_is_handed_to_the_next_execution(self) -> None:
-        schedule = make_schedule(spec=EVERY_FIVE)
-        work(5, result={"watermark": 7})
-        assert fresh(schedule).last_result is None
-        tick(minutes(10))
-        assert fresh(schedule).last_result == {"watermark": 7}
-        assert Execution.objects.latest("pk").last_result == {"watermark": 7}
-
-    def test_after_a_failure_the_last_success_still_counts_and_a_success_clears_the_failure(self) -> None:
-        schedule = make_schedule(spec=EVERY_FIVE)
-        work(5, result=7)
-        work(10, status="failed_with_error", error="it broke")
-        tick(minutes(15))
-        after = fresh(schedule)
-        assert (after.last_outcome, after.last_result) == ("failed", 7)
-        assert "it broke" in after.last_failure
-        assert (after.failed_count, after.failures_in_a_row) == (1, 1)
-        work(15, result=8)
-        tick(minutes(20))
-        after = fresh(schedule)
-        assert (after.last_outcome, after.last_result, after.last_failure) == ("completed", 8, "")
-        assert (after.failed_count, after.failures_in_a_row) == (1, 0)
+    schedule = make_schedule(spec=EVERY_FIVE)
+    work(5, result={"watermark": 7})
+    assert fresh(schedule).last_result is None
+    work(10, status="failed_with_error", error="it broke")
+    tick(minutes(15))
+    after = fresh(schedule)
+    assert (after.last_outcome, after.last_result) == ("failed", {"watermark": 7})
+    assert Execution.objects.latest("pk").last_result == {"watermark": 7}
+    assert (after.failed_count, after.failures_in_a_row) == (1, 1)
 
 
 def statuses() -> list[str]:
@@ -242,13 +176,6 @@ def work(at: int, *, status: str = "complete", **fields: object) -> None:
     tick(minutes(at))
     worker = make_worker()
     end(worker, *claim(worker, now=minutes(at)), status=status, now=minutes(at + 1), **fields)
-
-
-def blockers(schedule: Schedule) -> dict[int, int]:
-    """By minute, the minute of the execution that a skipped one is told to be in its way."""
-    starts = {execution.pk: minute(execution.started_at) for execution in Execution.objects.all()}
-    skipped = schedule.occurrences.filter(status="skipped")
-    return {minute(row.nominal_at): starts[row.blocked_by or 0] for row in skipped}
 
 
 def most_at_once() -> int:

@@ -7,26 +7,12 @@ from typing import Any
 
 import pytest
 
-from activities import clock
 from activities.models import Activity
-from execution.invoker import trigger
 from execution.models import Execution
 from execution.scheduler import is_due, next_due, tick
 from schedules import generator
 from schedules.models import Backfill, Schedule
-from tests.base import (
-    NOW,
-    SOMEBODY,
-    break_down,
-    claim,
-    fates,
-    fresh,
-    make_schedule,
-    make_worker,
-    run_until_idle,
-    seconds,
-    step,
-)
+from tests.base import NOW, SOMEBODY, fates, fresh, make_schedule, run_until_idle, seconds
 from tests.invariants import violations
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -85,15 +71,7 @@ def test_created_processed_slice_by_slice_and_completed(schedule: Schedule) -> N
     assert fresh(backfill).finished_at == NOW
     nominal = backfill.occurrences.order_by("nominal_at").values_list("nominal_at", flat=True)
     assert list(nominal) == [hours_ago(number) for number in range(TEN_HOURS, 0, -1)]
-    assert fresh(backfill).progress()._asdict() == {
-        "total": 10,
-        "passed": 10,
-        "added": 10,
-        "waiting": 9,
-        "started": 1,
-        "running": 1,
-        "not_started": 0,
-    }
+    assert fresh(backfill).progress() == (10, 10, 10, 9, 1, 1, 0)
 
     work_off(schedule)
     assert fresh(backfill).progress()[:5] == (10, 10, 10, 0, 10)
@@ -114,61 +92,6 @@ def test_cancelled_on_the_way_it_generates_nothing_more(schedule: Schedule) -> N
     assert state(backfill) == ("cancelled", 4, 10)
     assert fates(schedule) == [("started", ""), *[("cancelled", "backfill cancelled")] * 3]
     assert Execution.objects.get().status == "completed"
-    assert violations() == []
-
-
-def test_one_backfiller_for_each_request(schedule: Schedule) -> None:
-    one, other = ask(schedule, overlap="allow_all"), ask(schedule, overlap="allow_all")
-    for _ in range(3):
-        tick(NOW)
-    work_off(schedule)
-    assert [each.occurrences.filter(status="started").count() for each in (one, other)] == [10, 10]
-    assert violations() == []
-
-
-def test_an_immediate_trigger_is_a_single_action_at_once(schedule: Schedule) -> None:
-    occurrence = trigger(schedule, initiator=SOMEBODY, now=NOW)
-    assert (occurrence.source, occurrence.status) == ("manual", "started")
-    assert not Backfill.objects.exists()
-
-
-def test_the_scheduler_was_down_for_a_night_and_somebody_makes_up_for_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A dry run, the missing times, one of which fails, and then the failed one again; live times go on."""
-    schedule = make_schedule(step("Import"), spec=HOURLY, name="Sync", overlap="skip")
-    started = trigger(schedule, initiator=SOMEBODY, now=NOW, at=hours_ago(5))
-    run_until_idle()
-    assert Execution.objects.get(occurrence=started).status == "completed"
-    night: dict[str, Any] = {"start_at": hours_ago(6), "end_at": hours_ago(3), "now": NOW}
-
-    survey = Backfill.objects.survey(schedule, which="missing", **night)
-    assert survey.times == [hours_ago(6), hours_ago(4), hours_ago(3)]
-    assert (survey.total, survey.left_out) == (4, {"executed already": 1})
-
-    missing = Backfill.objects.ask(schedule, which="missing", initiator=SOMEBODY, **night)
-    tick(NOW)
-    worker = make_worker()
-    (task,) = claim(worker)
-    break_down(worker, task, can_retry=False)
-    later = NOW + seconds(3600)
-    monkeypatch.setattr(clock, "now", lambda: later)
-    tick(later)
-    assert [o.status for o in schedule.occurrences.automatic()] == ["pending"], "kept behind a backfill"
-    work_off(schedule, now=later)
-    assert [o.status for o in schedule.occurrences.automatic()] == ["started"]
-    assert list(missing.occurrences.order_by("nominal_at").values_list("execution__status", flat=True)) == [
-        "failed",
-        "completed",
-        "completed",
-    ]
-
-    again = Backfill.objects.ask(schedule, which="failed", initiator=SOMEBODY, **night)
-    tick(later)
-    work_off(schedule, now=later)
-    assert [o.nominal_at for o in again.occurrences.all()] == [hours_ago(6)]
-    nothing = Backfill.objects.survey(schedule, which="failed", **night)
-    assert (nothing.chosen, nothing.left_out) == (0, {"not failed at last": 4})
     assert violations() == []
 
 

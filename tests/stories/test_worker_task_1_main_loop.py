@@ -28,40 +28,21 @@ def begin(*steps: dict[str, Any]) -> Execution:
     return start(*steps, now=clock.now())
 
 
-def left_by_a_crash(*steps: dict[str, Any]) -> Execution:
-    """An execution whose worker died in the middle of its first group."""
-    execution = begin(*steps)
-    victim = make_worker(clock.now())
-    claim(victim, now=clock.now())
-    os.close(Lifeline(victim.pk).fd)
-    return execution
-
-
 def is_running(name: str) -> bool:
     """Not only claimed: the step itself has begun, and said so."""
     return Activity.objects.filter(target_name=name, status="in_progress", message="waiting").exists()
 
 
-class TestWorkerStarts:
-    def test_it_is_a_new_worker_each_time(self) -> None:
-        work_until_idle()
-        work_until_idle()
-        assert Worker.objects.count() == 2
-        assert set(Worker.objects.values_list("status", flat=True)) == {"gone"}
-
-    @pytest.mark.parametrize("is_cancelled", [False, True])
-    def test_tasks_and_cancellations_orphaned_by_a_crash_are_recovered_immediately(
-        self, is_cancelled: bool
-    ) -> None:
-        execution = left_by_a_crash(step("a"), step("b", 1))
-        if is_cancelled:
-            execution.cancel(initiator=SOMEBODY, now=clock.now())
-        work_until_idle()
-        done = {"a": ["failed_with_error", "complete"], "b": ["complete"]}
-        assert step_statuses(execution) == (
-            {"a": ["cancelled"], "b": ["cancelled"]} if is_cancelled else done
-        )
-        assert fresh(execution).status == ("cancelled" if is_cancelled else "completed")
+def test_a_starting_worker_recovers_cancellations_orphaned_by_a_crash_immediately() -> None:
+    """And tasks: in the story of recovery."""
+    execution = begin(step("a"), step("b", 1))
+    victim = make_worker(clock.now())
+    claim(victim, now=clock.now())
+    os.close(Lifeline(victim.pk).fd)
+    execution.cancel(initiator=SOMEBODY, now=clock.now())
+    work_until_idle()
+    assert step_statuses(execution) == {"a": ["cancelled"], "b": ["cancelled"]}
+    assert fresh(execution).status == "cancelled"
 
 
 class TestShutdownRequested:
@@ -104,13 +85,6 @@ class TestWithCurrentTasks:
 
 
 class TestWithoutCurrentTasks:
-    def test_it_polls_the_queue_and_gets_a_whole_parallel_group(self) -> None:
-        execution = begin(*(step(f"p{n}") for n in range(4)))
-        work_until_idle(threads=4)
-        claimed = Activity.objects.filter(parent=execution.activity_id).values_list("worker_id", flat=True)
-        assert len(set(claimed)) == 1
-        assert fresh(execution).status == Execution.Status.COMPLETED
-
     def test_each_new_task_is_dispatched_with_a_connection_of_its_own(self) -> None:
         execution = begin(
             step("a", 0, "connection_of", kwargs={"other": "b"}),

@@ -58,12 +58,6 @@ def test_the_activity_ends_by_its_items(items: dict[str, int], status: str, exec
     assert status != "failed_with_error" or activity.error == "all 2 items failed"
 
 
-def test_a_task_may_say_that_there_is_nothing_to_do() -> None:
-    execution, activity = perform("skip")
-    assert (activity.status, activity.message) == ("skipped", "nothing to do today")
-    assert execution.status == Execution.Status.COMPLETED
-
-
 class TestAnException:
     """The activity is failed safely: on three levels, so that it is never stuck in progress."""
 
@@ -87,8 +81,3 @@ class TestAnException:
         assert not WorkerTask.objects.filter(name="task").exists()
         tick(NOW)
         assert fresh(execution).status == Execution.Status.FAILED
-
-    def test_a_step_that_cannot_be_imported_says_so(self) -> None:
-        _, activity = perform("no_such_function")
-        assert activity.status == Activity.Status.FAILED_WITH_ERROR
-        assert "cannot import 'tests.work.no_such_function'" in activity.error

@@ -23,16 +23,6 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def history() -> int:
-    return Execution.objects.count()
-
-
-def make_history(at: datetime) -> None:
-    start(step("a", 0, "talk"), now=at)
-    run_until_idle(now=at)
-    invoke(at)
-
-
 class TestEvery60Seconds:
     @pytest.fixture
     def turns(self, monkeypatch: pytest.MonkeyPatch) -> list[float]:
@@ -79,19 +69,14 @@ class TestEvery60Seconds:
         assert kept == [NOW]
 
 
-class TestHistoryCleanup:
-    def test_less_than_6_hours_after_the_last_cleanup_it_is_skipped(self) -> None:
-        make_history(NOW)
-        late = NOW + timedelta(days=89, hours=20)
-        keep_house(late)
-        keep_house(late + timedelta(hours=5))
-        assert history() == 1
-        keep_house(late + timedelta(hours=6))
-        assert history() == 0
-
-    def test_it_is_done_once_for_all_workers(self) -> None:
-        make_history(NOW)
-        keep_house(NOW + timedelta(days=91))
-        make_history(NOW)
-        keep_house(NOW + timedelta(days=91))
-        assert history() == 1
+def test_less_than_6_hours_after_the_last_cleanup_it_is_skipped() -> None:
+    """Once for all workers, and what it cleans up: in the tests of housekeeping."""
+    start(step("a", 0, "talk"), now=NOW)
+    run_until_idle(now=NOW)
+    invoke(NOW)
+    late = NOW + timedelta(days=89, hours=20)
+    keep_house(late)
+    keep_house(late + timedelta(hours=5))
+    assert Execution.objects.count() == 1
+    keep_house(late + timedelta(hours=6))
+    assert not Execution.objects.exists()

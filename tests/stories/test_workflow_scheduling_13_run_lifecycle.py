@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,10 +12,9 @@ from execution.scheduler import is_due, next_due, tick
 from tests.base import NOW, SOMEBODY, fresh, seconds
 from tests.timeline import minutes
 from tests.workflows.base import deployed, events, publish, work
-from tests.workflows.scripted import Killed, Script, die, last
-from workflows import AuthRequired, Consumer, Indeterminate, Internal, Prepared, Transient, Workflow
-from workflows.contexts import PrepareContext
-from workflows.models import Handler, Run
+from tests.workflows.scripted import Killed, Script, chain, die, last
+from workflows import AuthRequired, Indeterminate, Internal, Transient
+from workflows.models import Run
 
 pytestmark = pytest.mark.django_db
 
@@ -61,22 +59,6 @@ def test_the_table(
         )
 
 
-def test_a_commit_records_wake_at_and_checks_for_the_next_triggers() -> None:
-    class Look(Consumer):
-        subscribe = ["mail"]
-
-        def prepare(self, ctx: PrepareContext) -> Prepared:
-            return Prepared(reserve=ctx.peek("mail"), wake_at=ctx.now + timedelta(hours=2))
-
-    class Looking(Workflow):
-        slug, title, topics, consumers = "looking", "Looking", {"mail": ""}, [Look]
-
-    with deployed(Looking) as workflow:
-        publish("mail", "a")
-        assert work() == ["Look", "Look"]
-        assert Handler.objects.get().wake_at == fresh(workflow).due_at == minutes(120)
-
-
 @pytest.mark.parametrize("place", ["prepare", "next"])
 def test_during_backoff_triggers_accumulate_and_the_new_run_sees_to_them(place: str) -> None:
     script = Script(**{place: [Transient("rate limit")]})
@@ -92,13 +74,16 @@ def test_during_backoff_triggers_accumulate_and_the_new_run_sees_to_them(place: 
         assert work(now=NOW + seconds(10)) == ["Sort", "Sort"]
 
 
-def test_people_are_told_once_of_a_crash_loop(news: list[Any]) -> None:
+def test_after_three_crashes_in_a_row_people_are_told_once_to_have_a_look(news: list[Any]) -> None:
     with deployed(Script(prepare=[Killed(), Killed(), Killed()]).workflow()):
         publish("mail", "a")
         for minute in range(3):
             tick(minutes(minute))
             die(now=minutes(minute))
         work(now=minutes(3))
+        assert [status for _, status in chain()] == ["crashed", "crashed", "failed:internal"]
+        assert last().error == "worker lost: crash loop, lost 3 times"
+        assert work(now=minutes(600)) == []
     assert [each.data["status"] for each in news] == ["failed:internal"]
 
 

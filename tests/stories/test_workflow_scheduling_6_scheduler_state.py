@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from activities import clock
 from execution.scheduler import is_due, tick
-from tests.base import NOW, SOMEBODY, claim, fresh, make_worker, seconds
+from tests.base import NOW, claim, fresh, make_worker, seconds
 from tests.timeline import minutes
-from tests.workflows.base import begin, deployed, events, publish, runs, work
-from tests.workflows.scripted import Killed, Script, die
+from tests.workflows.base import deployed, publish, runs, work
 from workflows import Consumer, Mutation, Prepared, Producer, Workflow
 from workflows.contexts import NextContext, PrepareContext, ProduceContext
 from workflows.models import Handler, Run, Subscription
@@ -56,38 +55,27 @@ def is_dirty() -> bool:
 
 
 def test_times_and_the_handlers_own_state_are_persisted() -> None:
-    with deployed(Inbox):
+    with deployed(Inbox) as workflow:
+        assert handler("Poll").next_run_at == NOW
         publish("mail", "a", "b")
         work()
+        assert fresh(workflow).due_at == minutes(5)
         assert (handler("Poll").next_run_at, handler("Read").wake_at) == (minutes(5), minutes(60))
         work(now=minutes(5))
         assert (handler("Read").state, handler("Poll").state) == ({"read": 2}, {"polled": 2})
 
 
-class TestWhatFollowsFromIt:
+def test_dirty_is_a_topic_that_goes_beyond_what_was_seen() -> None:
     """The seed keeps `dirty` and `queued` in memory; here they follow from what is stored."""
-
-    def test_dirty_is_a_topic_that_goes_beyond_what_was_seen(self) -> None:
-        with deployed(Inbox):
-            assert is_dirty()
-            work()
-            assert not is_dirty()
-            publish("mail", "a")
-            assert is_dirty()
-            work()
-            assert not is_dirty()
-            assert Subscription.objects.get().cursor == 1
-
-    def test_queued_is_a_time_that_has_come(self) -> None:
-        with deployed(Inbox) as workflow:
-            work()
-            publish("mail", "a")
-            begun = begin(workflow, minutes(1))
-            assert begun.handler.name == "Read"
-            assert workflow.start(minutes(7)) is None
-            due = handler("Poll").next_run_at
-            assert due is not None
-            assert due <= minutes(7)
+    with deployed(Inbox):
+        assert is_dirty()
+        work()
+        assert not is_dirty()
+        publish("mail", "a")
+        assert is_dirty()
+        work()
+        assert not is_dirty()
+        assert Subscription.objects.get().cursor == 1
 
 
 class TestSchedulerLogic:
@@ -100,27 +88,11 @@ class TestSchedulerLogic:
             publish("mail", "a", now=minutes(1))
             assert is_due(minutes(1))
 
-    def test_a_tick_starts_what_is_due_and_one_thing_at_a_time(self) -> None:
-        with deployed(Inbox):
-            tick(NOW)
-            tick(NOW)
-            assert runs() == [("Read", "preparing", "active")]
-
     def test_while_a_run_is_active_a_trigger_lets_nobody_look_in_vain(self) -> None:
         with deployed(Inbox) as workflow:
             workflow.start(NOW)
             publish("mail", "a")
             assert not is_due(minutes(1))
-
-    def test_a_commit_takes_the_trigger_back_and_stores_what_comes_next(self) -> None:
-        with deployed(Inbox) as workflow:
-            work()
-            workflow.run_now(initiator=SOMEBODY, now=minutes(1))
-            publish("mail", "a", now=minutes(1))
-            work(now=minutes(1))
-            assert (handler("Poll").next_run_at, handler("Read").wake_at) == (minutes(5), minutes(61))
-            assert not is_dirty()
-            assert fresh(workflow).due_at == minutes(5)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -134,13 +106,6 @@ def test_whoever_publishes_or_commits_starts_what_follows_without_a_tick(
         publish("mail", "a")
         assert Run.objects.active().get().handler.name == "Read"
         assert len(claim(make_worker())) == 1
-
-
-def test_producers_and_consumers_run_immediately_though_nothing_was_published() -> None:
-    with deployed(Inbox):
-        assert handler("Poll").next_run_at == NOW
-        assert work() == ["Read", "Poll"]
-        assert events("mail") == {}
 
 
 class TestRestartRecovery:
@@ -163,21 +128,3 @@ class TestRestartRecovery:
             assert Run.objects.active().count() == 0
             tick(NOW)
             assert Run.objects.active().count() == 1
-
-    def test_what_was_not_committed_happens_again_and_is_published_once(self) -> None:
-        script = Script(next=[Killed()])
-        with deployed(script.workflow()):
-            publish("mail", "a")
-            die()
-            assert events("rows") == {}
-            work(now=minutes(1))
-            assert events("rows") == {"a": "pending"}
-            assert len(script.keys) == 1
-            assert Handler.objects.get().state == {"done": 1}
-
-
-def test_times_are_those_of_the_caller() -> None:
-    with deployed(Inbox):
-        work(now=minutes(3))
-    times: set[datetime | None] = {run.settled_at for run in Run.objects.all()}
-    assert times == {minutes(3)}

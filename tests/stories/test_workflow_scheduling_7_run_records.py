@@ -28,24 +28,17 @@ pytestmark = pytest.mark.django_db
 
 
 class TestRunRecords:
-    def test_each_attempt_is_a_record_linked_to_the_one_before(self) -> None:
+    def test_each_attempt_is_a_record_linked_to_the_one_before_which_stays_as_it_was(self) -> None:
         script = Script(prepare=[Transient("rate limit"), Transient("rate limit")])
-        with deployed(script.workflow()):
-            publish("mail", "a")
-            for minute in range(3):
-                work(now=minutes(minute))
-            first, second, third, *_ = Run.objects.order_by("pk")
-            assert (first.retry_of, second.retry_of, third.retry_of) == (None, first, second)
-            assert third.chain() == [first, second, third]
-
-    def test_a_record_is_not_changed_by_the_attempts_that_follow(self) -> None:
-        script = Script(prepare=[Transient("rate limit")])
         with deployed(script.workflow()):
             publish("mail", "a")
             work()
             before = model_to_dict(Run.objects.get())
-            work(now=minutes(1))
-            after = model_to_dict(Run.objects.earliest("pk"))
+            for minute in (1, 2):
+                work(now=minutes(minute))
+            first, second, third, *_ = Run.objects.order_by("pk")
+            assert third.chain() == [first, second, third]
+        after = model_to_dict(first)
         changed = {name for name, value in before.items() if after[name] != value}
         assert changed == {"settled_at", "due_at", "updated_at"}
 
@@ -108,22 +101,6 @@ class TestPhases:
         assert events("rows") == {}
         assert Handler.objects.get().state is None
 
-    def test_the_order_of_a_consumers_phases(self) -> None:
-        reached: list[str] = []
-        written = Run._write
-
-        def write(run: Run, now: Any, **values: Any) -> None:
-            reached.extend([values["phase"]] if "phase" in values else [])
-            written(run, now, **values)
-
-        with deployed(Script().workflow()), patch.object(Run, "_write", write):
-            publish("mail", "a")
-            work()
-        assert reached == [
-            *("prepared", "mutating", "mutated", "emitting", "committed"),
-            *("prepared", "emitting", "committed"),
-        ]
-
 
 class TestCheckpoints:
     """What is persisted with each transition: a worker that dies right after it leaves just that behind."""
@@ -141,27 +118,25 @@ class TestCheckpoints:
             }
             assert list(run.reserved.values_list("message_id", "status")) == [("a", "reserved")]
 
-    def test_mutating_is_marked_in_flight_with_its_key_before_the_call(self) -> None:
-        script = Script(apply=[Killed()])
+    @pytest.mark.parametrize(
+        ("place", "phase", "effect", "result"),
+        [
+            ("apply", "mutating", "in_flight", None),
+            ("after", "mutated", "applied", {"row": 1}),
+            ("next", "emitting", "applied", {"row": 1}),
+        ],
+    )
+    def test_the_mutation_has_its_key_before_the_call_and_its_result_atomically(
+        self, place: str, phase: str, effect: str, result: Any
+    ) -> None:
+        """Nothing is published yet."""
+        script = Script(**{place: [Killed()]})
         with deployed(script.workflow()):
             publish("mail", "a")
             run = die()
-            assert (run.phase, run.effect, run.mutation_result) == ("mutating", "in_flight", None)
+            assert (run.phase, run.effect, run.mutation_result) == (phase, effect, result)
             assert script.keys == [str(run.mutation_key)] == [str(run.key)]
-
-    def test_mutated_has_the_result_atomically(self) -> None:
-        with deployed(Script(after=[Killed()]).workflow()):
-            publish("mail", "a")
-            run = die()
-            assert (run.phase, run.effect, run.mutation_result) == ("mutated", "applied", {"row": 1})
-
-    def test_emitting_has_published_nothing_yet(self) -> None:
-        with deployed(Script(next=[Killed()]).workflow()):
-            publish("mail", "a")
-            run = die()
-            assert (run.phase, run.effect) == ("emitting", "applied")
-            assert events("rows") == {}
-            assert events("mail") == {"a": "reserved"}
+            assert (events("mail"), events("rows")) == ({"a": "reserved"}, {})
             assert Handler.objects.get().state is None
 
     def test_committed_has_the_state_the_marks_and_the_publications_all_at_once(self) -> None:
@@ -216,30 +191,14 @@ class TestPhaseRights:
         return type("Inbox", (Workflow,), body)
 
     OFFENCES = [
-        ("prepare", lambda ctx: ctx.apply(print), "prepare may not apply: that belongs to mutate"),
-        (
-            "prepare",
-            lambda ctx: ctx.publish("rows", "x"),
-            "prepare may not publish: that belongs to produce or next",
-        ),
-        (
-            "prepare",
-            lambda ctx: ctx.peek("rows"),
-            "Rights may not peek at 'rows': it does not subscribe to it",
-        ),
-        ("mutate", lambda ctx: ctx.peek("mail"), "mutate may not peek: that belongs to prepare"),
-        (
-            "mutate",
-            lambda ctx: ctx.publish("rows", "x"),
-            "mutate may not publish: that belongs to produce or next",
-        ),
+        ("prepare", lambda ctx: ctx.apply(print), "prepare may not apply"),
+        ("prepare", lambda ctx: ctx.publish("rows", "x"), "prepare may not publish"),
+        ("prepare", lambda ctx: ctx.peek("rows"), "Rights may not peek at 'rows'"),
+        ("mutate", lambda ctx: ctx.peek("mail"), "mutate may not peek"),
+        ("mutate", lambda ctx: ctx.publish("rows", "x"), "mutate may not publish"),
         ("next", lambda ctx: ctx.peek("mail"), "next may not peek: that belongs to prepare"),
         ("next", lambda ctx: ctx.apply(print), "next may not apply: that belongs to mutate"),
-        (
-            "next",
-            lambda ctx: ctx.publish("mail", "x"),
-            "Rights may not publish to 'mail'; its publishes: rows",
-        ),
+        ("next", lambda ctx: ctx.publish("mail", "x"), "Rights may not publish to 'mail'"),
     ]
 
     @pytest.mark.parametrize(("phase", "offence", "error"), OFFENCES, ids=[row[2] for row in OFFENCES])
@@ -249,7 +208,8 @@ class TestPhaseRights:
             publish("mail", "a")
             work()
             run = Run.objects.get()
-            assert (run.status, run.error, run.error_type) == ("failed:logic", error, "PhaseError")
+            assert (run.status, run.error_type) == ("failed:logic", "PhaseError")
+            assert run.error.startswith(error)
             assert events("rows") == {}
 
     def test_mutate_may_apply_one_mutation_only(self) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.base import NOW, SOMEBODY
+from tests.base import NOW
 from tests.timeline import minutes
 from tests.workflows.base import begin, deployed, events, publish, work
 from tests.workflows.scripted import Script, SortMail, chain, last
-from workflows import AuthRequired, Indeterminate, Mutation, PermissionRequired, Prepared, Transient
+from workflows import Indeterminate, Mutation, Prepared, Transient
 from workflows.contexts import MutateContext
 from workflows.definition import applied, failed
 from workflows.failures import Status, Stop, Tries
-from workflows.models import Event, Run
+from workflows.models import Event
 
 pytestmark = pytest.mark.django_db
 
@@ -53,47 +53,6 @@ def test_the_table(place: str, phase: str, beginning: str, again: list[str]) -> 
         assert script.told[-2] == Mutation("applied", {"row": len(script.keys)})
         assert len(script.keys) == (2 if place == "apply" else 1)
         assert events("mail") == {"a": "consumed"}
-
-
-def test_reservations_are_kept_until_a_fresh_attempt_begins_which_sees_what_has_come_meanwhile() -> None:
-    script = Script(mutate=[Transient("rate limit")])
-    with deployed(script.workflow(reserving=10)):
-        publish("mail", "a")
-        work()
-        publish("mail", "b")
-        assert events("mail") == {"a": "reserved", "b": "pending"}
-        work(now=minutes(1))
-        assert (Run.objects.order_by("pk")[1].prepare_result or {})["data"] == ["a", "b"]
-
-
-# Where it asks, where it goes on, and whether with what it had prepared.
-APPROVALS = [
-    (AuthRequired, "prepare", "preparing", False),
-    (PermissionRequired, "mutate", "prepared", True),
-    (AuthRequired, "apply", "prepared", True),
-    (PermissionRequired, "after", "emitting", True),
-    (AuthRequired, "next", "emitting", True),
-]
-
-
-@pytest.mark.parametrize(
-    ("kind", "place", "beginning", "keeps"), APPROVALS, ids=[row[1] for row in APPROVALS]
-)
-def test_what_a_person_approved_goes_on_where_it_stopped_as_it_was_prepared(
-    kind: type[Exception], place: str, beginning: str, keeps: bool
-) -> None:
-    script = Script(**{place: [kind("sign in again")]})
-    with deployed(script.workflow()) as workflow:
-        publish("mail", "a")
-        work()
-        stuck = last()
-        assert (stuck.status, stuck.due_at) == ("paused:approval", None)
-        stuck.approve("done", initiator=SOMEBODY, now=NOW)
-        following = begin(workflow)
-        assert (following.phase, following.prepare_result is not None) == (beginning, keeps)
-        work()
-        assert events("mail") == {"a": "consumed"}
-        assert len(script.keys) == (2 if place == "apply" else 1)
 
 
 class TestInFlight:
