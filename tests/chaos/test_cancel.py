@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,17 @@ import pytest
 from activities import clock
 from activities.models import Activity
 from execution.models import Execution, WorkerTask
-from tests.base import SOMEBODY, make_schedule, start, step, step_statuses
-from tests.fleet import Fleet, descendants, is_at_rest, living, tell
-from tests.invariants import Mark, Numbers, read_ledger, violations
+from tests.base import SOMEBODY, start, step, step_statuses
+from tests.fleet import Fleet, descendants, is_at_rest, living
+from tests.invariants import read_ledger, violations
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def fleet(make_fleet: Callable[..., Fleet], request: pytest.FixtureRequest) -> Iterator[Fleet]:
-    with make_fleet(**getattr(request, "param", {})) as fleet:
+def fleet(make_fleet: Callable[..., Fleet]) -> Iterator[Fleet]:
+    with make_fleet() as fleet:
         yield fleet
 
 
@@ -71,45 +70,6 @@ def test_waiting_queued_backing_off_and_processing_tasks_end(
         "waiting": ["cancelled"],
     }
     assert violations(ledger) == []
-
-
-@pytest.mark.parametrize("fleet", [{"JIM_KILL_SECONDS": "3600"}], indirect=True)
-def test_a_schedule_never_overlaps_around_its_cancellations(
-    fleet: Fleet, ledger: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its steps take their time to stop, and the next execution is due every second."""
-    slow = {"ledger": str(ledger), "seconds": 3_600, "farewell": 0.3}
-    fleet.start_scheduler()
-    for _ in range(2):
-        fleet.start_worker("--threads", "4", "--processes", "2")
-    schedule = make_schedule(
-        step("in a thread", 0, "note", kwargs=slow),
-        step("in a child", 0, "note", kwargs=slow, isolation="process"),
-        spec={"every": ["1s"]},
-        now=clock.now(),
-    )
-    for number in range(1, 4):
-        wait_until(partial(have_started, 2 * number, ledger))
-        (running,) = schedule.executions.in_progress()
-        assert running.cancel(initiator=SOMEBODY, now=clock.now())
-    schedule.refresh_from_db()
-    schedule.pause(initiator=SOMEBODY, now=clock.now())
-    for running in schedule.executions.in_progress():
-        running.cancel(initiator=SOMEBODY, now=clock.now())
-    wait_until(lambda: not schedule.executions.in_progress().exists())
-    wait_until(lambda: not Execution.objects.unaccounted().exists())
-    fleet.stop()
-    tell(f"cancelled again and again: {Numbers.load()}", capsys)
-    assert violations(ledger) == []
-    assert len(marks(ledger, "stopped")) >= 6
-
-
-def have_started(count: int, ledger: Path) -> bool:
-    return len(marks(ledger, "start")) >= count
-
-
-def marks(ledger: Path, event: str) -> list[Mark]:
-    return [mark for mark in read_ledger(ledger) if mark.event == event]
 
 
 def has_ended(execution: Execution) -> bool:

@@ -23,51 +23,34 @@ pytestmark = pytest.mark.django_db(transaction=True)
 LEASE_SECONDS = "4"
 
 
-def test_while_it_writes_what_a_step_says(
-    tmp_path: Path, ledger: Path, make_fleet: Callable[..., Fleet]
+@pytest.mark.parametrize("what", ["talk", "outcome"])
+def test_while_it_writes_what_a_step_says_or_its_outcome(
+    tmp_path: Path, ledger: Path, make_fleet: Callable[..., Fleet], what: str
 ) -> None:
-    """Others take over, and what it was writing is never written."""
+    """Its locks are free again, others take over, and what it was writing is never written."""
     with make_fleet(JIM_LEASE_SECONDS=LEASE_SECONDS) as fleet:
         member = fleet.worker()
         before = member.worker
         go = tmp_path / "go"
-        talking = {"ledger": str(ledger), "path": str(go)}
-        execution = start(step("talk", 0, "note_and_talk_until", kwargs=talking), now=clock.now())
+        kwargs = {"ledger": str(ledger), "path": str(go)}
+        function = "note_and_talk_until" if what == "talk" else "note_until"
+        execution = start(step("work", 0, function, kwargs=kwargs), now=clock.now())
         attempt = Activity.objects.get(parent=execution.activity_id)
-        wait_until(attempt.output.exists)
+        wait_until(lambda: attempt.output.exists() if what == "talk" else ledger.exists())
         with freezing(member, attempt):
-            pass
+            if what == "outcome":
+                go.touch()
         said = attempt.output.count()
         fleet.bury_expired(member)
-        wait_until(lambda: step_statuses(execution) == {"talk": ["failed_with_error", "pending"]})
+        wait_until(lambda: step_statuses(execution) == {"work": ["failed_with_error", "pending"]})
         member.thaw()
         wait_until(lambda: member.worker.pk != before.pk)
         go.touch()
         wait_until(is_at_rest)
         assert member.worker.pid == member.pid
         fleet.stop()
-    assert step_statuses(execution) == {"talk": ["failed_with_error", "complete"]}
-    assert attempt.output.count() == said
-    assert violations(ledger) == []
-
-
-def test_while_it_writes_an_outcome(tmp_path: Path, ledger: Path, make_fleet: Callable[..., Fleet]) -> None:
-    """Its locks are free again, others take over, and its outcome is never written."""
-    with make_fleet(JIM_LEASE_SECONDS=LEASE_SECONDS) as fleet:
-        member = fleet.worker()
-        go = tmp_path / "go"
-        kwargs = {"ledger": str(ledger), "path": str(go)}
-        execution = start(step("work", 0, "note_until", kwargs=kwargs), now=clock.now())
-        attempt = Activity.objects.get(parent=execution.activity_id)
-        wait_until(ledger.exists)
-        with freezing(member, attempt):
-            go.touch()
-        fleet.bury_expired(member)
-        wait_until(lambda: step_statuses(execution) == {"work": ["failed_with_error", "pending"]})
-        member.thaw()
-        wait_until(is_at_rest)
-        fleet.stop()
     assert step_statuses(execution) == {"work": ["failed_with_error", "complete"]}
+    assert attempt.output.count() == said
     assert violations(ledger) == []
 
 

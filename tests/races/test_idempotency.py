@@ -21,14 +21,10 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def api(roles: None) -> Caller:
-    return Caller("Administrator")
-
-
-@pytest.fixture
-def roles(transactional_db: None) -> None:
+def api(transactional_db: None) -> Caller:
     """A test before may have emptied the tables, with what the migrations had put into them."""
     give_permissions()
+    return Caller("Administrator")
 
 
 def run(api: Caller, schedule: Schedule, key: str, **body: Any) -> Any:

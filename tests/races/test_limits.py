@@ -14,7 +14,7 @@ from activities import clock
 from execution.models import Limit, Reservation, WorkerTask
 from execution.models.attempt import Held
 from schedules.models import Refused
-from tests.base import NOW, SOMEBODY, claim, end, end_and_claim, enqueue, make_worker, seconds, start, step
+from tests.base import NOW, SOMEBODY, claim, end_and_claim, enqueue, make_worker, seconds, start, step
 from tests.invariants import violations
 from tests.races.meeting import at_once, queue_up
 from tests.settings import TEST_DB
@@ -33,20 +33,6 @@ def names(result: Any) -> list[str]:
     return sorted(task.name for task in result)
 
 
-def test_four_of_many_run_whoever_claims_them() -> None:
-    limit("global", 4)
-    for _ in range(3):
-        enqueue(*(step(f"job {number}") for number in range(12)))
-        workers = [make_worker() for _ in range(4)]
-        found = at_once(*(partial(claim, worker, limit=3) for worker in workers))
-        claimed = [name for result in found for name in names(result)]
-        assert len(claimed) == len(set(claimed)) == 4
-        assert WorkerTask.objects.processing().count() == 4
-        for worker, tasks in zip(workers, found, strict=True):
-            end(worker, *tasks)
-        WorkerTask.objects.all().delete()
-
-
 def test_limits_with_keys_in_common_are_kept_together() -> None:
     """Sets of keys that overlap, taken in any order by workers that do not know of each other."""
     limits = {"global": 6, "resource:a": 2, "resource:b": 2, "pool:ldap": 3}
@@ -63,6 +49,8 @@ def test_limits_with_keys_in_common_are_kept_together() -> None:
         workers = [make_worker() for _ in range(4)]
         found = at_once(*(partial(claim, worker, limit=5) for worker in workers))
         running = Counter(key for result in found for task in result for key in row_keys(task))
+        claimed = [task.pk for result in found for task in result]
+        assert len(claimed) == len(set(claimed)) == WorkerTask.objects.processing().count()
         assert all(running[key] <= size for key, size in limits.items()), running
         assert claim(make_worker()) == []
         WorkerTask.objects.all().delete()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -14,16 +15,16 @@ from activities.models import Activity, OutputLine
 from execution import invoker, recovery
 from execution.invoker import Overlapping
 from execution.models import Execution, Worker, WorkerTask
-from execution.models.attempt import Finish, Held
 from execution.recorder import Said, write
-from execution.steps.base import Outcome
 from schedules.generator import generate
 from schedules.models import Conflict, Occurrence, Schedule
 from tests.base import (
     NOW,
     SOMEBODY,
     claim,
+    end,
     fates,
+    fresh,
     make_schedule,
     make_worker,
     run_until_idle,
@@ -41,9 +42,11 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(autouse=True)
-def clock_at_now(monkeypatch: pytest.MonkeyPatch) -> None:
+def consistent(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What is done after a commit reads the clock by itself: it leaves alone what the tests settle."""
     monkeypatch.setattr(clock, "now", lambda: NOW)
+    yield
+    assert violations() == []
 
 
 def test_claim_and_claim(meet: Meeting) -> None:
@@ -52,9 +55,7 @@ def test_claim_and_claim(meet: Meeting) -> None:
         execution = start(*(step(f"step {number}") for number in range(20)))
         workers = [make_worker(), make_worker()]
         ours, theirs = meet(
-            partial(claim, workers[0], limit=12),
-            partial(claim, workers[1], limit=12),
-            behind=Execution.objects.filter(pk=execution.pk),
+            partial(claim, workers[0], limit=12), partial(claim, workers[1], limit=12), behind=this(execution)
         )
         claimed = [task.pk for task in ours + theirs]
         assert len(claimed) == len(set(claimed))
@@ -66,7 +67,6 @@ def test_claim_and_claim(meet: Meeting) -> None:
         for worker, tasks in zip(workers, (ours, theirs), strict=True):
             finish(worker, *tasks)
         run_until_idle()
-    assert violations() == []
 
 
 def test_the_last_two_of_a_group_finish(meet: Meeting) -> None:
@@ -81,11 +81,9 @@ def test_the_last_two_of_a_group_finish(meet: Meeting) -> None:
             behind=Activity.objects.filter(pk__in=[one.activity_id, other.activity_id]),
         )
         assert accepted == ({one.pk}, {other.pk})
-        execution.refresh_from_db()
-        assert execution.current_index == 1
+        assert fresh(execution).current_index == 1
         assert sorted(task.name for task in claim(worker)) == ["c", "d"]
         finish(worker, *WorkerTask.objects.all())
-    assert violations() == []
 
 
 @pytest.mark.parametrize("is_last", [False, True])
@@ -98,16 +96,14 @@ def test_cancel_and_finish(meet: Meeting, is_last: bool) -> None:
         was_cancelled, accepted = meet(
             partial(execution.cancel, initiator=SOMEBODY, now=NOW),
             partial(finish, worker, task),
-            behind=Execution.objects.filter(pk=execution.pk),
+            behind=this(execution),
         )
         assert accepted == {task.pk}
-        execution.refresh_from_db()
-        assert execution.status == ("cancelled" if was_cancelled else "completed")
+        assert fresh(execution).status == ("cancelled" if was_cancelled else "completed")
         assert was_cancelled or is_last
         statuses = step_statuses(execution)
         assert statuses.pop("a") == ["complete"]
         assert statuses == ({} if is_last else {"b": ["cancelled"]})
-    assert violations() == []
 
 
 def test_cancel_and_failure_with_a_retry(meet: Meeting) -> None:
@@ -119,56 +115,34 @@ def test_cancel_and_failure_with_a_retry(meet: Meeting) -> None:
         was_cancelled, accepted = meet(
             partial(execution.cancel, initiator=SOMEBODY, now=NOW),
             partial(finish, worker, task, status="failed_with_error"),
-            behind=Execution.objects.filter(pk=execution.pk),
+            behind=this(execution),
         )
         assert (was_cancelled, accepted) == (True, {task.pk})
-        execution.refresh_from_db()
-        assert execution.status == "cancelled"
+        assert fresh(execution).status == "cancelled"
         assert step_statuses(execution)["a"] in (["failed_with_error"], ["failed_with_error", "cancelled"])
-    assert violations() == []
 
 
-def test_cancel_and_claim(meet: Meeting) -> None:
-    """What is claimed hears of the cancellation, what is not claimed is closed."""
+@pytest.mark.parametrize("verb", ["claim", "release"])
+def test_cancel_and_claim_or_release(meet: Meeting, verb: str) -> None:
+    """What is held hears of the cancellation, what is not or was given back is closed."""
     for _ in meet.rounds:
         execution = start(*(step(f"step {number}") for number in range(20)))
         worker = make_worker()
-        was_cancelled, claimed = meet(
+        tasks = claim(worker) if verb == "release" else []
+        other: Any = partial(WorkerTask.objects.release, tasks[::-1], worker_id=worker.pk)
+        was_cancelled, answer = meet(
             partial(execution.cancel, initiator=SOMEBODY, now=NOW),
-            partial(claim, worker, limit=10),
+            other if verb == "release" else partial(claim, worker, limit=10),
             behind=WorkerTask.objects.filter(execution=execution),
         )
         assert was_cancelled
-        left = WorkerTask.objects.filter(execution=execution)
-        assert {task.pk for task in left} == {task.pk for task in claimed}
-        assert not left.filter(cancel_requested_at=None).exists()
-        assert not left.queued().exists()
-        finish(worker, *claimed, status="cancelled")
-        execution.refresh_from_db()
-        assert execution.status == "cancelled"
-    assert violations() == []
-
-
-def test_cancel_and_release(meet: Meeting) -> None:
-    """What was given back is closed, what was not is flagged: nothing returns to the queue."""
-    for _ in meet.rounds:
-        execution = start(*(step(f"step {number}") for number in range(20)))
-        worker = make_worker()
-        tasks = claim(worker)
-        was_cancelled, released = meet(
-            partial(execution.cancel, initiator=SOMEBODY, now=NOW),
-            partial(WorkerTask.objects.release, tasks[::-1], worker_id=worker.pk),
-            behind=WorkerTask.objects.filter(execution=execution),
-        )
-        assert was_cancelled
-        held = [task for task in tasks if task.pk not in released]
+        held = answer if verb == "claim" else [task for task in tasks if task.pk not in answer]
         left = WorkerTask.objects.filter(execution=execution)
         assert {task.pk for task in left} == {task.pk for task in held}
         assert not left.filter(cancel_requested_at=None).exists()
+        assert not left.queued().exists()
         finish(worker, *held, status="cancelled")
-        execution.refresh_from_db()
-        assert execution.status == "cancelled"
-    assert violations() == []
+        assert fresh(execution).status == "cancelled"
 
 
 def test_terminate_and_finish(meet: Meeting) -> None:
@@ -180,15 +154,13 @@ def test_terminate_and_finish(meet: Meeting) -> None:
         was_terminated, accepted = meet(
             partial(execution.terminate, initiator=SOMEBODY, now=NOW),
             partial(finish, worker, *tasks),
-            behind=Execution.objects.filter(pk=execution.pk),
+            behind=this(execution),
         )
         assert was_terminated
         assert accepted in (set(), {task.pk for task in tasks})
-        execution.refresh_from_db()
-        assert execution.status == "cancelled"
+        assert fresh(execution).status == "cancelled"
         ended = ["complete" if accepted else "cancelled"]
         assert step_statuses(execution) == {"a": ended, "b": ended, "c": ["cancelled"]}
-    assert violations() == []
 
 
 def test_terminate_and_progress(meet: Meeting) -> None:
@@ -213,7 +185,6 @@ def test_terminate_and_progress(meet: Meeting) -> None:
             # Written before the end or refused; lines and items in the same transaction.
             assert activity.output.count() == activity.items.count() <= 1
             assert activity.output.count() == (activity.pk not in refused)
-    assert violations() == []
 
 
 def test_recover_and_finish(meet: Meeting) -> None:
@@ -222,11 +193,9 @@ def test_recover_and_finish(meet: Meeting) -> None:
         execution = start(step("a"), step("b"), step("c", 1))
         worker = make_worker()
         tasks = claim(worker)
-        Worker.objects.filter(pk=worker.pk).bury(now=NOW)
+        this(worker).bury(now=NOW)
         _, accepted = meet(
-            partial(recovery.recover, NOW),
-            partial(finish, worker, *tasks),
-            behind=Execution.objects.filter(pk=execution.pk),
+            partial(recovery.recover, NOW), partial(finish, worker, *tasks), behind=this(execution)
         )
         recovery.recover(NOW)
         assert accepted in (set(), {task.pk for task in tasks})
@@ -234,7 +203,6 @@ def test_recover_and_finish(meet: Meeting) -> None:
         assert WorkerTask.objects.processing().count() == 0
         run_until_idle()
         assert step_statuses(execution) == {"a": ended, "b": ended, "c": ["complete"]}
-    assert violations() == []
 
 
 def test_finish_behind_a_recovery() -> None:
@@ -243,14 +211,13 @@ def test_finish_behind_a_recovery() -> None:
         execution = start(step("a", max_retries=3), step("b", 1))
         worker = make_worker()
         (task,) = claim(worker)
-        Worker.objects.filter(pk=worker.pk).bury(now=NOW)
+        this(worker).bury(now=NOW)
         accepted = queue_up(
             partial(finish, worker, task, status=status), behind=partial(recovery.recover, NOW)
         )
         assert accepted == [set()]
         assert step_statuses(execution) == {"a": ["failed_with_error", "pending"], "b": ["pending"]}
         run_until_idle()
-    assert violations() == []
 
 
 def test_recovery_and_a_write_in_flight() -> None:
@@ -260,7 +227,7 @@ def test_recovery_and_a_write_in_flight() -> None:
     (task,) = claim(worker)
     said = Said(task.activity_id, lambda: NOW)
     said.output("stdout", ["in time"])
-    Worker.objects.filter(pk=worker.pk).bury(now=NOW)
+    this(worker).bury(now=NOW)
     queue_up(partial(recovery.recover, NOW), behind=partial(write, [said], worker_id=worker.pk))
     recovery.recover(NOW)
     said.output("stdout", ["too late"])
@@ -268,7 +235,6 @@ def test_recovery_and_a_write_in_flight() -> None:
     assert [line.text for line in OutputLine.objects.filter(activity=task.activity_id)] == ["in time"]
     assert step_statuses(execution) == {"a": ["failed_with_error", "pending"]}
     run_until_idle()
-    assert violations() == []
 
 
 def test_recover_and_recover(meet: Meeting) -> None:
@@ -277,17 +243,12 @@ def test_recover_and_recover(meet: Meeting) -> None:
         execution = start(step("a"), step("b"), step("c", 1))
         worker = make_worker()
         claim(worker)
-        Worker.objects.filter(pk=worker.pk).bury(now=NOW)
-        meet(
-            partial(recovery.recover, NOW),
-            partial(recovery.recover, NOW),
-            behind=Execution.objects.filter(pk=execution.pk),
-        )
+        this(worker).bury(now=NOW)
+        meet(*[partial(recovery.recover, NOW)] * 2, behind=this(execution))
         recovery.recover(NOW)
         assert set(WorkerTask.objects.queued().values_list("attempt", "crashes")) == {(2, 1)}
         run_until_idle()
         assert step_statuses(execution)["a"] == ["failed_with_error", "complete"]
-    assert violations() == []
 
 
 def test_bury_and_claim(meet: Meeting) -> None:
@@ -295,17 +256,11 @@ def test_bury_and_claim(meet: Meeting) -> None:
     for _ in meet.rounds:
         execution = start(*(step(f"step {number}") for number in range(10)))
         worker = make_worker()
-        meet(
-            partial(Worker.objects.filter(pk=worker.pk).bury, now=NOW),
-            partial(claim, worker),
-            behind=Worker.objects.filter(pk=worker.pk),
-        )
+        meet(partial(this(worker).bury, now=NOW), partial(claim, worker), behind=this(worker))
         recovery.recover(NOW)
         assert claim(worker) == []
         run_until_idle()
-        execution.refresh_from_db()
-        assert execution.status == "completed"
-    assert violations() == []
+        assert fresh(execution).status == "completed"
 
 
 def test_beat_and_bury(meet: Meeting) -> None:
@@ -315,12 +270,11 @@ def test_beat_and_bury(meet: Meeting) -> None:
         late = NOW + seconds(3600)
         is_alive, buried = meet(
             partial(worker.beat, late),
-            partial(Worker.objects.filter(pk=worker.pk).expired(late).bury, now=late),
-            behind=Worker.objects.filter(pk=worker.pk),
+            partial(this(worker).expired(late).bury, now=late),
+            behind=this(worker),
         )
         assert is_alive is (buried == 0)
-        worker.refresh_from_db()
-        assert worker.status == ("alive" if is_alive else "dead")
+        assert fresh(worker).status == ("alive" if is_alive else "dead")
 
 
 def test_generate_and_generate(meet: Meeting) -> None:
@@ -329,18 +283,13 @@ def test_generate_and_generate(meet: Meeting) -> None:
     schedules = [make_schedule(spec={"every": ["10s"]}, overlap="allow_all") for _ in range(10)]
     for _ in meet.rounds:
         now += seconds(60)
-        meet(
-            partial(generate, now),
-            partial(generate, now),
-            behind=Schedule.objects.filter(pk__in=[schedules[0].pk, schedules[-1].pk]),
-        )
+        ends = Schedule.objects.filter(pk__in=[schedules[0].pk, schedules[-1].pk])
+        meet(*[partial(generate, now)] * 2, behind=ends)
         generate(now)
     for schedule in schedules:
-        schedule.refresh_from_db()
-        assert schedule.processed_until == now
+        assert fresh(schedule).processed_until == now
         assert schedule.occurrences.count() == 6 * len(meet.rounds)
     settle_everything(now)
-    assert violations() == []
 
 
 @pytest.mark.parametrize("overlap", ["skip", "allow_all"])
@@ -351,50 +300,29 @@ def test_invoke_and_invoke(meet: Meeting, overlap: str) -> None:
     for _ in meet.rounds:
         now += seconds(30)
         generate(now)
-        meet(
-            partial(invoker.invoke, now),
-            partial(invoker.invoke, now),
-            behind=Schedule.objects.filter(pk__in=[schedule.pk for schedule in schedules[1:]]),
-        )
+        later = Schedule.objects.filter(pk__in=[schedule.pk for schedule in schedules[1:]])
+        meet(*[partial(invoker.invoke, now)] * 2, behind=later)
         settle_everything(now)
     for schedule in schedules:
         statuses = [status for status, _ in fates(schedule)]
         each = ["started"] * 3 if overlap == "allow_all" else ["started", "skipped", "skipped"]
         assert statuses == each * len(meet.rounds)
-    assert violations() == []
 
 
-def test_trigger_and_trigger(meet: Meeting) -> None:
-    """A schedule that never overlaps starts once; the second request is told what is in its way."""
+@pytest.mark.parametrize("key", ["", "k"])
+def test_trigger_and_trigger(meet: Meeting, key: str) -> None:
+    """A schedule that never overlaps starts once; the second request is told what is in its way, or gets the
+    same run if it has the same key."""
     for _ in meet.rounds:
         schedule = make_schedule()
-        results = meet(
-            partial(invoker.trigger, schedule, initiator=SOMEBODY, now=NOW),
-            partial(invoker.trigger, schedule, initiator=SOMEBODY, now=NOW),
-            behind=Schedule.objects.filter(pk=schedule.pk),
-        )
+        ask = partial(invoker.trigger, schedule, initiator=SOMEBODY, now=NOW, key=key)
+        results = meet(ask, ask, behind=this(schedule))
         (execution,) = Execution.objects.filter(schedule=schedule)
-        started = [result for result in results if isinstance(result, Occurrence)]
-        refused = [result for result in results if isinstance(result, Overlapping)]
-        assert [occurrence.pk for occurrence in started] == [execution.occurrence_id]
-        assert [error.blocked_by for error in refused] == [execution.pk]
+        started = [result.pk for result in results if isinstance(result, Occurrence)]
+        refused = [result.blocked_by for result in results if isinstance(result, Overlapping)]
+        assert started == [execution.occurrence_id] * (2 if key else 1)
+        assert refused == ([] if key else [execution.pk])
     run_until_idle()
-    assert violations() == []
-
-
-def test_trigger_twice_with_the_same_key(meet: Meeting) -> None:
-    """The same key asks for the same run."""
-    for _ in meet.rounds:
-        schedule = make_schedule(overlap="allow_all")
-        one, other = meet(
-            partial(invoker.trigger, schedule, initiator=SOMEBODY, now=NOW, key="k"),
-            partial(invoker.trigger, schedule, initiator=SOMEBODY, now=NOW, key="k"),
-            behind=Schedule.objects.filter(pk=schedule.pk),
-        )
-        assert one.pk == other.pk
-        assert Execution.objects.filter(schedule=schedule).count() == 1
-    run_until_idle()
-    assert violations() == []
 
 
 def test_edit_and_generate(meet: Meeting) -> None:
@@ -406,17 +334,9 @@ def test_edit_and_generate(meet: Meeting) -> None:
     for number in meet.rounds:
         size, since, now = (10, 7)[number % 2], now, now + seconds(61)
         schedule.refresh_from_db()
-        edited, _ = meet(
-            partial(
-                schedule.edit,
-                token=schedule.token,
-                initiator=SOMEBODY,
-                now=now,
-                changes={"spec": specs[number]},
-            ),
-            partial(generate, now),
-            behind=Schedule.objects.filter(pk=schedule.pk),
-        )
+        changes = {"spec": specs[number]}
+        edit = partial(schedule.edit, token=schedule.token, initiator=SOMEBODY, now=now, changes=changes)
+        edited, _ = meet(edit, partial(generate, now), behind=this(schedule))
         assert edited is None
         first, last = int(since.timestamp()) // size + 1, int(now.timestamp()) // size
         expected += [float(place * size) for place in range(first, last + 1)]
@@ -425,7 +345,6 @@ def test_edit_and_generate(meet: Meeting) -> None:
     nominal = Occurrence.objects.order_by("nominal_at").values_list("nominal_at", flat=True)
     assert [at.timestamp() for at in nominal] == expected
     settle_everything(now)
-    assert violations() == []
 
 
 def test_edit_and_edit(meet: Meeting) -> None:
@@ -437,7 +356,7 @@ def test_edit_and_edit(meet: Meeting) -> None:
             partial(copy.edit, token=copy.token, initiator=SOMEBODY, now=NOW, changes={"description": "new"})
             for copy in copies
         )
-        results = meet(one, other, behind=Schedule.objects.filter(pk=schedule.pk))
+        results = meet(one, other, behind=this(schedule))
         assert sorted(type(result).__name__ for result in results) == [Conflict.__name__, "NoneType"]
 
 
@@ -454,45 +373,21 @@ def test_cancel_and_the_next_start(meet: Meeting, monkeypatch: pytest.MonkeyPatc
         results = meet(
             partial(running.cancel, initiator=SOMEBODY, now=now),
             partial(invoker.invoke, now),
-            behind=Schedule.objects.filter(pk=schedule.pk),
+            behind=this(schedule),
         )
         assert results == (True, None)
         assert Execution.objects.in_progress().count() <= 1
         settle_everything(now)
         assert is_at_rest()
-    assert violations() == []
 
 
-def test_many_finishes_of_one_wide_group() -> None:
-    """Five workers end the ten steps of a group one by one: the next group starts once, and at the end."""
-    execution = start(*(step(f"step {number}") for number in range(10)), step("last", 1))
-    workers = [make_worker() for _ in range(5)]
-    claimed = [(worker, task) for worker in workers for task in claim(worker, limit=2)]
-    assert len(claimed) == 10
-    accepted = at_once(*(partial(finish, worker, task) for worker, task in claimed))
-    assert accepted == [{task.pk} for _, task in claimed]
-    assert [task.name for task in claim(workers[0])] == ["last"]
-    finish(workers[0], *map(Held.of, WorkerTask.objects.all()))
-    execution.refresh_from_db()
-    assert execution.status == "completed"
-    assert violations() == []
+def finish(worker: Worker, *tasks: Any, status: str = "complete") -> set[int]:
+    interrupted = "cancel" if status == "cancelled" else None
+    return end(worker, *tasks, status=status, interrupted=interrupted, can_retry=True)
 
 
-def finish(worker: Worker, *tasks: Held, status: str = "complete") -> set[int]:
-    finishes = [
-        Finish(
-            task,
-            Outcome(
-                status=status,
-                executed_at=NOW,
-                finished_at=NOW,
-                interrupted="cancel" if status == "cancelled" else None,
-                can_retry=True,
-            ),
-        )
-        for task in tasks
-    ]
-    return WorkerTask.objects.finish(finishes, worker_id=worker.pk, now=NOW)
+def this(row: Any) -> Any:
+    return type(row)._default_manager.filter(pk=row.pk)
 
 
 def settle_everything(now: datetime) -> None:

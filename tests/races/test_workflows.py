@@ -17,14 +17,14 @@ from execution.models import Job, Worker, WorkerTask
 from execution.scheduler import tick
 from schedules.models import Refused
 from tests.base import NOW, SOMEBODY, claim, make_worker, seconds
-from tests.loops import running_scheduler, running_worker
+from tests.loops import running_worker
 from tests.races.meeting import Caller, at_once, queue_up
 from tests.waiting import PATIENCE_SECONDS, wait_until
 from tests.workflows.base import defined, deploy_all, deployed, events, publish, runs, work
 from tests.workflows.invariants import effects, note_effect, unfinished, violations
 from workflows import Consumer, Mutation, PermissionRequired, Prepared, Workflow
 from workflows.contexts import MutateContext, NextContext, PrepareContext
-from workflows.deployment import Change, rehearse
+from workflows.deployment import rehearse
 from workflows.discovery import definitions
 from workflows.models import Event, Run, Topic
 from workflows.models import Workflow as Row
@@ -172,15 +172,10 @@ def test_a_subscription_waits_for_those_who_publish(ledger: Path) -> None:
         Run.objects.all().delete()
         WorkerTask.objects.all().delete()
     with defined(One, Two):
-        (ran,) = queue_up(deploy_and_work, behind=partial(publish, "a", "x"))
+        (ran,) = queue_up(lambda: deploy_all() and work(), behind=partial(publish, "a", "x"))
     assert "First" in ran
     assert violations(ledger, now=NOW) == []
     assert events("a") == {"x": "consumed"}
-
-
-def deploy_and_work() -> list[str]:
-    deploy_all()
-    return work()
 
 
 def test_recovery_and_publishing_lock_workflows_in_the_same_order(ledger: Path) -> None:
@@ -192,19 +187,15 @@ def test_recovery_and_publishing_lock_workflows_in_the_same_order(ledger: Path) 
             Row.objects.get(slug=slug).start(NOW)
         worker = make_worker()
         assert len(claim(worker)) == 2
+        Worker.objects.filter(pk=worker.pk).bury(now=NOW)
         wanted = [Publication.of(topic, "x") for topic in ("a", "c")]
         results = queue_up(
             partial(Topic.objects.publish, wanted, now=NOW),
-            partial(lose, worker),
+            partial(WorkerTask.objects.recover, now=NOW),
             behind=Row.objects.filter(slug="one"),
         )
         assert [each for each in results if isinstance(each, Exception)] == []
         assert results[1] == 2
-
-
-def lose(worker: Worker) -> int:
-    Worker.objects.filter(pk=worker.pk).bury(now=NOW)
-    return WorkerTask.objects.recover(now=NOW)
 
 
 def test_a_rehearsal_of_a_deployment_is_in_nobodys_way(ledger: Path) -> None:
@@ -212,15 +203,11 @@ def test_a_rehearsal_of_a_deployment_is_in_nobodys_way(ledger: Path) -> None:
     is publishing to."""
     with deployed(One, Two) as one:
         results = queue_up(
-            rehearse_all,
+            partial(rehearse, definitions(), initiator=SOMEBODY, now=NOW),
             partial(Topic.objects.publish, [Publication.of("c", "x")], now=NOW, awaken=[one.pk]),
             behind=Row.objects.filter(slug="one"),
         )
     assert results == [[], Published(new=1)]
-
-
-def rehearse_all() -> list[Change]:
-    return rehearse(definitions(), initiator=SOMEBODY, now=NOW)
 
 
 def test_reserving_what_is_published_again(ledger: Path) -> None:
@@ -278,20 +265,6 @@ def test_of_two_who_answer_the_first_decides(
         work(now=NOW + seconds(3))
     answers = Activity.objects.filter(target_type="run", operation__in=["approve", second])
     assert answers.count() == 1
-
-
-def test_cancelled_while_queued(ledger: Path) -> None:
-    with deployed(One, now=clock.now()):
-        publish("a", "x", now=clock.now())
-        run = Run.objects.active().get()
-        assert Job.find(run.key).cancel(initiator=SOMEBODY, now=clock.now())  # type: ignore[union-attr]
-        with running_scheduler(), running_worker():
-            wait_until(lambda: Run.objects.stuck().filter(status="paused:approval").exists())
-            run.refresh_from_db()
-            assert (run.phase, run.error) == ("preparing", "cancelled before it ran")
-            run.approve("", initiator=SOMEBODY, now=clock.now())
-            wait_until(is_idle)
-        assert unfinished([Row.objects.get()]) == []
 
 
 @pytest.mark.parametrize("is_deaf", [False, True], ids=["heeds it", "ignores it"])
