@@ -92,7 +92,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even import what `make test` asks of SQLite only: on PostgreSQL that took longer than its tests."""
+    """Do not even import what `make test` asks of SQLite only: that took ten seconds per process."""
     is_left_out = config.option.markexpr == "not long" and is_for_sqlite(collection_path)
     return True if collection_path.is_file() and is_left_out else None
 

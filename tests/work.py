@@ -36,13 +36,12 @@ def talk(ctx: Context, lines: int = 3) -> None:
         ctx.progress(number + 1, lines, "talking")
 
 
-def note(ctx: Context, ledger: str, seconds: float = 0, deaf: bool = False, farewell: float = 0) -> None:
+def note(ctx: Context, ledger: str, seconds: float = 0, deaf: bool = False) -> None:
     """Marks its start and its end in a ledger that no transaction of JIM's can take back."""
     mark(ledger, "start", ctx)
     try:
         time.sleep(seconds) if deaf else ctx.wait(seconds)
     except BaseException:
-        time.sleep(farewell)
         mark(ledger, "stopped", ctx)
         raise
     mark(ledger, "end", ctx)

@@ -162,8 +162,10 @@ class TestRecord:
 
     def test_it_says_what_was_done_to_what_by_whom(self) -> None:
         schedule, _ = make_schedule(name="Nightly"), make()
-        said = {"message": "audit\0", "details": {"note": "a\0"}}
-        Activity.objects.record("pause", schedule, initiator=SOMEBODY, now=NOW, **said)
+        said = {"note": "a\0"}
+        Activity.objects.record(
+            "pause", schedule, initiator=SOMEBODY, now=NOW, message="audit\0", details=said
+        )
         _, record = Activity.objects.administrative().order_by("pk")
         assert (record.operation, record.status) == ("pause", "complete")
         target = record.target_type, record.target_id, record.target_name

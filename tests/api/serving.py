@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from activities import clock
 from activities.models import Initiator
 from api.models import ApiToken
 from tests.conftest import subprocess_env
+from tests.ports import kept_port
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 ASGI, WSGI = ("asginl", "jimsite.asgi:application"), ("wsgi", "jimsite.wsgi:application")
@@ -27,9 +27,9 @@ ASGI, WSGI = ("asginl", "jimsite.asgi:application"), ("wsgi", "jimsite.wsgi:appl
 def serving(interface: tuple[str, str] = ASGI, **env: str) -> Iterator[str]:
     """The address of the server."""
     kind, application = interface
-    address = f"http://127.0.0.1:{(port := free_port())}"
     options = ["--interface", kind, "--no-ws", "--log-level", "warning", "--host", "127.0.0.1"]
-    with tempfile.TemporaryFile("a+") as said:
+    with kept_port() as port, tempfile.TemporaryFile("a+") as said:
+        address = f"http://127.0.0.1:{port}"
         server = subprocess.Popen(
             [sys.executable, "-m", "granian", *options, "--port", str(port), application],
             cwd=settings.BASE_DIR,
@@ -54,12 +54,6 @@ def token_of(role: str, *, scopes: Sequence[str] = ("admin",)) -> str:
     user.groups.add(Group.objects.get(name=role))
     by = Initiator.user(user)
     return ApiToken.objects.issue(name="test", scopes=scopes, user=user, initiator=by, now=clock.now())[1]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def is_up(address: str) -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from playwright.sync_api import FloatRect
+
+from tests.ports import kept_port
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER, CHOSEN_FOLDER = ROOT / "screenshots", ROOT / "docs" / "images"
@@ -32,12 +33,12 @@ NAME, PASSWORD = "ada", "correct horse"
 def main(only: list[str]) -> None:
     folder = Path(tempfile.mkdtemp(prefix="jim-photographs-"))
     try:
-        port = _free_port()
-        os.environ |= {"JIM_DATA_DIR": str(folder), "JIM_PORT": str(port), "DATABASE_URL": ""}
-        os.environ |= {"DJANGO_SETTINGS_MODULE": "jimsite.settings", "DJANGO_ALLOW_ASYNC_UNSAFE": "1"}
-        _fill()
-        with _server(port):
-            _photograph(f"http://127.0.0.1:{port}", set(only))
+        with kept_port() as port:
+            os.environ |= {"JIM_DATA_DIR": str(folder), "JIM_PORT": str(port), "DATABASE_URL": ""}
+            os.environ |= {"DJANGO_SETTINGS_MODULE": "jimsite.settings", "DJANGO_ALLOW_ASYNC_UNSAFE": "1"}
+            _fill()
+            with _server(port):
+                _photograph(f"http://127.0.0.1:{port}", set(only))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -134,13 +135,6 @@ def _keep_alive() -> None:
     Chore.objects.tick(outage=timedelta(minutes=5), now=now)
     for worker in Worker.objects.alive():
         worker.beat(now)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":

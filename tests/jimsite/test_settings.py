@@ -148,3 +148,15 @@ def test_bad_sql_connections_are_refused_without_being_repeated(
         if not is_named or words not in message or "\n" in message or "hunter2" in trace:
             repeated.append((given, message))
     assert repeated == []
+
+
+@pytest.mark.parametrize(
+    ("content", "why"), [(b"\xff\xfe", "is UTF-16 text"), (None, "cannot be read: Is a directory")]
+)
+def test_a_file_of_sql_connections_that_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes | None, why: str
+) -> None:
+    file = tmp_path / "sql_connections.json"
+    file.mkdir() if content is None else file.write_bytes(content)
+    with pytest.raises(ImproperlyConfigured, match=f"sql_connections.json {why}"):
+        load(monkeypatch, {"JIM_DATA_DIR": str(tmp_path)})

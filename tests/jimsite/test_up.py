@@ -21,6 +21,7 @@ from django.contrib.auth.models import User
 from jimsite.management.commands import up
 from tests.commands import refusal
 from tests.conftest import server, subprocess_env
+from tests.ports import kept_port
 from tests.settings import TEST_DB
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
@@ -28,12 +29,11 @@ from tests.waiting import PATIENCE_SECONDS, wait_until
 class Jim:
     """`manage.py up` with a data folder, a port and a database of its own."""
 
-    def __init__(self, folder: Path, database_url: str) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, database_url: str, port: int) -> None:
+        self.folder, self.port = folder, port
         self.log = folder / "log"
-        self.port = free_port()
         self.environment = subprocess_env(
-            DATABASE_URL=database_url, JIM_DATA_DIR=str(folder / "data"), JIM_PORT=str(self.port)
+            DATABASE_URL=database_url, JIM_DATA_DIR=str(folder / "data"), JIM_PORT=str(port)
         )
 
     def start(self) -> str:
@@ -60,8 +60,8 @@ class Jim:
 
 @pytest.fixture
 def jim(tmp_path: Path) -> Iterator[Jim]:
-    with empty_database() as url:
-        instance = Jim(tmp_path, url)
+    with empty_database() as url, kept_port() as port:
+        instance = Jim(tmp_path, url, port)
         yield instance
         if instance.process.poll() is None:
             instance.stop()
@@ -122,12 +122,6 @@ def signed_in(jim: Jim, name: str, password: str) -> OpenerDirector:
 def schedules(jim: Jim, browser: OpenerDirector) -> list[str]:
     with browser.open(jim.url("/schedules")) as page:
         return sorted(set(re.findall(r'href="/schedules/([0-9]+)"', page.read().decode())))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

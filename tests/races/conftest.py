@@ -4,9 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from schedules.models import schedule
 from tests.fleet import deadlocks
 from tests.races.meeting import Meeting
 from tests.settings import TEST_DB
+from tests.waiting import PATIENCE_SECONDS
 
 collect_ignore = [] if TEST_DB == "postgres" else ["test_row_locks.py", "test_snapshots.py"]
 
@@ -18,6 +20,14 @@ ORDERS = ["one first", "other first", "any"] if TEST_DB == "postgres" else ["one
 @pytest.fixture(params=[*ORDERS, pytest.param("often", marks=pytest.mark.long)])
 def meet(request: pytest.FixtureRequest) -> Meeting:
     return Meeting(request.param)
+
+
+@pytest.fixture(autouse=True)
+def turns_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for the lock of a schedule gives up after a second; no machine is too slow here."""
+    longer = schedule.IN_TURN.replace("'1s'", f"'{PATIENCE_SECONDS:.0f}s'")
+    assert longer != schedule.IN_TURN
+    monkeypatch.setattr(schedule, "IN_TURN", longer)
 
 
 @pytest.fixture(autouse=True)

@@ -212,13 +212,18 @@ def since_midnight(clock: time) -> timedelta:
 
 
 def interval_test(spec: Mapping[str, Any]) -> Callable[[datetime], bool]:
-    entries = [{"every": each} if isinstance(each, str) else each for each in spec.get("every", [])]
+    intervals = [interval(entry) for entry in spec.get("every", [])]
     for line in spec.get("cron", []):
         if bare_cron(line).startswith("@every"):
             every, _, offset = bare_cron(line).removeprefix("@every").strip().partition("/")
-            entries.append({"every": every, "offset": offset or "0s"})
-    intervals = [(duration(each["every"]), duration(each.get("offset", "0s"))) for each in entries]
+            intervals.append((duration(every), duration(offset or "0s")))
     return lambda at: any((at - EPOCH - offset) % every == timedelta(0) for every, offset in intervals)
+
+
+def interval(entry: Any) -> tuple[timedelta, timedelta]:
+    if isinstance(entry, str):
+        return duration(entry), timedelta(0)
+    return duration(entry["every"]), duration(entry.get("offset", "0s"))
 
 
 def exclusion_test(spec: Mapping[str, Any], calendars: Mapping[str, Any]) -> Callable[[Wall, datetime], bool]:

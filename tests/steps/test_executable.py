@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,38 @@ def test_huge_output_neither_blocks_nor_gets_lost(nursery: Nursery, script: Scri
     assert outcome.status == "complete"
     assert sink.lines("stdout") == [str(n) for n in range(1, 50_001)]
     assert len(sink.lines("stderr")) == 1_000
+
+
+FILL = """
+import os, pathlib, sys
+os.set_blocking(1, False)
+try:
+    for _ in range(1000):
+        os.write(1, b"x" * 4095 + b"\\n")
+except BlockingIOError:
+    pathlib.Path(sys.argv[1]).touch()
+os.set_blocking(1, True)
+print("end")
+"""
+
+
+def test_a_slow_sink_slows_the_program_down(nursery: Nursery, script: Script, tmp_path: Path) -> None:
+    class Slow(Recorder):
+        def __init__(self) -> None:
+            super().__init__()
+            self.may_go_on = threading.Event()
+
+        def output(self, stream: str, lines: list[str]) -> None:
+            self.may_go_on.wait(PATIENCE_SECONDS)
+            super().output(stream, lines)
+
+    sink, full = Slow(), tmp_path / "full"
+    running = Running(nursery, program(script(FILL, interpreter=sys.executable), str(full)), sink)
+    wait_until(full.exists)
+    assert sink.said == []
+    sink.may_go_on.set()
+    assert running.outcome.status == "complete"
+    assert sink.lines("stdout")[-1] == "end"
 
 
 def test_the_environment_is_clean(

@@ -243,6 +243,26 @@ class TestSecrets:
         assert sum(map(len, sink.lines("stdout"))) >= 48_000
         assert set("".join(sink.lines("stdout"))) <= {".", "•"}
 
+    def test_in_header_body_and_url(self, nursery: Nursery, server: WebServer) -> None:
+        outcome, sink = run_with_secret(
+            nursery,
+            f"{server.url}/echo?key={TOKEN}",
+            "c4n4ry-token",
+            method="POST",
+            headers={"X-Api-Key": TOKEN, "X-Plain": "x"},
+            body=f"key={TOKEN}",
+        )
+        seen = server.seen[0]
+        assert (seen["headers"]["x-api-key"], seen["body"]) == ("c4n4ry-token", "key=c4n4ry-token")
+        assert seen["path"] == "/echo?key=c4n4ry-token"
+        hidden(outcome, sink)
+
+    def test_a_failure_does_not_tell_it(self, nursery: Nursery, server: WebServer) -> None:
+        for path in (f"garbage?{TOKEN}", f"status?is=500&x={TOKEN}"):
+            outcome, sink = run_with_secret(nursery, f"{server.url}/{path}", "c4n4ry-token")
+            assert outcome.status == "failed_with_error"
+            hidden(outcome, sink)
+
     def test_a_secret_that_no_header_can_carry(self, nursery: Nursery, server: WebServer) -> None:
         for secret in ("two\nlines", "a\x00b", "bell\x07"):
             for rest in ({"authentication": "bearer", "credential": TOKEN}, {"headers": {"X-Key": TOKEN}}):

@@ -159,3 +159,18 @@ def test_a_schedule_that_events_start(tmp_path: Path) -> None:
     [line] = Execution.objects.get().plan["steps"]
     assert line["values"] == {"event.payload.id": 17}
     assert Schedule.objects.get().spec_in_words == "For each event of orders"
+
+
+def test_what_it_says_of_failures_is_so() -> None:
+    """The statuses, words of the ways out, and numbers that its tables name."""
+    from workflows import failures, operations
+
+    text = guide()
+    statuses = {str(status) for status in failures.Status} - {"active", "committed"}
+    assert {each for each in statuses if f"`{each}`" not in text} == set()
+    labels = {each.label for each in operations.OfStuckRun.__subclasses__()}
+    assert {each for each in labels if each not in text} == set()
+    backoffs = [int(failures.backoff(tries).total_seconds()) for tries in (1, 2, 3)]
+    assert f"after {', '.join(map(str, backoffs))} s …, five times" in text
+    assert (failures.MOST_TRANSIENT, failures.MOST_CRASHES, failures.MOST_FIXES) == (5, 3, 3)
+    assert (settings.JIM_WAKE_LEAST_SECONDS, settings.JIM_WAKE_MOST_SECONDS) == (30, 86_400)

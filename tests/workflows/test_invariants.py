@@ -11,12 +11,12 @@ import pytest
 from django.db import transaction
 from django.db.models import F
 
-from tests.base import NOW, SOMEBODY
+from tests.base import NOW, SOMEBODY, seconds
 from tests.workflows.base import deployed, publish, work
 from tests.workflows.invariants import Witness, note_effect, unfinished, violations
 from tests.workflows.scripted import Script
 from workflows import AuthRequired
-from workflows.models import Event, Run, Subscription, Topic
+from workflows.models import Event, Handler, Run, Subscription, Topic
 from workflows.models import Workflow as Row
 
 pytestmark = pytest.mark.django_db
@@ -100,6 +100,7 @@ SEEN: dict[str, Callable[[], object]] = {
     "went on from": lambda: change(stuck(), status="active"),
     "settled and changed": lambda: change(committed(), summary="other"),
     "is gone": lambda: Run.objects.filter(status="committed", effect="").delete(),
+    "is to wake": lambda: Handler.objects.filter(kind="consumer").update(wake_at=NOW + seconds(29)),
     "the cursor of subscription": lambda: Subscription.objects.update(cursor=F("cursor") - 1),
     "topic": lambda: Topic.objects.update(last_seq=F("last_seq") - 1),
 }
