@@ -30,7 +30,13 @@ def test_a_template_is_made_read_and_changed() -> None:
     assert (replaced.json()["priority"], replaced.json()["max_retries"]) == (0, 3)
     assert api.patch(url, {"priority": 5}, if_match=read["ETag"]).status_code == 412
     assert api.delete(url).status_code == 405
-    for field, value in (("step_type", "magic"), ("config", {}), ("max_retries", "3"), ("name", None)):
+    for field, value in (
+        ("step_type", "magic"),
+        ("config", {}),
+        ("config", "x"),
+        ("max_retries", "3"),
+        ("name", None),
+    ):
         response = api.post("templates", CALL | {"name": "Other", field: value})
         assert (response.status_code, fields(response)) == (400, [field])
 

@@ -147,7 +147,8 @@ class TestExecutions:
             (first.pk, "completed"),
         ]
         assert said("executions", "alpha")[1].split()[:4] == [str(first.pk), "✓", "completed", "Alpha"]
-        wanted = {"--state in_progress": 0, "--state completed": 1, "--within 1h": 2, "--limit 1": 1}
+        wanted = {"--state in_progress": 0, "--state cancelling": 0, "--state late": 0}
+        wanted |= {"--state completed": 1, "--within 1h": 2, "--limit 1": 1}
         found = {given: len(told("executions", *given.split())["executions"]) for given in wanted}
         assert found == wanted
 

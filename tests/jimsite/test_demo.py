@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -14,14 +15,11 @@ from activities import clock
 from activities.models import OutputLine
 from execution.invoker import trigger
 from execution.models import Execution, WorkerTask
+from execution.recorder import Said
+from execution.steps.base import Context, Outcome, Work, perform
 from jimsite import demo
 from schedules.models import Schedule, SharedCalendar, TaskTemplate
-from tests.base import (
-    SOMEBODY,
-    everything,
-    make_schedule,
-    make_template,
-)
+from tests.base import NOW, SOMEBODY, everything, make_schedule, make_template, nursery
 from tests.conftest import subprocess_env
 
 SCRIPT = settings.BASE_DIR / "scripts" / "disk_report.sh"
@@ -84,6 +82,48 @@ def test_a_worker_runs_them() -> None:
         ["Nightly HR Sync", *names], "completed"
     )
     assert OutputLine.objects.filter(text="Disks for Report, attempt 1:").exists()
+
+
+def performed(function: str, **kwargs: Any) -> tuple[Outcome, Said]:
+    """A function of the demonstration, in this process."""
+    config = {"function": f"jimsite.demo.{function}", "args": [], "kwargs": kwargs, "isolation": "thread"}
+    work = Work(key="k", attempt=2, name=function, step_type="python", config=config)
+    said = Said(1, lambda: NOW)
+    with nursery() as children:
+        return perform(work, said, nursery=children), said
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Context, "wait", lambda self, seconds: None)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_each_function_does_what_it_says() -> None:
+    wanted: dict[str, tuple[dict[str, Any], str, Any]] = {
+        "import_people": ({}, "complete", {"imported": 16}),
+        "synchronise": ({}, "complete_with_warning", {"changed": 7, "unchanged": 9}),
+        "export": ({"directory": "AD"}, "complete", {"exported": 7}),
+        "confirm": ({"directory": "AD"}, "complete", "confirmed"),
+        "tell": ({}, "complete", "told"),
+        "clean_up": ({}, "complete", "tidy"),
+        "beat": ({}, "complete", None),
+    }
+    found = {name: performed(name, **given)[0] for name, (given, _, _) in wanted.items()}
+    told = {name: (outcome.status, outcome.result) for name, outcome in found.items()}
+    assert told == {name: (status, result) for name, (_, status, result) in wanted.items()}
+    items = performed("import_people")[1].take().items
+    assert len(items) == 16
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize(("luck", "status"), [(0.0, "failed_with_error"), (0.9, "complete")])
+def test_the_supplier_is_unreliable(monkeypatch: pytest.MonkeyPatch, luck: float, status: str) -> None:
+    monkeypatch.setattr(random, "random", lambda: luck)
+    outcome, said = performed("fetch_prices")
+    assert outcome.status == status
+    assert outcome.can_retry is (status != "complete")
+    assert [line[3] for line in said.take().lines] == ["Attempt 2: asking the supplier"]
 
 
 @pytest.mark.parametrize(

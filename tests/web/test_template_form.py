@@ -71,7 +71,7 @@ def test_no_button_but_save_stores_anything() -> None:
 
 # Each round is sent at once: by field, what is typed and what is said about it.
 MISTAKES: list[dict[str, tuple[str, str]]] = [
-    {"name": ("", "blank"), "step-1-max_retries": ("101", "100")},
+    {"name": ("", "blank"), "step-1-max_retries": ("101", "100"), "step-1-retry_seconds": ("x", "Enter a")},
     {"name": ("taken", "choose another name")},
     {"step-1-runs": ("", "Choose what it runs.")},
     {"step-1-config-url": ("{{ secrets.NONE }}", "no secret")},
