@@ -49,6 +49,8 @@ test-sqlite test-postgres: test-%: .venv/.dev $(CHROMIUM)
 
 test-sqlite-long test-postgres-long: test-%-long: .venv/.dev $(CHROMIUM)
 	JIM_TEST_DB=$* $(PYTEST) -m long
+# By themselves: they stop and freeze the server that the tests of a session share.
+	$(if $(filter postgres,$*),JIM_TEST_DB=postgres $(BIN)/pytest -q tests/chaos/test_outage.py)
 
 fuzz: .venv/.dev
 	FUZZ_EXAMPLES=$(or $(EXAMPLES),30) FUZZ_OPTIONS="$(OPTIONS)" JIM_TEST_DB=sqlite $(BIN)/pytest -q -s --timeout 3600 tests/api/test_fuzz.py

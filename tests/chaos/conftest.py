@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,10 @@ import pytest
 from tests.fleet import Fleet
 from tests.settings import TEST_DB
 
-collect_ignore = [] if TEST_DB == "postgres" else ["test_frozen_in_transaction.py"]
+IS_SHARED = "PYTEST_XDIST_WORKER" in os.environ
+# Who stops the server of PostgreSQL must be alone with it: make test-postgres-long does that by itself.
+ALONE = ["test_outage.py"] if IS_SHARED else []
+collect_ignore = ALONE if TEST_DB == "postgres" else ["test_frozen_in_transaction.py"]
 PROGRAMS = Path(__file__).parent / "programs"
 
 
