@@ -26,6 +26,7 @@ from schedules import vault
 from schedules.models import Refused, Schedule, Secret, Step
 from schedules.models import secret as secret_module
 from schedules.vault import Undecryptable, VaultError
+from tests.admin_pages import stored
 from tests.base import NOW, SOMEBODY, fresh, make_schedule, seconds, step
 from tests.conftest import subprocess_env
 from tests.races.meeting import at_once, queue_up
@@ -66,16 +67,6 @@ def keys_in(path: Path) -> list[str]:
 
 def rotate(**options: Any) -> list[str]:
     return list(Secret.objects.rotate(initiator=SOMEBODY, now=LATER, **options))
-
-
-def stored() -> str:
-    """All that the database holds of all its tables."""
-    with connection.cursor() as cursor:
-        rows = []
-        for table in connection.introspection.table_names():
-            cursor.execute(f"SELECT * FROM {connection.ops.quote_name(table)}")
-            rows += cursor.fetchall()
-    return repr(rows)
 
 
 def refer_to(name: str, schedule: Schedule, text: str = "") -> Schedule:
