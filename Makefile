@@ -13,12 +13,13 @@ CHROMIUM := $(if $(JIM_CHROMIUM)$(shell for name in $(BROWSERS); do command -v $
 SUITES := test-sqlite test-postgres
 LONG_SUITES := test-sqlite-long test-postgres-long
 
-.PHONY: help run test test-all mutants lint format lock venv clean fuzz bench bench-peers bench-pages screenshots $(SUITES) $(LONG_SUITES)
+.PHONY: help run test test-all chaos mutants lint format lock venv clean fuzz bench bench-peers bench-pages screenshots $(SUITES) $(LONG_SUITES)
 
 help:
 	@echo "make run      start JIM on http://127.0.0.1:8000 (JIM_PORT, JIM_DATA_DIR for a second one)"
 	@echo "make test     everything a change can break, on SQLite and on PostgreSQL (tests/README.md)"
 	@echo "make test-all the same, and what needs minutes or chance: random kills, load, accessibility, fuzzing"
+	@echo "make chaos    ten minutes of kills, freezes, cut connections and restarts per database (SECONDS=60, CHAOS_SEED=…)"
 	@echo "make mutants  break the engine's rules one at a time, and see that tests notice (ONLY=\"fence overlap\")"
 	@echo "make bench    how fast JIM is, on SQLite and on PostgreSQL (QUICK=1; bench/README.md has more)"
 	@echo "make bench-peers  the same beside its peers, with ratios; about half an hour (REPS=2: 20 minutes)"
@@ -50,10 +51,15 @@ test-sqlite test-postgres: test-%: .venv/.dev $(CHROMIUM)
 test-sqlite-long test-postgres-long: test-%-long: .venv/.dev $(CHROMIUM)
 	JIM_TEST_DB=$* $(PYTEST) -m long
 # By themselves: they stop and freeze the server that the tests of a session share.
-	$(if $(filter postgres,$*),JIM_TEST_DB=postgres $(BIN)/pytest -q tests/chaos/test_outage.py)
+	$(if $(filter postgres,$*),JIM_TEST_DB=postgres $(BIN)/pytest -q tests/chaos/test_outage.py tests/chaos/test_storm.py)
 
 fuzz: .venv/.dev
 	FUZZ_EXAMPLES=$(or $(EXAMPLES),30) FUZZ_OPTIONS="$(OPTIONS)" JIM_TEST_DB=sqlite $(BIN)/pytest -q -s --timeout 3600 tests/api/test_fuzz.py
+
+# One database after the other: each storm needs the machine for itself.
+chaos: .venv/.dev
+	JIM_TEST_DB=sqlite CHAOS_SECONDS=$(or $(SECONDS),600) $(BIN)/pytest -q -s tests/chaos/test_storm.py
+	JIM_TEST_DB=postgres CHAOS_SECONDS=$(or $(SECONDS),600) $(BIN)/pytest -q -s tests/chaos/test_storm.py
 
 mutants: .venv/.dev
 	@$(BIN)/python -m tests.mutants $(ONLY)

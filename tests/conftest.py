@@ -27,6 +27,7 @@ LONG_FILES = {
     "chaos/test_frozen_in_transaction.py",
     "chaos/test_kills.py",
     "chaos/test_outage.py",
+    "chaos/test_storm.py",
     "races/test_load.py",
 }
 # What a database can make a difference to (locks, SQL, constraints, text): `make test` asks both databases.

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import re
 import signal
 import sqlite3
+import subprocess
 import sys
+import tempfile
 from contextlib import ExitStack, closing, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import pytest
+from django.conf import settings
 from django.db import OperationalError, connection, transaction
 
 from activities import clock
 from execution.models import Chore, Execution, Worker, WorkerTask
 from schedules.models import Occurrence, Schedule
+from tests.api.serving import is_up, server_command
 from tests.base import SOMEBODY
+from tests.conftest import subprocess_env
+from tests.ports import kept_port
 from tests.processes import Command
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
@@ -97,6 +104,58 @@ class Member(Command):
             return False
 
 
+class Website:
+    """A web server that keeps its address when it is killed and started again."""
+
+    def __init__(self, stack: ExitStack, env: dict[str, str]) -> None:
+        self.env = env
+        self.port = stack.enter_context(kept_port())
+        self.address = f"http://127.0.0.1:{self.port}"
+        self._said = tempfile.TemporaryFile("a+")  # noqa: SIM115 closed with the stack
+        stack.callback(self._said.close)
+        self._start()
+        stack.callback(self.kill)
+
+    @property
+    def is_ready(self) -> bool:
+        return not self.is_frozen and is_up(self.address)
+
+    @property
+    def is_frozen(self) -> bool:
+        return state(self.process.pid) == "T"
+
+    @property
+    def said(self) -> str:
+        self._said.seek(0)
+        return self._said.read()
+
+    def freeze(self) -> None:
+        os.killpg(self.process.pid, signal.SIGSTOP)
+        wait_until(lambda: self.is_frozen)
+
+    def thaw(self) -> None:
+        os.killpg(self.process.pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        """The process that listens and the one that answers, at once."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def restart(self) -> None:
+        self.kill()
+        self._start()
+
+    def _start(self) -> None:
+        self.process = subprocess.Popen(
+            server_command(self.port),
+            cwd=settings.BASE_DIR,
+            env=subprocess_env(**self.env),
+            stdout=self._said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
 class Fleet:
     """What one test starts, on its database, in a data folder of its own; none of it outlives the block."""
 
@@ -111,6 +170,9 @@ class Fleet:
 
     def start_scheduler(self) -> Member:
         return self._start("runscheduler")
+
+    def start_web(self) -> Website:
+        return Website(self.stack, self.env)
 
     def worker(self, *arguments: str) -> Member:
         return self.start_worker(*arguments).wait_until_ready()
@@ -197,6 +259,58 @@ def is_held(lifeline: Path) -> bool:
     except BlockingIOError:
         return True
     return False
+
+
+class Process(NamedTuple):
+    """One process, told apart from a later one with the same number."""
+
+    pid: int
+    started: str
+
+    @classmethod
+    def of(cls, pid: int) -> Process:
+        return cls(pid, _started(pid))
+
+    @classmethod
+    def tree(cls, pid: int) -> list[Process]:
+        """It and all below it."""
+        return [cls.of(each) for each in (pid, *descendants(pid))]
+
+    @property
+    def is_alive(self) -> bool:
+        return state(self.pid) not in "ZX" and _started(self.pid) == self.started
+
+    def signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+
+def processes_in(folder: Path) -> list[str]:
+    """Command lines of the processes that work in this folder, hold a file of it open, or were told of it."""
+    return [_told(path) for path in Path("/proc").glob("[0-9]*") if _belongs(path, str(folder))]
+
+
+def _belongs(process: Path, folder: str) -> bool:
+    if int(process.name) == os.getpid():
+        return False
+    try:
+        links = [process / "cwd", *(process / "fd").iterdir()]
+        targets = [str(link.readlink()) for link in links]
+        told = (process / "environ").read_bytes() + (process / "cmdline").read_bytes()
+    except OSError:
+        return False
+    return any(target.startswith(folder) for target in targets) or folder.encode() in told
+
+
+def _told(process: Path) -> str:
+    with suppress(OSError):
+        return process.name + " " + (process / "cmdline").read_text(errors="replace").replace("\0", " ")
+    return process.name
+
+
+def _started(pid: int) -> str:
+    """In ticks since the machine was started; empty if it is gone."""
+    return (_stat(pid)[19:20] or [""])[0]
 
 
 def living(pids: list[int]) -> list[int]:

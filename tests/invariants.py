@@ -26,6 +26,8 @@ from tests.schedule_invariants import Life
 
 # Clocks of several processes meet in one record, so this much difference is no contradiction.
 MOMENT = timedelta(seconds=1)
+# The ledger's clock and the database's, read by two processes of one machine.
+LATE = 0.05
 LOST = "worker lost"
 SUCCESSES = ("complete", "complete_with_warning", "skipped")
 BY_ITSELF = (Activity.Status.FAILED_WITH_ERROR,)
@@ -272,6 +274,17 @@ def every_start_is_explained(history: History) -> Iterator[str]:
                 yield f"{name} started {starts} times and ended {ends} times"
 
 
+def nothing_starts_after_its_end(history: History) -> Iterator[str]:
+    """By the ledger: an attempt that was recorded as ended, as one of a lost worker is, does not begin."""
+    attempts = [activity for chain in history.chains.values() for activity in chain]
+    for activity in attempts:
+        if activity.finished_at is not None:
+            end = activity.finished_at.timestamp()
+            name = f"attempt {activity.attempt} of task {activity.task_key} ({activity.error})"
+            late = [at - end for at in history.starts([activity]) if at > end + LATE]
+            yield from (f"{name} started {seconds:.3f} s after its end" for seconds in late)
+
+
 def skipping_schedules_never_overlap(history: History) -> Iterator[str]:
     """By the ledger: not only the rows, the work itself."""
     by_schedule: dict[int, list[Execution]] = defaultdict(list)
@@ -304,6 +317,7 @@ RULES: tuple[Callable[[History], Iterator[str]], ...] = (
     executions_tell_the_truth,
     groups_run_one_after_the_other,
     every_start_is_explained,
+    nothing_starts_after_its_end,
     skipping_schedules_never_overlap,
     times_are_in_order,
 )

@@ -169,6 +169,7 @@ EXEMPT = {
     "tests/work.py",
     "tests/chaos/test_frozen_worker.py",
     "tests/chaos/test_outage.py",
+    "tests/chaos/test_storm.py",
     "tests/stories/test_schedule_execution_1_polling_cycle.py",
     "tests/webhooks/test_heartbeat.py",
 }

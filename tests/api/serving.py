@@ -26,12 +26,10 @@ ASGI, WSGI = ("asginl", "jimsite.asgi:application"), ("wsgi", "jimsite.wsgi:appl
 @contextmanager
 def serving(interface: tuple[str, str] = ASGI, **env: str) -> Iterator[str]:
     """The address of the server."""
-    kind, application = interface
-    options = ["--interface", kind, "--no-ws", "--log-level", "warning", "--host", "127.0.0.1"]
     with kept_port() as port, tempfile.TemporaryFile("a+") as said:
         address = f"http://127.0.0.1:{port}"
         server = subprocess.Popen(
-            [sys.executable, "-m", "granian", *options, "--port", str(port), application],
+            server_command(port, interface),
             cwd=settings.BASE_DIR,
             env=subprocess_env(**env),
             stdout=said,
@@ -46,6 +44,12 @@ def serving(interface: tuple[str, str] = ASGI, **env: str) -> Iterator[str]:
             server.wait(PATIENCE_SECONDS)
             said.seek(0)
             sys.stdout.write(said.read())
+
+
+def server_command(port: int, interface: tuple[str, str] = ASGI) -> list[str]:
+    kind, application = interface
+    options = ["--interface", kind, "--no-ws", "--log-level", "warning", "--host", "127.0.0.1"]
+    return [sys.executable, "-m", "granian", *options, "--port", str(port), application]
 
 
 def token_of(role: str, *, scopes: Sequence[str] = ("admin",)) -> str:

@@ -12,7 +12,7 @@ from tests.settings import TEST_DB
 
 IS_SHARED = "PYTEST_XDIST_WORKER" in os.environ
 # Who stops the server of PostgreSQL must be alone with it: make test-postgres-long does that by itself.
-ALONE = ["test_outage.py"] if IS_SHARED else []
+ALONE = ["test_outage.py", "test_storm.py"] if IS_SHARED else []
 collect_ignore = ALONE if TEST_DB == "postgres" else ["test_frozen_in_transaction.py"]
 PROGRAMS = Path(__file__).parent / "programs"
 
