@@ -65,7 +65,11 @@ urlpatterns = [
     path("health/live", Live.as_view(), name="live"),
     path("health/ready", Ready.as_view(), name="ready"),
     path("schema", SpectacularAPIView.as_view(), name="schema"),
-    path("docs", SpectacularSwaggerSplitView.as_view(url_name="api:schema"), name="docs"),
+    path(
+        "docs",
+        SpectacularSwaggerSplitView.as_view(url_name="api:schema", template_name="api/docs.html"),
+        name="docs",
+    ),
     path(
         "redoc",
         SpectacularRedocView.as_view(url_name="api:schema", template_name="api/redoc.html"),

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse, HttpResponseServerError, JsonResponse
+from django.http import (
+    HttpRequest,
+    HttpResponse,
+    HttpResponsePermanentRedirect,
+    HttpResponseServerError,
+    JsonResponse,
+)
 from django.shortcuts import render
 from django.template.loader import render_to_string
+from django.urls import is_valid_path
+from django.utils.encoding import iri_to_uri
 
 from api.errors import PROBLEM_JSON
 
@@ -14,6 +22,8 @@ BROKEN = "JIM could not answer. The log says why; what was accepted before is no
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    if (address := _without_slash(request)) is not None:
+        return HttpResponsePermanentRedirect(address, preserve_request=True)
     said = str(exception) if exception.args and isinstance(exception.args[0], str) else ""
     text = said or "There is no such page: it may have been removed, or the address is mistyped."
     return _answer(request, 404, "Not found", text)
@@ -38,6 +48,19 @@ def broken(request: HttpRequest) -> HttpResponse:
 def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
     text = "This form was open for too long, or cookies are blocked. Load the page again, and repeat it."
     return _answer(request, 403, "Not allowed", text)
+
+
+def _without_slash(request: HttpRequest) -> str | None:
+    """Find the address of a page that was asked for with a slash at its end, as many clients add one.
+
+    In the admin, all addresses end with one.
+    """
+    path = request.path_info.rstrip("/")
+    match = path != request.path_info and is_valid_path(path)
+    if not match or match.app_name == "admin":
+        return None
+    query = request.META.get("QUERY_STRING", "")
+    return iri_to_uri(f"{path}?{query}" if query else path)
 
 
 def _answer(request: HttpRequest, code: int, title: str, text: str) -> HttpResponse:

@@ -183,6 +183,8 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
     def next_run(self, schedule: Schedule) -> SafeString | str:
         if schedule.next_run_at is None:
             return NOTHING
+        if schedule.is_paused:
+            return "when resumed"
         at = exact(schedule.next_run_at, schedule.zone)
         return format_html(
             '{}<br><span class="quiet">{}</span>', moment(schedule.next_run_at, now=clock.now()), at

@@ -22,3 +22,11 @@ def test_the_api_is_described_to_people_without_anything_from_elsewhere(
     admin_page.goto(f"/api/v1/{path}")
     expect(admin_page.get_by_text("Who asks.").first).to_be_visible()
     assert elsewhere == []
+
+
+def test_the_description_of_the_api_follows_the_theme_and_leads_back(admin_page: Page) -> None:
+    admin_page.emulate_media(color_scheme="dark")
+    admin_page.goto("/api/v1/docs")
+    assert admin_page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 28)"
+    admin_page.get_by_role("link", name="Back to JIM").click()
+    admin_page.wait_for_url("**/")

@@ -173,6 +173,11 @@ def test_the_list_says_how_each_is_and_is_filtered(client: Client) -> None:
     for words in ("At 03:00 every day, Europe/Berlin", "03:00:00 Europe/Berlin", "in progress"):
         assert words in text
     assert '<input type="hidden" name="tag" value="finance">' in text
+    assert "when resumed" not in text
+    Schedule.objects.get(name="Both").pause(initiator=SOMEBODY, now=now)
+    text = client.get(page("schedules_schedule_changelist")).content.decode()
+    assert "when resumed" in text
+    assert "03:00:00 Europe/Berlin" not in text
 
 
 def test_an_edit_replaces_steps_and_moves_the_token(client: Client) -> None:

@@ -10,6 +10,7 @@ from activities import clock
 from activities.models import Activity
 from tests.base import NOW, SOMEBODY, attempts, enqueue, run_until_idle, start, step
 from tests.web.pages import ask, poll, text_of, version_of
+from workflows.words import NOTHING_TO_DO
 
 pytestmark = pytest.mark.django_db
 
@@ -51,6 +52,21 @@ def test_the_list_costs_the_same_whatever_it_shows(
         client.get("/activities")
     with django_assert_max_num_queries(8):
         client.get("/activities?q=job&since=2020-01-01T00:00&until=2100-01-01T00:00")
+
+
+def test_runs_that_found_nothing_to_do_are_shown_on_request(client: Client) -> None:
+    enqueue(step("job"), step("busy"), step("idle"))
+    Activity.objects.exclude(target_name="job").update(target_type="handler", message=NOTHING_TO_DO)
+    Activity.objects.filter(target_name="busy").update(message="Consumed 1 event")
+    assert shown(client.get("/activities")) == ["busy", "job"]
+    assert shown(client.get("/activities?idle=on")) == ["idle", "busy", "job"]
+
+
+def test_the_list_is_sent_again_when_something_has_happened(client: Client) -> None:
+    version = version_of(client.get("/activities"), "rows")
+    assert poll(client, "/activities", "rows", version=version).status_code == 204
+    enqueue(step("job"))
+    assert shown(poll(client, "/activities", "rows", version=version)) == ["job"]
 
 
 class TestPage:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+from html import unescape
 from typing import Any
 
 import pytest
@@ -59,6 +61,11 @@ class TestPulse:
         beats = client.get("/").context["pulse"]
         assert (beats["beats"].running, beats["beats"].queued) == (1, 1)
         assert (beats["day"].total, beats["day"].counts["failed"], beats["day"].success_rate) == (4, 1, 0.75)
+        for name, count in (("runs in 24 h", 5), ("failed in 24 h", 1)):
+            link = rf'<a href="([^"]+)"><b[^>]*>\d+</b><span>(?:<span.*?</span> )?{name}'
+            [url] = re.findall(link, client.get("/").text)
+            assert "since=" in url
+            assert len(client.get(unescape(url)).context["rows"]) == count
 
 
 class TestAttention:

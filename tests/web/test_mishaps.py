@@ -21,6 +21,26 @@ def test_an_address_that_does_not_exist() -> None:
     assert "/login?next=/nowhere" in Client().get("/nowhere").text
 
 
+REDIRECTS = {
+    "/schedules/": "/schedules",
+    "/schedules/7/edit/?a=b": "/schedules/7/edit?a=b",
+    "/api/v1/schedules/": "/api/v1/schedules",
+    "/api/v1/": "/api/v1",
+    "/api/v1": "/api/v1/docs",
+    "/favicon.ico": "/static/jim/jim.svg",
+}
+
+
+@pytest.mark.parametrize(("asked", "found"), REDIRECTS.items())
+def test_an_address_that_is_nearly_right_leads_to_the_right_one(asked: str, found: str) -> None:
+    assert Client().get(asked)["Location"] == found
+
+
+def test_a_slash_too_many_keeps_the_method_and_leads_nowhere_if_nothing_is_there() -> None:
+    assert Client().post("/api/v1/tasks/").status_code == 308
+    assert [Client().get(path).status_code for path in ("/nowhere/", "/schedules/x/")] == [404, 404]
+
+
 def test_a_form_that_was_open_for_too_long() -> None:
     client = sign_in(client=Client(enforce_csrf_checks=True))
     answer = client.post("/tokens/new", {"name": "x"})

@@ -40,7 +40,14 @@ POLLING = {
 }
 HIDDEN_FROM = {"Viewer": {"web/_delivery.html"}}
 LISTS = (
-    *("/", "/schedules", "/schedules?q=a&tag=hr&state=all", "/executions", "/executions?state=in_progress"),
+    *(
+        "/",
+        "/schedules",
+        "/schedules?q=a&tag=hr&state=all",
+        "/executions",
+        "/activities",
+        "/executions?state=in_progress",
+    ),
     *("/queue", "/queue?state=queued&pool=default", "/queue?state=waiting", "/workers", "/limits"),
     *("/workflows", "/workflows/orders", "/workflows/invoices", "/workflows/attachments"),
     *("/workflows/orders/runs", "/workflows/orders/runs?status=committed&handler=Pack"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -44,6 +45,13 @@ def test_it_says_what_there_is_to_know_about_each(client: Client) -> None:
     assert f'<a href="{schedule.executions.get().get_absolute_url()}" tabindex="-1">' in text
     for role, count in (("viewer", 0), ("operator", 4)):
         assert sign_in(role).get("/schedules").text.count("formaction=") == count, role
+
+
+@pytest.mark.parametrize(("failures", "told"), [(0, ""), (1, "last run failed"), (2, "2 failures in a row")])
+def test_what_fails_says_so_beside_its_state(client: Client, failures: int, told: str) -> None:
+    state("Shaky", failures_in_a_row=failures)
+    cells = re.findall(r"<td>(.*?)</td>", client.get("/schedules").text)
+    assert cells == [badge("running") + (f" {badge(told, 'failed')}" if told else "")]
 
 
 class TestNarrowing:

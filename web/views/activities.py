@@ -20,16 +20,17 @@ from execution.models import WorkerTask
 from execution.waits import reasons
 from schedules.registry import step_types
 from web.items import items_page
-from web.keyset import Pages, newest_first
+from web.keyset import OLDER, Pages, address, newest_first
 from web.look_back import TimesForm, look_back
 from web.operating import register
 from web.output import download, follow, output_page
-from web.page import fragment, page, version_of
+from web.page import fragment, is_asked_by, page, version_of
 from web.search import SearchField, search_box
 from web.targets import target_url
 from workflows.models import Run
 from workflows.models.run import LARGE
 from workflows.step import HandlerStep
+from workflows.words import NOTHING_TO_DO
 
 VIEW = "activities.view_activity"
 CHANGES = "changes"
@@ -58,8 +59,12 @@ class ActivityFilters(TimesForm):
         ],
     )
     initiator = SearchField(label="Their name")
+    idle = forms.BooleanField(label="Include runs that found nothing to do", required=False)
     target_id = SearchField(widget=forms.HiddenInput)
-    field_order = ("q", "status", "operation", "target_type", "initiator_type", "initiator", "since", "until")
+    field_order = (
+        *("q", "status", "operation", "target_type", "initiator_type", "initiator", "since", "until"),
+        *("idle", "target_id"),
+    )
 
     def __init__(self, given: Any) -> None:
         super().__init__(given)
@@ -80,31 +85,43 @@ class ActivityFilters(TimesForm):
 
 @page(VIEW)
 def activities_list(request: HttpRequest) -> HttpResponse:
+    shown = _list(request)
+    if is_asked_by(request, "rows"):
+        return fragment(request, "web/activities/_rows.html", shown, version=shown["version"])
+    return render(request, "web/activities/list.html", {"title": "Activities", **shown})
+
+
+def _list(request: HttpRequest) -> dict[str, Any]:
     form = ActivityFilters(request.GET)
     form.is_valid()
     wanted = {name: value for name, value in form.cleaned_data.items() if value}
     pages = _found(request, wanted)
-    context = {
-        "title": "Activities",
+    return {
         "form": form,
         "is_filtered": bool(wanted),
         "reach": f"{REACH:,}",
         "pages": pages,
         "rows": [_row(activity) for activity in pages.rows],
+        "is_live": OLDER not in request.GET,
+        "version": version_of([(row.pk, row.status, row.message) for row in pages.rows]),
+        "here": address(request),
     }
-    return render(request, "web/activities/list.html", context)
 
 
 def _found(request: HttpRequest, wanted: dict[str, Any]) -> Pages[Activity]:
     """What is open, and what is about one target, is found on an index; the rest is looked for."""
     rows = Activity.objects.defer(*UNREAD).filter(_condition(wanted))
+    if not wanted:
+        # Workflows that look for work every few seconds would fill the list with runs that found none.
+        idle = Q(target_type=HandlerStep.name, message=NOTHING_TO_DO)
+        return look_back(request, rows.exclude(idle), by="created_at", reach=REACH)
     if wanted.get("status") in Activity.OPEN:
         rows = rows.filter(RawSQL(f"status IN {OPEN}", [], output_field=BooleanField()))  # noqa: S611
     is_of_one = {"target_type", "target_id"} <= wanted.keys()
     if is_of_one:
         # Attempts of steps have keys of their own; what else there is about a target has an index.
         rows = rows.filter(task_key=None)
-    is_indexed = not wanted or is_of_one or wanted.get("status") in Activity.OPEN
+    is_indexed = wanted.keys() == {"idle"} or is_of_one or wanted.get("status") in Activity.OPEN
     if is_indexed and not {"since", "until"} & wanted.keys():
         return newest_first(request, rows)
     between = {"since": wanted.get("since"), "until": wanted.get("until")}

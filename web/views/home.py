@@ -68,11 +68,18 @@ def _part(request: HttpRequest, name: str) -> HttpResponse:
 
 def _pulse(request: HttpRequest, now: datetime) -> dict[str, Any]:
     beats = pulse(now)
-    day = charts.day(history.ended_by_hour(charts.first_hour(now)), now=now)
+    since = charts.first_hour(now)
+    day = charts.day(history.ended_by_hour(since), now=now)
     # Beats and ticks come all the time: only whether they do is news.
     counts = (beats.running, beats.queued, beats.overdue, beats.schedules, beats.workers, beats.seats)
     version = version_of(*counts, beats.is_ticking, day)
-    return {"beats": beats, "day": day, "most": MOST_COUNTED, "version": version}
+    return {
+        "beats": beats,
+        "day": day,
+        "since": since.strftime("%Y-%m-%dT%H:%M"),
+        "most": MOST_COUNTED,
+        "version": version,
+    }
 
 
 def _attention(request: HttpRequest, now: datetime) -> dict[str, Any]:

@@ -73,6 +73,12 @@ class Row:
     """The state of its newest execution."""
     is_overdue: bool
 
+    @property
+    def failures(self) -> str:
+        """Say that it is failing; empty while its last run went well."""
+        count = self.schedule.failures_in_a_row
+        return f"{count} failures in a row" if count > 1 else "last run failed" if count else ""
+
 
 @page(VIEW)
 def schedules(request: HttpRequest) -> HttpResponse:
