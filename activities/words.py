@@ -41,6 +41,13 @@ TONES = {
     ),
     "skipped": ("↷", ("skipped",)),
 }
+# Executions and activities end in states of their own; people read the same words for both.
+SAID = {
+    "complete": "completed",
+    "complete_with_warning": "completed with warnings",
+    "complete_with_error": "completed with errors",
+    "failed_with_error": "failed",
+}
 TONE_OF = {state: tone for tone, (_, states) in TONES.items() for state in states}
 NOTHING = "\N{EN DASH}"
 # Ten hours away or twelve: nobody asks for the minutes, which are there when the pointer rests on it.
@@ -55,7 +62,7 @@ def badge(state: str, like: str = "") -> SafeString:
         '<span class="badge tone-{}"><span aria-hidden="true">{}</span> {}</span>',
         tone(like or state),
         TONES[tone(like or state)][0],
-        state.replace("_", " ").replace(":", ": "),
+        said(state),
     )
 
 
@@ -65,10 +72,14 @@ def glyph(state: str) -> SafeString:
     return format_html(
         '<span class="glyph tone-{}" title="{}" role="img" aria-label="{}">{}</span>',
         tone(state),
-        state.replace("_", " "),
-        state.replace("_", " "),
+        said(state),
+        said(state),
         TONES[tone(state)][0],
     )
+
+
+def said(state: str) -> str:
+    return SAID.get(state) or state.replace("_", " ").replace(":", ": ")
 
 
 def tone(state: str) -> str:

@@ -198,7 +198,7 @@ def _widest(name: str, cells: Sequence[str | Text]) -> int:
 def state(name: str, *, of: str = "") -> Text:
     """With its glyph and colour; `of` names the state whose tone it has, if that is another."""
     tone = words.tone(of or name)
-    return Text(f"{words.TONES[tone][0]} {name.replace('_', ' ')}", style=STYLES[tone]) if name else Text()
+    return Text(f"{words.TONES[tone][0]} {words.said(name)}", style=STYLES[tone]) if name else Text()
 
 
 def when(at: datetime | None, *, now: datetime) -> str:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Protocol
 
+from activities import words
 from activities.words import TONES, span, tone
 
 AXIS = 20
@@ -186,7 +187,7 @@ def _row(step: Sequence[Attempt], y: int, reached: datetime | None, scale: Scale
 
 def _note(step: Sequence[Attempt], now: datetime) -> str:
     last = step[-1]
-    said = [last.status.replace("_", " ")]
+    said = [words.said(last.status)]
     if last.executed_at:
         said.append(span((last.finished_at or now) - last.executed_at))
     if len(step) > 1:
@@ -217,7 +218,7 @@ def _bar(attempt: Attempt, reached: datetime | None, scale: Scale) -> Bar | None
 
 
 def _title(attempt: Attempt, since: datetime, now: datetime) -> str:
-    state = attempt.status.replace("_", " ")
+    state = words.said(attempt.status)
     told = [f"{attempt.target_name}, attempt {attempt.attempt}: {state}"]
     if attempt.executed_at:
         waited = attempt.executed_at - since

@@ -85,7 +85,7 @@ class TestRunSchedule:
         meanwhile(run_until_idle)
         lines = said("runschedule", "nightly", "--wait")
         assert lines[0].startswith("“Nightly” is started: execution ")
-        assert lines[1][10:].split(" (")[0] == "✓ complete  first"
+        assert lines[1][10:].split(" (")[0] == "✓ completed  first"
         assert lines[2][10:] == "↷ skipped  alarm: Not run: nothing before it failed."
         assert lines[3].startswith("“Nightly #")
         assert "completed after" in lines[3]
@@ -257,7 +257,7 @@ class TestActivity:
         run_until_idle()
         [attempt] = attempts(execution)
         lines = [f"line {number}" for number in range(30)]
-        assert said("activity", str(attempt.pk))[0] == "work  ✓ complete"
+        assert said("activity", str(attempt.pk))[0] == "work  ✓ completed"
         assert said("activity", str(attempt.pk))[-2:] == lines[-2:]
         facts = told("activity", str(attempt.pk), "--items")
         assert facts["output"][-1]["text"] == "line 29"

@@ -34,15 +34,15 @@ def drawn(width: int) -> list[str]:
 
 def test_a_table_has_no_column_that_says_nothing_and_none_to_spare_in_a_narrow_window() -> None:
     assert drawn(200) == [
-        "State                Name    Note                            Spare",
-        f"✓ completed          first   {'x' * 30}  {'y' * 10}",
-        "✕ failed with error  second",
+        "State        Name    Note                            Spare",
+        f"✓ completed  first   {'x' * 30}  {'y' * 10}",
+        "✕ failed     second",
     ]
-    assert drawn(54) == [
-        "State                Name    Note",
-        f"✓ completed          first   {'x' * 25}",
-        f"                             {'x' * 5}",
-        "✕ failed with error  second",
+    assert drawn(46) == [
+        "State        Name    Note",
+        f"✓ completed  first   {'x' * 25}",
+        f"                     {'x' * 5}",
+        "✕ failed     second",
     ]
 
 

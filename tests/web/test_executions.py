@@ -33,6 +33,13 @@ def test_each_says_how_it_is_and_how_far(client: Client) -> None:
     )
 
 
+def test_an_end_with_warnings_has_the_same_words_in_every_list(client: Client) -> None:
+    start(step("a", 0, "items", kwargs={"ok": 1, "warning": 1}), name="Uneasy")
+    run_until_idle()
+    for path in ("/executions", "/activities"):
+        assert text_of(client.get(path)).count("! completed with warnings") >= 1, path
+
+
 def test_filters_are_in_the_address(client: Client) -> None:
     now = clock.now()
     done = start(name="Done", now=now)

@@ -44,8 +44,8 @@ def test_a_bar_is_as_long_as_its_attempt_and_its_wait_goes_before_it() -> None:
     assert (bar.wait_x, bar.wait_width) == (0, 25)
     assert (bar.x, bar.width) == (25, 75)
     assert (bar.tone, bar.glyph) == ("complete", "✓")
-    assert bar.title == "work, attempt 1: complete · waited 2.5 s · took 7.5 s"
-    assert drawn.rows[0].note == "complete · 7.5 s"
+    assert bar.title == "work, attempt 1: completed · waited 2.5 s · took 7.5 s"
+    assert drawn.rows[0].note == "completed · 7.5 s"
     # What runs reaches to the present.
     drawn = chart([Attempt(status="in_progress", began=5, ended=None)], start=NOW, now=NOW + seconds(20))
     (bar,) = drawn.rows[0].bars
@@ -58,7 +58,7 @@ def test_each_attempt_has_a_bar_and_its_delay_is_a_wait() -> None:
     (row,) = chart([second, first], start=NOW, now=NOW).rows
     assert [(bar.x, bar.width) for bar in row.bars] == [(0, 25), (75, 25)]
     assert (row.bars[1].wait_x, row.bars[1].wait_width) == (25, 50)
-    assert row.note == "complete · 5.0 s · 2 attempts"
+    assert row.note == "completed · 5.0 s · 2 attempts"
 
 
 def test_a_later_group_waits_only_since_the_groups_before_it_ended_and_until_then_nothing_is_drawn() -> None:

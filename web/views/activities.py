@@ -16,6 +16,7 @@ from activities import clock
 from activities.models import Activity, ActivityItem
 from activities.together import together
 from activities.transcript import with_last_lines
+from activities.words import said
 from execution.models import WorkerTask
 from execution.waits import reasons
 from schedules.registry import step_types
@@ -69,7 +70,7 @@ class ActivityFilters(TimesForm):
     def __init__(self, given: Any) -> None:
         super().__init__(given)
         kinds = {name for known in activities.admin.target_types for name in known()} | set(step_types)
-        self._choose("status", [(value, label.lower()) for value, label in Activity.Status.choices])
+        self._choose("status", [(value, said(value)) for value in Activity.Status.values])
         self._choose(
             "operation",
             [

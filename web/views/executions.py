@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from activities import clock
+from activities.models import Activity
 from execution.admin import ExecutionAdmin
 from execution.models import Execution
 from schedules.models import Occurrence, Schedule
@@ -117,7 +118,9 @@ def states(execution: Execution, *, has_successes: bool) -> list[str]:
     """What its badges say."""
     is_partial = execution.status == Execution.Status.FAILED and has_successes
     is_late = execution.is_late(clock.now())
-    return [execution.state, *["partial"] * is_partial, *["late"] * is_late]
+    has_warnings = execution.activity.status == Activity.Status.COMPLETE_WITH_WARNING
+    state = execution.activity.status if has_warnings else execution.state
+    return [state, *["partial"] * is_partial, *["late"] * is_late]
 
 
 def who(execution: Execution) -> str:
