@@ -128,8 +128,9 @@ class BackfillsOfSchedule(OfSchedule, mixins.ListModelMixin, Resource):
         read = self.read(BackfillWriting)
         if read.pop("dry_run", False):
             return self._survey(read)
-        if (before := self.once()) is not None:
-            return before
+        return self.once(lambda: self._ask(read))
+
+    def _ask(self, read: dict[str, Any]) -> Response:
         backfill = Backfill.objects.ask(self.schedule, **read, initiator=self.by, now=self.now)
         body = {"backfill": backfill.pk, "total": backfill.total}
         return self.accepted(body, url=reverse("api:backfill-detail", args=[backfill.pk]))
