@@ -41,8 +41,7 @@ def once(request: Request, key: str, act: Callable[[], Response]) -> Response:
     The key, what the request does, and its answer are one transaction: a crash, an error or a refusal
     leaves none of them.
     """
-    place = {"principal": principal_of(request), "route": _route(request), "key": key}
-    digest = _digest(request.data)
+    place, digest = _place(request, key), _digest(request.data)
     with transaction.atomic():
         taken = _take(place, digest)
         if taken is None:
@@ -50,6 +49,17 @@ def once(request: Request, key: str, act: Callable[[], Response]) -> Response:
         response = act()
         KeyedAnswer.objects.filter(pk=taken).update(**_kept(response))
     return response
+
+
+def answered(request: Request, key: str) -> Response | None:
+    """Return the answer that the same request had before, if it is known."""
+    place = _place(request, key)
+    kept = KeyedAnswer.objects.filter(**place, created_at__gte=clock.now() - ANSWERS_ARE_KEPT)
+    return _known(place, _digest(request.data)) if kept.exists() else None
+
+
+def _place(request: Request, key: str) -> dict[str, str]:
+    return {"principal": principal_of(request), "route": _route(request), "key": key}
 
 
 def _take(place: dict[str, str], digest: str) -> int | None:

@@ -128,10 +128,14 @@ class BackfillsOfSchedule(OfSchedule, mixins.ListModelMixin, Resource):
         read = self.read(BackfillWriting)
         if read.pop("dry_run", False):
             return self._survey(read)
-        return self.once(lambda: self._ask(read))
+        if (before := self.answered()) is not None:
+            return before
+        # Before the transaction of `once`: on SQLite, nothing else could be written while times are counted.
+        wanted = Backfill.objects.counted(self.schedule, **read, initiator=self.by, now=self.now)
+        return self.once(lambda: self._open(wanted))
 
-    def _ask(self, read: dict[str, Any]) -> Response:
-        backfill = Backfill.objects.ask(self.schedule, **read, initiator=self.by, now=self.now)
+    def _open(self, backfill: Backfill) -> Response:
+        backfill.open()
         body = {"backfill": backfill.pk, "total": backfill.total}
         return self.accepted(body, url=reverse("api:backfill-detail", args=[backfill.pk]))
 

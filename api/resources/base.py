@@ -66,6 +66,11 @@ class Resource(GenericViewSet[Any]):
         key = idempotency.key_of(self.request)
         return idempotency.once(self.request, key, act) if key else act()
 
+    def answered(self) -> Response | None:
+        """Return the answer that the request had before, for actions that prepare much before `once`."""
+        key = idempotency.key_of(self.request)
+        return idempotency.answered(self.request, key) if key else None
+
     def shown(
         self, row: Any, *, version: object = None, code: int = status.HTTP_200_OK, url: str = ""
     ) -> Response:

@@ -18,7 +18,7 @@ from execution.invoker import trigger
 from execution.models import Execution, WorkerTask
 from execution.scheduler import tick
 from jimsite.roles import give_permissions
-from schedules.models import Schedule
+from schedules.models import Backfill, Schedule
 from tests.api.calling import Caller
 from tests.base import (
     NOW,
@@ -233,6 +233,23 @@ class TestEachRoute:
         assert first.status_code in (201, 202)
         assert ("Idempotent-Replayed" in first, again["Idempotent-Replayed"]) == (False, "true")
         assert (again.json(), again.get("Location")) == (first.json(), first.get("Location"))
+
+
+def test_times_of_a_backfill_are_counted_before_its_transaction(
+    api: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite lets nothing else be written meanwhile; and a repeat counts nothing."""
+    path, body = backfill()
+    inside: list[bool] = []
+    survey = Backfill._survey
+
+    def spied(self: Backfill, *, limit: int) -> Any:
+        inside.append(connection.in_atomic_block)
+        return survey(self, limit=limit)
+
+    monkeypatch.setattr(Backfill, "_survey", spied)
+    first, again = (api.post(path, body | {"which": "missing"}, idempotency_key="k") for _ in range(2))
+    assert (first.status_code, again.json(), inside) == (202, first.json(), [False])
 
 
 def full_disk(execute: Callable[..., Any], sql: str, *arguments: Any) -> Any:
