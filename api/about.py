@@ -13,7 +13,8 @@ whichever there is): without it they are refused with 428, with an old one with 
 transfer.
 
 **Once.** A `POST` with an `Idempotency-Key` is carried out once: within 24 hours, the same request gets the
-same answer, with `Idempotent-Replayed: true`; another body with the same key is refused (409).
+same answer, with `Idempotent-Replayed: true`; another body with the same key is refused (409). This holds
+through crashes: after an error nothing was done; after no answer at all, send the request again.
 
 **Lists** come in pages: follow `next`. Unknown fields, filters and orderings are refused by name.
 

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
-from datetime import datetime, timedelta
+from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
-from django.db import IntegrityError, transaction
-from django.db.models import Q
+from django.db import connection, transaction
 from django.http import HttpRequest
 from rest_framework.exceptions import ValidationError
+from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from activities import clock
-from activities.statements import AWAY
+from activities.statements import insert_each
 
 from .authentication import principal_of
 from .errors import Problem
-from .models import ANSWERS_ARE_KEPT, TAKEN_SECONDS, KeyedAnswer
+from .models import ANSWERS_ARE_KEPT, KeyedAnswer
 
 LONGEST_KEY = 200
 KEPT_HEADERS = ("Location", "ETag")
-logger = logging.getLogger(__name__)
+FIELDS = ("principal", "route", "key", "request_digest", "created_at", "headers")
 
 
 def key_of(request: Request | HttpRequest) -> str:
@@ -35,55 +35,69 @@ def key_of(request: Request | HttpRequest) -> str:
     return key
 
 
-def begin(request: Request, key: str) -> KeyedAnswer | Response:
-    """A place for the answer; or the answer, if there is one already."""
-    place = {"principal": principal_of(request), "route": _route(request), "key": key}
-    digest, now = _digest(request.data), clock.now()
-    KeyedAnswer.objects.filter(**place, created_at__lt=now - ANSWERS_ARE_KEPT).delete()
-    try:
-        with transaction.atomic():
-            return KeyedAnswer.objects.create(**place, request_digest=digest, created_at=now)
-    except IntegrityError:
-        known = KeyedAnswer.objects.filter(**place).first()
-    if known is None:
+def once(request: Request, key: str, act: Callable[[], Response]) -> Response:
+    """Carry out the request, or repeat the answer that the same request had before.
+
+    The key, what the request does, and its answer are one transaction: a crash, an error or a refusal
+    leaves none of them.
+    """
+    place, digest = _place(request, key), _digest(request.data)
+    with transaction.atomic():
+        taken = _take(place, digest)
+        if taken is None:
+            return _known(place, digest)
+        response = act()
+        KeyedAnswer.objects.filter(pk=taken).update(**_kept(response))
+    return response
+
+
+def answered(request: Request, key: str) -> Response | None:
+    """Return the answer that the same request had before, if it is known."""
+    place = _place(request, key)
+    kept = KeyedAnswer.objects.filter(**place, created_at__gte=clock.now() - ANSWERS_ARE_KEPT)
+    return _known(place, _digest(request.data)) if kept.exists() else None
+
+
+def _place(request: Request, key: str) -> dict[str, str]:
+    return {"principal": principal_of(request), "route": _route(request), "key": key}
+
+
+def _take(place: dict[str, str], digest: str) -> int | None:
+    """Insert the key and return its row; None: it is known, or a request with it is under way."""
+    now = clock.now()
+    taken = _insert(place, digest, now)
+    if taken is not None:
+        return taken
+    old = KeyedAnswer.objects.filter(**place, created_at__lt=now - ANSWERS_ARE_KEPT)
+    return _insert(place, digest, now) if old.delete()[0] else None
+
+
+def _insert(place: dict[str, str], digest: str, now: datetime) -> int | None:
+    where, params = "", []
+    if connection.vendor == "postgresql":
+        # The index alone would let the second of two requests wait for the first one's commit.
+        where, params = "pg_try_advisory_xact_lock(%s)", [_lock_of(place)]
+    row = (*place.values(), digest, now, {})
+    rows = insert_each(
+        KeyedAnswer, FIELDS, [row], where=where, params=params, unless_known=True, returning="id"
+    )
+    return rows[0][0] if rows else None
+
+
+def _known(place: dict[str, str], digest: str) -> Response:
+    known = KeyedAnswer.objects.filter(**place).first()
+    if known is None or known.status is None:
         raise _under_way()
     if known.request_digest != digest:
         told = "This Idempotency-Key was used with another body: choose a new key."
         raise Problem(told, status_code=409, code="key-reused")
-    return _again(known) if known.status is not None else _taken_over(known, now)
-
-
-def end(place: KeyedAnswer, response: Response | None) -> None:
-    """Only what was done is remembered: what was refused may be tried again.
-
-    After an error nobody knows what was done, so that the place stays, for whoever tries again.
-    """
-    mine = KeyedAnswer.objects.filter(pk=place.pk, status=None, created_at=place.created_at)
-    try:
-        if response is None or response.status_code >= 500:
-            mine.update(created_at=place.created_at - timedelta(seconds=TAKEN_SECONDS + 1))
-        elif response.status_code >= 400:
-            mine.delete()
-        else:
-            mine.update(**_kept(response))
-    except AWAY as error:
-        # The answer is true all the same; who asks again is told that it is under way, for a minute.
-        logger.warning("what was answered to the key %s cannot be kept: %s", place.key, error)
+    return _again(known)
 
 
 def _kept(response: Response) -> dict[str, Any]:
     headers = {name: response[name] for name in KEPT_HEADERS if response.has_header(name)}
-    body = json.loads(response.rendered_content) if response.data is not None else None
+    body = json.loads(JSONRenderer().render(response.data)) if response.data is not None else None
     return {"status": response.status_code, "headers": headers, "body": body}
-
-
-def _taken_over(known: KeyedAnswer, now: datetime) -> KeyedAnswer:
-    """From somebody who has not answered for so long that he will not."""
-    abandoned = Q(created_at__lt=now - timedelta(seconds=TAKEN_SECONDS))
-    if not KeyedAnswer.objects.filter(abandoned, pk=known.pk, status=None).update(created_at=now):
-        raise _under_way()
-    known.created_at = now
-    return known
 
 
 def _again(known: KeyedAnswer) -> Response:
@@ -104,3 +118,8 @@ def _route(request: Request) -> str:
 
 def _digest(data: Any) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+
+def _lock_of(place: dict[str, str]) -> int:
+    digest = hashlib.sha256("\n".join(place.values()).encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)

@@ -22,8 +22,6 @@ MARK = "jim"
 USE_IS_NOTED_EVERY = timedelta(minutes=1)
 KEPT_AFTER_ITS_END = timedelta(days=30)
 ANSWERS_ARE_KEPT = timedelta(hours=24)
-# How long a request with a key may take before another one with it may try.
-TAKEN_SECONDS = 60
 
 
 class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
@@ -143,7 +141,7 @@ class KeyedAnswerQuerySet(models.QuerySet["KeyedAnswer"]):
 
 
 class KeyedAnswer(models.Model):
-    """What was answered to a request with an Idempotency-Key; without a status, it is still being made."""
+    """The answer to a request with an Idempotency-Key; committed together with what the request did."""
 
     principal = models.CharField(max_length=64)
     route = models.CharField(max_length=200)

@@ -199,8 +199,13 @@ class RetryJob(Operation[Activity]):
         return Done(f"“{activity.target_name}” is queued again.", task.get_absolute_url())
 
 
+class RunTemplateForm(forms.Form):
+    # A page that is sent twice asks twice for the same job.
+    key = forms.CharField(max_length=64, widget=forms.HiddenInput, initial=uuid.uuid4)
+
+
 class RunTemplate(Operation[TaskTemplate]):
-    name, label = "run", "Run now"
+    name, label, form = "run", "Run now", RunTemplateForm
     permission = permissions.RUN
     question = "A single job of it, as it is now. Queue it?"
 
@@ -210,8 +215,9 @@ class RunTemplate(Operation[TaskTemplate]):
     def perform(
         self, template: TaskTemplate, *, answers: dict[str, Any], initiator: Initiator, now: datetime
     ) -> Done:
+        asked = {"template": template.name, "idempotency_key": f"{answers['key']}/{template.pk}"}
         try:
-            [key] = WorkerTask.objects.enqueue([{"template": template.name}], initiator=initiator, now=now)
+            [key] = WorkerTask.objects.enqueue([asked], initiator=initiator, now=now)
         except ValidationError as error:
             raise Declined(" ".join(error.messages)) from error
         job = Job.find(key)

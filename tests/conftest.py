@@ -37,6 +37,7 @@ ON_BOTH_DATABASES = {
     "chaos",
     "execution",
     "races",
+    "api/test_keys.py",
     "api/test_limits.py",
     "jimsite/test_database.py",
     "jimsite/test_doctor.py",

@@ -31,16 +31,16 @@ class Death(NamedTuple):
     commits: int
 
 
-def kill_at(point: int, call: Callable[[], object]) -> Death:
+def kill_at(point: int, call: Callable[[], object], *, any_statement: bool = False) -> Death:
     """Lets another process make the call; it is gone before the `point`-th change that would be final.
 
     That is a commit, or a write outside of any transaction. To die earlier within a transaction leaves
-    nothing else behind: all that came before it is undone here too.
+    nothing else behind: all that came before it is undone here too. `any_statement` counts all of them.
     """
     with mmap.mmap(-1, 8) as shared:
         pid = os.fork()
         if pid == 0:
-            _die(point, call, shared)
+            _die(point, call, shared, any_statement)
         _, status = os.waitpid(pid, 0)
         (commits,) = struct.unpack("q", shared[:])
     _wait_until_noticed()
@@ -48,11 +48,11 @@ def kill_at(point: int, call: Callable[[], object]) -> Death:
     return Death(status == signal.SIGKILL, commits)
 
 
-def _die(point: int, call: Callable[[], object], shared: mmap.mmap) -> None:
+def _die(point: int, call: Callable[[], object], shared: mmap.mmap, any_statement: bool) -> None:
     """Never returns, and cleans up nothing."""
     try:
         _connect_anew()
-        with _counting(point, shared):
+        with _counting(point, shared, any_statement):
             call()
     except BaseException:
         sys.stderr.write(traceback.format_exc())
@@ -71,14 +71,18 @@ def _connect_anew() -> None:
 
 
 @contextmanager
-def _counting(point: int, shared: mmap.mmap) -> Iterator[None]:
+def _counting(point: int, shared: mmap.mmap, any_statement: bool) -> Iterator[None]:
     passed = commits = 0
 
-    def change(write: Callable[[], Any]) -> Any:
-        nonlocal passed, commits
+    def pass_place() -> None:
+        nonlocal passed
         passed += 1
         if passed == point:
             os.kill(os.getpid(), signal.SIGKILL)
+
+    def change(write: Callable[[], Any]) -> Any:
+        nonlocal commits
+        pass_place()
         result = write()
         commits += 1
         shared[:] = struct.pack("q", commits)
@@ -87,7 +91,11 @@ def _counting(point: int, shared: mmap.mmap) -> Iterator[None]:
     def execute(run: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
         write = partial(run, sql, params, many, context)
         is_final = WRITE.search(sql) is not None and not connection.in_atomic_block
-        return change(write) if is_final else write()
+        if is_final:
+            return change(write)
+        if any_statement:
+            pass_place()
+        return write()
 
     commit = partial(change, connections["default"].commit)
     with connection.execute_wrapper(execute), patch.object(connections["default"], "commit", commit):
@@ -102,11 +110,11 @@ def _wait_until_noticed() -> None:
 
 
 @contextmanager
-def kept_state() -> Iterator[Callable[[], None]]:
-    """Yields what brings all rows of JIM's own tables back to what they are now."""
+def kept_state(*more_apps: str) -> Iterator[Callable[[], None]]:
+    """Yields what brings all rows of the engine's tables, and of `more_apps`, back to what they are now."""
     tables = [
         model._meta.db_table
-        for app in ("activities", "schedules", "execution")
+        for app in ("activities", "schedules", "execution", *more_apps)
         for model in apps.get_app_config(app).get_models(include_auto_created=True)
     ]
 

@@ -74,8 +74,8 @@ key of an occurrence | schedules/models/occurrence.py | schedules/test_backfill.
 -         key = f"backfill/{backfill.pk}/{named_time(at)}"
 +         key = f"backfill/{named_time(at)}"
 key of a request | api/idempotency.py | api/test_limits.py api/test_foundation.py
-- place = {"principal": principal_of(request), "route"
-+ place = {"principal": "", "route"
+- return {"principal": principal_of(request), "route"
++ return {"principal": "", "route"
 key against twins | execution/models/task.py | execution/test_jobs.py
 -                 twins |= {job.dedup_key: job.key} if job.dedup_key else {}
 +                 pass

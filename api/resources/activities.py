@@ -216,8 +216,9 @@ class Activities(Listed):
     def retry(self, request: Request, pk: str) -> Response:
         """One more attempt of a single job that failed or was cancelled."""
         activity, _ = self.get_object(), self.read(Nothing)
-        if (before := self.once()) is not None:
-            return before
+        return self.once(lambda: self._retry(activity))
+
+    def _retry(self, activity: Activity) -> Response:
         job = Job.find(activity.task_key) if activity.task_key else None
         if job is None:
             raise Refused(f"“{activity.target_name}” is no single job: retry its execution.")

@@ -128,9 +128,14 @@ class BackfillsOfSchedule(OfSchedule, mixins.ListModelMixin, Resource):
         read = self.read(BackfillWriting)
         if read.pop("dry_run", False):
             return self._survey(read)
-        if (before := self.once()) is not None:
+        if (before := self.answered()) is not None:
             return before
-        backfill = Backfill.objects.ask(self.schedule, **read, initiator=self.by, now=self.now)
+        # Before the transaction of `once`: on SQLite, nothing else could be written while times are counted.
+        wanted = Backfill.objects.counted(self.schedule, **read, initiator=self.by, now=self.now)
+        return self.once(lambda: self._open(wanted))
+
+    def _open(self, backfill: Backfill) -> Response:
+        backfill.open()
         body = {"backfill": backfill.pk, "total": backfill.total}
         return self.accepted(body, url=reverse("api:backfill-detail", args=[backfill.pk]))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -18,7 +18,6 @@ from activities.text import clean_text
 from api import idempotency
 from api.authentication import initiator_of
 from api.filtering import OF_PAGES, WordsFilter, refuse_unknown
-from api.models import KeyedAnswer
 from api.reading import Strict
 from api.versions import check_match, check_match_if_said, etag, is_known
 
@@ -32,8 +31,6 @@ class Resource(GenericViewSet[Any]):
     parameters: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     http_method_names = ("get", "post", "put", "patch", "delete", "head")
 
-    _place: KeyedAnswer | None = None
-
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
         if self.action:
@@ -42,15 +39,6 @@ class Resource(GenericViewSet[Any]):
             idempotency.key_of(request)
         if not all(clean_text(text) == text for text in self.kwargs.values()):
             raise NotFound
-
-    def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        response: Any = None
-        try:
-            response = super().dispatch(request, *args, **kwargs)
-            return response
-        finally:
-            if self._place is not None:
-                idempotency.end(self._place, response.render() if response is not None else None)
 
     @property
     def by(self) -> Initiator:
@@ -73,20 +61,15 @@ class Resource(GenericViewSet[Any]):
         """The body without what is only shown, so that what was read can be sent back."""
         return {name: value for name, value in dict(self.request.data).items() if name not in shown_only}
 
-    def once(self) -> Response | None:
-        """For actions with an Idempotency-Key: the answer that was given before, if there is one."""
+    def once(self, act: Callable[[], Response]) -> Response:
+        """Carry out an action that takes an Idempotency-Key, or return the answer that it had before."""
         key = idempotency.key_of(self.request)
-        if not key:
-            return None
-        begun = idempotency.begin(self.request, key)
-        if isinstance(begun, KeyedAnswer):
-            self._place = begun
-            return None
-        return begun
+        return idempotency.once(self.request, key, act) if key else act()
 
-    def lasting_key(self) -> str:
-        """For verbs that know keys themselves: what was begun and never answered is not begun again."""
-        return f"api-{self._place.pk}" if self._place is not None else ""
+    def answered(self) -> Response | None:
+        """Return the answer that the request had before, for actions that prepare much before `once`."""
+        key = idempotency.key_of(self.request)
+        return idempotency.answered(self.request, key) if key else None
 
     def shown(
         self, row: Any, *, version: object = None, code: int = status.HTTP_200_OK, url: str = ""

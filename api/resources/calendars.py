@@ -117,8 +117,9 @@ class Calendars(Listed):
     def create(self, request: Request) -> Response:
         """Define a calendar."""
         read = self.read(CalendarDefinition)
-        if (before := self.once()) is not None:
-            return before
+        return self.once(lambda: self._define(read))
+
+    def _define(self, read: dict[str, Any]) -> Response:
         calendar = SharedCalendar.objects.define(**read, initiator=self.by, now=self.now)
         url = reverse("api:calendar-detail", args=[calendar.pk])
         return self.shown(calendar, version=calendar.token, code=status.HTTP_201_CREATED, url=url)

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, ClassVar
 
 from django.db.models import Exists, OuterRef, Q
@@ -283,9 +284,8 @@ class Executions(Listed):
         """A group of jobs without a schedule: one after the other, side by side, or by their indexes."""
         read = self.read(GroupDefinition)
         check_code(request, own_code(read["steps"]))
-        if (before := self.once()) is not None:
-            return before
-        return self._accept(Execution.objects.submit(**read, initiator=self.by, now=self.now))
+        submit = partial(Execution.objects.submit, **read, initiator=self.by, now=self.now)
+        return self.once(lambda: self._accept(submit()))
 
     @extend_schema(request=Reason, responses=accepts(AcceptedSerializer))
     @action(detail=True, methods=["post"])
@@ -310,9 +310,10 @@ class Executions(Listed):
     def retry(self, request: Request, pk: str) -> Response:
         """A new execution of what did not succeed, or of the whole, for the same time."""
         execution, read = self.get_object(), self.read(RetryOptions)
-        if (before := self.once()) is not None:
-            return before
-        started = execution.retry(initiator=self.by, now=self.now, key=self.lasting_key(), **read)
+        return self.once(lambda: self._retry(execution, read))
+
+    def _retry(self, execution: Execution, read: dict[str, Any]) -> Response:
+        started = execution.retry(initiator=self.by, now=self.now, **read)
         if started is not None:
             return self._accept(started)
         url = f"{reverse('api:execution-list')}?retry_of={execution.pk}"

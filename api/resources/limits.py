@@ -77,10 +77,7 @@ class Limits(Listed):
     @extend_schema(request=LimitDefinition, parameters=[IDEMPOTENCY_KEY], responses=makes(LimitSerializer))
     def create(self, request: Request) -> Response:
         """Limit how many tasks with a key run at once."""
-        if (before := self.once()) is not None:
-            return before
-        limit = Limit.objects.define(**self.read(LimitDefinition), initiator=self.by, now=self.now)
-        return self.shown(limit, version=self.version_of(limit), code=status.HTTP_201_CREATED)
+        return self.once(self._define)
 
     @extend_schema(request=LimitWriting, parameters=[IF_MATCH], responses=changes(LimitSerializer))
     def partial_update(self, request: Request, key: str) -> Response:
@@ -98,6 +95,10 @@ class Limits(Listed):
             self._held()
         self.get_object().remove(initiator=self.by, now=self.now)
         return Response(status=status.HTTP_204_NO_CONTENT)
+
+    def _define(self) -> Response:
+        limit = Limit.objects.define(**self.read(LimitDefinition), initiator=self.by, now=self.now)
+        return self.shown(limit, version=self.version_of(limit), code=status.HTTP_201_CREATED)
 
     def _held(self) -> Limit:
         """Locked, so that nobody changes it between the look at its version and the change."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from django.urls import reverse
@@ -295,9 +296,12 @@ class Runs(Listed):
 
     def _resolve(self, serializer: type[Strict[Any]], verb: Callable[..., None]) -> Response:
         run, read = self.get_object(), self.read(serializer)
-        if (before := self.once()) is not None:
-            return before
-        verb(run, **read, initiator=self.by, now=self.now)
+        return self.once(lambda: self._resolved(run, partial(verb, run, **read)))
+
+    def _resolved(self, run: Run, verb: Callable[..., None]) -> Response:
+        verb(initiator=self.by, now=self.now)
+        # Not left to the commit: the answer says what follows.
+        run.workflow.start(self.now)
         run.refresh_from_db()
         followed_by = run.retries.order_by("pk").values_list("pk", flat=True).first()
         url = reverse("api:run-detail", args=[followed_by or run.pk])

@@ -171,8 +171,9 @@ class Schedules(Inquiries, Listed):
         """Define a schedule, checked as a whole."""
         read = self.read(NewSchedule)
         self._check_code(read["steps"])
-        if (before := self.once()) is not None:
-            return before
+        return self.once(lambda: self._define(read))
+
+    def _define(self, read: dict[str, Any]) -> Response:
         schedule = Schedule.objects.define(**read, initiator=self.by, now=self.now)
         url = reverse("api:schedule-detail", args=[schedule.pk])
         return self.shown(schedule, version=schedule.token, code=status.HTTP_201_CREATED, url=url)
@@ -217,10 +218,11 @@ class Schedules(Inquiries, Listed):
         Refused (409) with the execution in the way as `blocked_by`, if its overlap policy is to skip.
         """
         read = self.read(RunWriting)
-        if (before := self.once()) is not None:
-            return before
+        return self.once(lambda: self._run(read))
+
+    def _run(self, read: dict[str, Any]) -> Response:
         schedule, _ = self._named()
-        occurrence = trigger(schedule, initiator=self.by, now=self.now, key=self.lasting_key(), **read)
+        occurrence = trigger(schedule, initiator=self.by, now=self.now, **read)
         execution = getattr(occurrence, "execution", None)
         body = {
             "occurrence": occurrence.pk,

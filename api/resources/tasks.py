@@ -181,8 +181,9 @@ class Tasks(Listed):
     def create(self, request: Request) -> Response:
         """Queues one job."""
         wanted = self._allowed([self.read(JobWriting)])
-        if (before := self.once()) is not None:
-            return before
+        return self.once(lambda: self._queue(wanted))
+
+    def _queue(self, wanted: list[dict[str, Any]]) -> Response:
         [key] = WorkerTask.objects.enqueue(wanted, initiator=self.by, now=self.now)
         return accept_task(self, key)
 
@@ -193,8 +194,9 @@ class Tasks(Listed):
     def batch(self, request: Request) -> Response:
         """Queues several jobs at once, or none of them."""
         wanted = self._allowed(self.read(JobsDefinition)["jobs"])
-        if (before := self.once()) is not None:
-            return before
+        return self.once(lambda: self._queue_all(wanted))
+
+    def _queue_all(self, wanted: list[dict[str, Any]]) -> Response:
         try:
             keys = WorkerTask.objects.enqueue(wanted, initiator=self.by, now=self.now)
         except ValidationError:
@@ -250,9 +252,11 @@ class Tasks(Listed):
     @action(detail=True, methods=["post"])
     def retry(self, request: Request, id: str) -> Response:
         """One more attempt of a single job that failed or was cancelled."""
-        job, _ = self._job(), self.read(Nothing)
-        if (before := self.once()) is not None:
-            return before
+        self.read(Nothing)
+        return self.once(self._retry)
+
+    def _retry(self) -> Response:
+        job = self._job()
         job.retry(initiator=self.by, now=self.now)
         return accept_task(self, job.key)
 

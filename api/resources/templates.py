@@ -127,8 +127,9 @@ class Templates(Listed):
     def create(self, request: Request) -> Response:
         """Define a template."""
         read = self.read(TemplateDefinition)
-        if (before := self.once()) is not None:
-            return before
+        return self.once(lambda: self._define(read))
+
+    def _define(self, read: dict[str, Any]) -> Response:
         template = TaskTemplate.objects.define(**read, **self._who)
         url = reverse("api:template-detail", args=[template.pk])
         return self.shown(template, version=template.token, code=status.HTTP_201_CREATED, url=url)
@@ -161,12 +162,12 @@ class Templates(Listed):
     def run(self, request: Request, pk: str) -> Response:
         """Queue a single job of it, as it is now."""
         self.read(Nothing)
-        if (before := self.once()) is not None:
-            return before
+        return self.once(self._run)
+
+    def _run(self) -> Response:
         template: TaskTemplate = self.get_object()
         template.resolve({})
-        asked = {"template": template.name, "idempotency_key": self.lasting_key()}
-        [key] = WorkerTask.objects.enqueue([asked], initiator=self.by, now=self.now)
+        [key] = WorkerTask.objects.enqueue([{"template": template.name}], initiator=self.by, now=self.now)
         return accept_task(self, key)
 
     @property

@@ -253,8 +253,9 @@ class EventsOfTopic(mixins.ListModelMixin, Resource):
     def create(self, request: Request, topic: str) -> Response:
         """Publishes one event or several at once; whoever consumes the topic is woken."""
         wanted = self._wanted(self.read(EventsWriting))
-        if (before := self.once()) is not None:
-            return before
+        return self.once(lambda: self._publish(wanted))
+
+    def _publish(self, wanted: list[Publication]) -> Response:
         counts = Topic.objects.publish(wanted, now=self.now, by=self.by)
         body = {"new": counts.new, "updated": counts.updated, "unchanged": counts.unchanged}
         return self.accepted(body, url=reverse("api:topic-event-list", args=[self.topic.slug]))

@@ -191,9 +191,7 @@ class Webhooks(Listed):
     def test(self, request: Request, pk: str) -> Response:
         """Sends it the event `endpoint.test`."""
         endpoint, _ = self.get_object(), self.read(Nothing)
-        if (before := self.once()) is not None:
-            return before
-        return _sent(self, endpoint.test(initiator=self.by, now=self.now))
+        return self.once(lambda: _sent(self, endpoint.test(initiator=self.by, now=self.now)))
 
     @extend_schema(request=Nothing, responses=acts(EndpointSerializer))
     @action(detail=True, methods=["post"])
@@ -315,8 +313,9 @@ class Deliveries(Listed):
     def redeliver(self, request: Request, pk: str) -> Response:
         """The same event again, with the same id and content."""
         delivery, _ = self.get_object(), self.read(Nothing)
-        if (before := self.once()) is not None:
-            return before
+        return self.once(lambda: self._redeliver(delivery))
+
+    def _redeliver(self, delivery: Delivery) -> Response:
         delivery.redeliver(initiator=self.by, now=self.now)
         return _sent(self, delivery)
 

@@ -169,8 +169,9 @@ class Workflows(Listed):
     def run(self, request: Request, slug: str) -> Response:
         """All its producers run now, one after the other; refused while something runs or is stuck."""
         workflow, _ = self.get_object(), self.read(Nothing)
-        if (before := self.once()) is not None:
-            return before
+        return self.once(lambda: self._run(workflow))
+
+    def _run(self, workflow: Workflow) -> Response:
         producers = workflow.run_now(initiator=self.by, now=self.now)
         return self._accept({"producers": [producer.name for producer in producers]})
 

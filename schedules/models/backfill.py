@@ -74,21 +74,38 @@ class BackfillQuerySet(models.QuerySet["Backfill"]):
         overlap: str = "buffer_all",
     ) -> Backfill:
         """The times of a range, both ends included, as the spec has them now; their slices follow."""
+        wanted = self.counted(
+            schedule,
+            start_at=start_at,
+            end_at=end_at,
+            initiator=initiator,
+            now=now,
+            which=which,
+            overlap=overlap,
+        )
+        wanted.open()
+        return wanted
+
+    def counted(
+        self,
+        schedule: Schedule,
+        *,
+        start_at: datetime,
+        end_at: datetime,
+        initiator: Initiator,
+        now: datetime,
+        which: str = "all",
+        overlap: str = "buffer_all",
+    ) -> Backfill:
+        """One that is not stored yet. To count its times may take long: call this outside of transactions."""
         backfill = Backfill._draft(
             schedule, start_at=start_at, end_at=end_at, which=which, overlap=overlap, now=now
         )
         survey = backfill._survey(limit=0)
         survey.refuse_if_empty()
-        backfill.total = survey.total
+        backfill.total, backfill.chosen = survey.total, survey.chosen
         backfill.initiator_type, backfill.initiator_id = initiator.type, initiator.id
         backfill.initiator_name = initiator.name
-        with transaction.atomic():
-            backfill._take_place()
-            details = backfill._as_json() | {"chosen": survey.chosen}
-            Activity.objects.record(
-                "backfill", backfill.schedule, initiator=initiator, now=now, details=details
-            )
-            wake("jim_schedules")
         return backfill
 
     def survey(
@@ -207,6 +224,9 @@ class Backfill(models.Model):
     initiator_name = models.CharField(max_length=255)
     created_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True, blank=True)
+
+    # Of one that is not stored yet: how many of its times will be started.
+    chosen = 0
 
     objects = BackfillQuerySet.as_manager()
 
@@ -372,6 +392,16 @@ class Backfill(models.Model):
                 f"choose a shorter range, with at most {MOST_TIMES:,}."
             }
         )
+
+    def open(self) -> None:
+        """Store one whose times were counted."""
+        with transaction.atomic():
+            self._take_place()
+            details = self._as_json() | {"chosen": self.chosen}
+            Activity.objects.record(
+                "backfill", self.schedule, initiator=self.initiator, now=self.created_at, details=details
+            )
+            wake("jim_schedules")
 
     def _take_place(self) -> None:
         """Among the schedule's backfills, under its lock. Times were counted before: that may take long."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pytest
 
-from activities import clock
-from api.models import KeyedAnswer
 from execution.models import Execution
 from jimsite.roles import give_permissions
 from schedules.models import Schedule
@@ -51,13 +48,4 @@ def test_two_with_the_same_key_for_different_things(api: Caller) -> None:
         partial(run, api, schedule, "a"), partial(run, api, schedule, "a", at="2026-11-01T00:00:00Z")
     )
     assert sorted(answer.status_code for answer in answers) == [202, 409]
-    assert Execution.objects.count() == 1
-
-
-def test_two_that_take_over_what_was_abandoned(api: Caller) -> None:
-    schedule = make_schedule(overlap="allow_all")
-    run(api, schedule, "a")
-    KeyedAnswer.objects.update(status=None, created_at=clock.now() - timedelta(minutes=2))
-    answers = at_once(partial(run, api, schedule, "a"), partial(run, api, schedule, "a"))
-    assert {answer.status_code for answer in answers} <= {202, 409}
     assert Execution.objects.count() == 1
