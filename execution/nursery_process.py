@@ -30,6 +30,10 @@ _prctl: Callable[[int, int], int] = getattr(ctypes.CDLL(None), "prctl", lambda o
 
 
 def main(control_fd: int, keep_fds: Sequence[int], with_django: bool) -> NoReturn:
+    # If it is stopped (SIGSTOP) when its worker dies, this makes it go on, see the closed socket and end all
+    # that it started. Not SIGKILL: children that left their group would outlive it, and the signal also comes
+    # whenever the thread that started the nursery ends.
+    _prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
     # It ends with the worker. A supervisor that signals all processes at once means the worker, which drains.
     for signum in IGNORED:
         signal.signal(signum, signal.SIG_IGN)
