@@ -148,7 +148,7 @@ class TestProvenDeath:
     def test_what_outlives_its_worker_is_ended_by_the_next_look_but_one(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """It is stopped, so it cannot end by itself. Nothing happens to it while the worker's process lives."""
+        """Stopped, it cannot end by itself. Nothing happens to it while its worker's process runs."""
         worker = make_worker()
         with orphan_of(worker) as (parent, orphan):
             monkeypatch.setattr(lifeline, "GRACE_SECONDS", 0)
