@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from django.db import close_old_connections, connections
 
 from execution.channel import Channel
+from execution.lease import Late, Lease
 from execution.steps.base import Context, Work, conclude
 from execution.steps.python import call_function
 
@@ -40,19 +41,23 @@ class Server:
         self.running: Context | None = None
         self.main_is_sending = False
         self.interrupt_waits = False
+        self.is_late = False
 
     def serve(self) -> NoReturn:
         while (message := self.channel.receive()) is not None:
             if "work" in message:
-                self.perform(Work(**message["work"]))
+                self.perform(Work(**message["work"]), Lease(message["until"]))
         os._exit(0)
 
-    def perform(self, work: Work) -> None:
-        ctx = Context(work, self)
+    def perform(self, work: Work, lease: Lease) -> None:
+        ctx, self.is_late = Context(work, self), False
         self.tidy()
-        outcome = conclude(ctx, lambda: self.run(ctx))
+        outcome = conclude(ctx, lambda: self.run(ctx, lease))
         self.flush()
         close_old_connections()
+        if self.is_late:
+            self.channel.send({"late": True})
+            return
         # Without its times: one clock, the worker's, measures all steps.
         told = {name: value for name, value in vars(outcome).items() if not name.endswith("_at")}
         self.channel.send({"outcome": told, "reusable": self.is_clean()})
@@ -77,12 +82,17 @@ class Server:
             and not any(connection.in_atomic_block for connection in connections.all(initialized_only=True))
         )
 
-    def run(self, ctx: Context) -> object:
+    def run(self, ctx: Context, lease: Lease) -> object:
+        def certain() -> None:
+            if not lease.is_good:
+                self.is_late = True
+                raise Late
+
         self.running = ctx
         try:
             if self.hears_reason(ctx):
                 ctx.check()
-            return call_function(ctx)
+            return call_function(ctx, certain=certain)
         finally:
             self.running = None
 

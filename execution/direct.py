@@ -33,6 +33,7 @@ from activities.words import span
 from . import recorder
 from .binding import bind
 from .finishing import bare
+from .lease import Lease, uptime
 from .models import Reservation, WorkerTask
 from .models.adhoc import job_line
 from .models.attempt import Finish, Held
@@ -87,8 +88,9 @@ def run(step: Mapping[str, Any], *, initiator: Initiator, timeout_seconds: float
     """
     line = job_line(step, now=clock.now())
     with waiting(timeout_seconds) as wait:
-        reservation = _reserve(line, initiator, wait)
-        with kept(reservation, wait) as keeper:
+        lease = Lease()
+        reservation = _reserve(line, initiator, wait, lease)
+        with kept(reservation, wait, lease) as keeper:
             if reservation.taken_at is None:
                 _take(reservation, line, initiator, wait, keeper)
             wait.end()
@@ -99,7 +101,7 @@ def run(step: Mapping[str, Any], *, initiator: Initiator, timeout_seconds: float
     return Answer(finish.task.activity_id, finish.outcome)
 
 
-def _reserve(line: Mapping[str, Any], initiator: Initiator, wait: Wait) -> Reservation:
+def _reserve(line: Mapping[str, Any], initiator: Initiator, wait: Wait, lease: Lease) -> Reservation:
     pool, holder = line["pool"], f"{socket.gethostname()}:{os.getpid()}"
 
     def look() -> Reservation | None:
@@ -108,6 +110,7 @@ def _reserve(line: Mapping[str, Any], initiator: Initiator, wait: Wait) -> Reser
         if before is not None:
             wait.patience = settings.JIM_POLL_SECONDS if before.released_at is None else _turn()
             return None
+        lease.renew(asked_at=uptime(), seconds=settings.JIM_LEASE_SECONDS)
         now = clock.now()
         take = partial(Reservation.take, line=line, initiator=initiator, now=now)
         return Reservation.objects.reserve(line, holder=holder, now=now, then=take)
@@ -178,7 +181,7 @@ def _perform(held: Held, keeper: Keeper) -> Finish:
     work, binding, nursery = held.work, bind([held]).get(held.pk), _nursery(os.getpid())
     with _heeding_ctrl_c(keeper):
         while True:
-            context = keeper.attend(Context(work, said, binding))
+            context = keeper.attend(Context(work, said, binding, keeper.lease))
             outcome = perform(work, said, nursery=nursery, context=context, clock=clock.estimate)
             if outcome.again_at is None:
                 break
@@ -306,9 +309,9 @@ def waiting(seconds: float) -> Iterator[Wait]:
 
 
 @contextmanager
-def kept(reservation: Reservation, wait: Wait) -> Iterator[Keeper]:
+def kept(reservation: Reservation, wait: Wait, lease: Lease) -> Iterator[Keeper]:
     """Whatever ends the block, the seat is free afterwards; a request that is cut off counts as cancelled."""
-    keeper = Keeper(reservation, lost=wait.woken.set)
+    keeper = Keeper(reservation, lease, lost=wait.woken.set)
     try:
         yield keeper
     except BaseException:
@@ -322,13 +325,14 @@ def kept(reservation: Reservation, wait: Wait) -> Iterator[Keeper]:
 class Keeper:
     """Beats for a seat and writes what its step says, on a thread and a connection of its own."""
 
-    def __init__(self, reservation: Reservation, *, lost: Callable[[], object]) -> None:
+    def __init__(self, reservation: Reservation, lease: Lease, *, lost: Callable[[], object]) -> None:
+        self.lease = lease
         self.reason: Reason | None = None
         self.context: Context | None = None
         self._reservation = reservation
         self._lost = lost
         self._said: Said | None = None
-        self._beaten = time.monotonic()
+        self._beaten = lease.asked_at
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="direct-beat", daemon=True)
         self._thread.start()
@@ -336,7 +340,7 @@ class Keeper:
     @property
     def is_overdue(self) -> bool:
         """Soon others may have the seat."""
-        return time.monotonic() - self._beaten > settings.JIM_LEASE_SECONDS * 5 / 6
+        return not self.lease.is_good
 
     def listen(self, activity_id: int) -> Said:
         self._said = Said(activity_id, clock.estimate)
@@ -381,11 +385,12 @@ class Keeper:
             connections.close_all()
 
     def _beat(self) -> None:
-        before = time.monotonic()
+        before = uptime()
         if before - self._beaten < settings.JIM_LEASE_SECONDS / 12:
             return
         if self._reservation.beat(clock.now()):
             self._beaten = before
+            self.lease.renew(asked_at=before, seconds=settings.JIM_LEASE_SECONDS)
         else:
             self._lose()
 
@@ -394,5 +399,6 @@ class Keeper:
             self._lose()
 
     def _lose(self) -> None:
+        self.lease.end()
         self.interrupt("lost")
         self._lost()

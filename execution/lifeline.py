@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
+import signal
+import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from django.conf import settings
+
+# In /proc/<pid>/fdinfo/<fd>: who took the lock that this open file holds.
+HELD = re.compile(r"^lock:\t\d+: FLOCK +ADVISORY +WRITE +(\d+) ", re.MULTILINE)
+GRACE_SECONDS = 5.0
+_orphaned_since: dict[Path, float] = {}
 
 
 class Lifeline:
@@ -21,6 +30,7 @@ class Lifeline:
         unlocked = folder / f".{worker_id}"
         self.fd = os.open(unlocked, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(self.fd, fcntl.LOCK_EX)
+        os.write(self.fd, str(os.getpid()).encode())
         # Named only once it is locked, so that nobody can find it free before its worker holds it.
         unlocked.rename(self.path)
 
@@ -31,13 +41,75 @@ class Lifeline:
 
 def proven_dead() -> Iterator[tuple[uuid.UUID, Path]]:
     """Workers of this data folder whose lifeline nobody holds. Unlink the path once they are buried."""
-    for path in sorted(_folder().glob("[0-9a-f]*-*")):
-        try:
-            worker_id = uuid.UUID(path.name)
-        except ValueError:
-            continue
+    for worker_id, path in _lifelines():
         if _is_free(path):
             yield worker_id, path
+
+
+def end_orphans() -> list[int]:
+    """Kill what still holds the lifeline of a worker whose own process is gone; return the process ids.
+
+    Children end with their worker by themselves, and more thoroughly, so they get time for it. This is for
+    those that could not: their nursery was killed as well, or stopped again.
+    """
+    orphans = {path: pids for _, path in _lifelines() if (pids := _orphans(path))}
+    for path in _orphaned_since.keys() - orphans.keys():
+        del _orphaned_since[path]
+    now = time.monotonic()
+    late = [path for path in orphans if now - _orphaned_since.setdefault(path, now) >= GRACE_SECONDS]
+    return [pid for path in late for pid in orphans[path] if _kill_holder(pid, path)]
+
+
+def _lifelines() -> Iterator[tuple[uuid.UUID, Path]]:
+    for path in sorted(_folder().glob("[0-9a-f]*-*")):
+        with suppress(ValueError):
+            yield uuid.UUID(path.name), path
+
+
+def _orphans(path: Path) -> list[int]:
+    """Holders of a lifeline, unless the process that locked it is one of them."""
+    try:
+        owner = int(path.read_text() or 0)
+    except (OSError, ValueError):
+        return []
+    if _locker(owner, path) == owner:
+        return []
+    # The file names the worker as its own container counts; the kernel names it as this one does.
+    pids = [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
+    lockers = {pid: locker for pid in pids if (locker := _locker(pid, path)) is not None}
+    return [] if lockers.keys() & lockers.values() else list(lockers)
+
+
+def _locker(pid: int, path: Path) -> int | None:
+    """The process that took the lock which `pid` holds on this file; None if `pid` does not hold it.
+
+    To have the file open is not to hold its lock: others look at it too.
+    """
+    with suppress(OSError):
+        wanted = path.stat()
+        for file in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                is_it = os.path.samestat(file.stat(), wanted)
+                if is_it and (held := HELD.search(Path(f"/proc/{pid}/fdinfo/{file.name}").read_text())):
+                    return int(held[1])
+    return None
+
+
+def _kill_holder(pid: int, path: Path) -> bool:
+    """Through a handle of the process: its number may be another's by now."""
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        if _locker(pid, path) is None:
+            return False
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return True
 
 
 def _is_free(path: Path) -> bool:

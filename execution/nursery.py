@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self, TypeVar
 
@@ -27,6 +27,7 @@ from django.conf import settings
 
 from execution.alarms import alarms
 from execution.channel import Channel
+from execution.lease import Late
 from execution.lines import Lines
 from execution.steps.base import CannotRun, Context, Outcome, StepFailed
 
@@ -58,13 +59,26 @@ class Nursery:
         self._retiring = False
         self._closed = False
 
-    def spawn(self, *, argv: Sequence[str], program: str, env: Mapping[str, str], cwd: str) -> Child:
+    def spawn(
+        self, ctx: Context, *, argv: Sequence[str], program: str, env: Mapping[str, str], cwd: str
+    ) -> Child:
+        """Start the program. The nursery refuses if the lease has ended by the time it could do so."""
         request = {"argv": list(argv), "program": program, "env": dict(env), "cwd": cwd}
-        return self.programs.start(Child(program), request)
+        while True:
+            ctx.await_lease()
+            with suppress(Late):
+                return self.programs.start(Child(program), lambda: request | {"until": ctx.lease.until})
 
     def run_python(self, ctx: Context) -> Outcome:
-        """Runs the function of the context in a child that is free, or in a new one."""
-        child = self._idle_child() or self.functions.start(PythonChild("a Python child"), {})
+        """Run the function of the context in a child, which refuses if the lease has ended by then."""
+        while True:
+            ctx.await_lease()
+            with suppress(Late):
+                return self._run_in_child(ctx)
+
+    def _run_in_child(self, ctx: Context) -> Outcome:
+        """In one that is free, or in a new one."""
+        child = self._idle_child() or self.functions.start(PythonChild("a Python child"), dict)
         try:
             outcome = child.run(ctx)
         except BaseException:
@@ -134,7 +148,8 @@ class House:
         self._control: Channel | None = None
         self._closed = False
 
-    def start(self, child: C, request: dict[str, Any]) -> C:
+    def start(self, child: C, request: Callable[[], dict[str, Any]]) -> C:
+        """`request` is called when it is sent, not before: starting the nursery may take seconds."""
         try:
             with self._lock:
                 self._submit(request, child.theirs)
@@ -149,17 +164,17 @@ class House:
             self._closed = True
             self._bury()
 
-    def _submit(self, request: dict[str, Any], fds: Sequence[int]) -> None:
+    def _submit(self, request: Callable[[], dict[str, Any]], fds: Sequence[int]) -> None:
         if self._control is not None:
             with suppress(ConnectionError):
-                self._control.send(request, fds)
+                self._control.send(request(), fds)
                 return
             self._bury()
         if self._closed:
             raise StepFailed("worker stopped")
         self._control = self._boot()
         with suppress(ConnectionError):  # one that has died by now does not begin either, and that is told
-            self._control.send(request, fds)
+            self._control.send(request(), fds)
 
     def _boot(self) -> Channel:
         ours, theirs = socket.socketpair()
@@ -217,6 +232,8 @@ class Child:
         except TimeoutError:
             raise StepFailed(f"the nursery process did not answer within {START_SECONDS:g} s") from None
         self._status.settimeout(None)
+        if "late" in told:
+            raise Late
         if "error" in told:
             message = f"cannot start {self.program} on worker {socket.gethostname()}: {told['error']}"
             raise StepFailed(message) if told["errno"] in BUSY_MACHINE else CannotRun(message)
@@ -338,6 +355,7 @@ class PythonChild(Child):
         self.reusable = False
         self._tasks = 0
         self._outcome: dict[str, Any] | None = None
+        self._is_late = False
         ours, theirs = socket.socketpair()
         self._channel = Channel(ours)
         self._poll.register(ours, select.POLLIN)
@@ -345,15 +363,14 @@ class PythonChild(Child):
 
     def run(self, ctx: Context) -> Outcome:
         self._tasks += 1
-        self._outcome, self.reusable = None, False
+        self._outcome, self.reusable, self._is_late = None, False, False
         self._forget_output()
         ctx.started()
         with suppress(ConnectionError):
-            self._channel.send(
-                {"work": vars(ctx.work) | {"config": ctx.config, "last_result": ctx.last_result}}
-            )
+            work = vars(ctx.work) | {"config": ctx.config, "last_result": ctx.last_result}
+            self._channel.send({"work": work, "until": ctx.lease.until})
         with ctx.on_interrupt(lambda: self._interrupt(ctx)):
-            while self._outcome is None and self.returncode is None:
+            while self._outcome is None and self.returncode is None and not self._is_late:
                 self._pump(ctx, None)
             if self.returncode is not None:
                 if not self._channel.ended:
@@ -363,6 +380,8 @@ class PythonChild(Child):
         return self._told(ctx)
 
     def _told(self, ctx: Context) -> Outcome:
+        if self._is_late:
+            raise Late
         if self._outcome is not None:
             return Outcome(**self._outcome, executed_at=ctx.executed_at, finished_at=ctx.clock())
         if self.stopped:
@@ -398,6 +417,8 @@ class PythonChild(Child):
                     ctx.progress(done, total, text)
                 case {"item": [name, outcome, text]}:
                     ctx.item(name, outcome, text)
+                case {"late": True}:
+                    self._is_late = True
                 case {"outcome": outcome, "reusable": reusable}:
                     self._outcome = outcome
                     self.reusable = reusable and self._tasks < TASKS_PER_CHILD

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from execution.channel import Channel
+from execution.lease import Late, Lease
 
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PR_SET_PDEATHSIG = 1
@@ -30,6 +31,10 @@ _prctl: Callable[[int, int], int] = getattr(ctypes.CDLL(None), "prctl", lambda o
 
 
 def main(control_fd: int, keep_fds: Sequence[int], with_django: bool) -> NoReturn:
+    # If it is stopped (SIGSTOP) when its worker dies, this makes it go on, see the closed socket and end all
+    # that it started. Not SIGKILL: children that left their group would outlive it, and the signal also comes
+    # whenever the thread that started the nursery ends.
+    _prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
     # It ends with the worker. A supervisor that signals all processes at once means the worker, which drains.
     for signum in IGNORED:
         signal.signal(signum, signal.SIG_IGN)
@@ -88,7 +93,10 @@ class NurseryProcess:
     def start(self, request: dict[str, Any], fds: list[int]) -> None:
         wire = socket.socket(fileno=fds[0])
         try:
-            pid = self.spawn(request, *fds[1:]) if request else self.fork(wire, *fds[1:])
+            pid = self.spawn(request, wire, *fds[1:]) if request else self.fork(wire, *fds[1:])
+        except Late:
+            tell(wire, {"late": True})
+            wire.close()
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             words, number = getattr(error, "strerror", str(error)), getattr(error, "errno", 0)
             tell(wire, {"error": words, "errno": number})
@@ -101,19 +109,31 @@ class NurseryProcess:
             for fd in fds[1:]:
                 os.close(fd)
 
-    def spawn(self, request: dict[str, Any], stdout: int, stderr: int) -> int:
-        process = subprocess.Popen(
-            request["argv"],
-            executable=request["program"],
-            env=request["env"],
-            cwd=request["cwd"],
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-            pass_fds=self.keep_fds,
-            start_new_session=True,
-            preexec_fn=self.belong,
-        )
+    def spawn(self, request: dict[str, Any], wire: socket.socket, stdout: int, stderr: int) -> int:
+        lease = Lease(request["until"])
+
+        def prepare() -> None:
+            self.belong()
+            # As late as can be: the program is what comes next.
+            if not lease.is_good or is_given_up(wire):
+                raise Late
+
+        try:
+            process = subprocess.Popen(
+                request["argv"],
+                executable=request["program"],
+                env=request["env"],
+                cwd=request["cwd"],
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                pass_fds=self.keep_fds,
+                start_new_session=True,
+                preexec_fn=prepare,
+            )
+        except subprocess.SubprocessError:
+            # It tells that something was raised in the new process, not what.
+            raise Late from None
         process.returncode = 0  # keeps Popen from waiting for what is a ward from now on
         return process.pid
 
@@ -219,6 +239,16 @@ class NurseryProcess:
                     os.kill(pid, signal.SIGKILL)
                 os.waitpid(-1, 0)
         sys.exit(0)
+
+
+def is_given_up(wire: socket.socket) -> bool:
+    """Whether the worker has closed its end: it did not wait any longer, or is gone."""
+    try:
+        return not wire.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
 
 
 def tell(wire: socket.socket, message: dict[str, Any]) -> None:

@@ -18,6 +18,8 @@ logger = logging.getLogger(__name__)
 
 def bury_proven_dead(now: datetime) -> int:
     """Workers of this data folder whose process is known to be gone: no need to wait for their lease."""
+    if orphans := lifeline.end_orphans():
+        logger.warning("ended %d processes that outlived their worker: %s", len(orphans), orphans)
     buried = 0
     for worker_id, path in lifeline.proven_dead():
         buried += Worker.objects.filter(pk=worker_id).bury(now=now)

@@ -12,23 +12,24 @@ from django.db import close_old_connections, connections
 
 from activities import clock
 from execution.binding import Binding
+from execution.lease import Lease
 from execution.nursery import Nursery
-from execution.steps.base import Context, Outcome, perform, unspeakable
+from execution.steps.base import DOUBT_SECONDS, Context, Outcome, perform, unspeakable
 
 from .models.attempt import Finish, Held
 from .recorder import Said
-
-DOUBT_SECONDS = 0.05
 
 
 class Run:
     """One claimed task in this process, from its claim to its outcome."""
 
-    def __init__(self, task: Held, worker_id: UUID, binding: Binding | None = None) -> None:
+    def __init__(
+        self, task: Held, worker_id: UUID, binding: Binding | None = None, lease: Lease | None = None
+    ) -> None:
         self.task = task
         self.worker_id = worker_id
         self.said = Said(task.activity_id, clock.estimate)
-        self.context = Context(task.work, self.said, binding)
+        self.context = Context(task.work, self.said, binding, lease)
         self.claimed = time.monotonic()
         self.outcome: Outcome | None = None
         self._turn = threading.Lock()
@@ -48,12 +49,9 @@ class Run:
 
 
 class Seats:
-    """`may_start`: whether what was claimed is certainly still this worker's."""
-
-    def __init__(self, size: int, done: Callable[[Run], None], *, may_start: Callable[[], bool]) -> None:
+    def __init__(self, size: int, done: Callable[[Run], None]) -> None:
         self.size = size
         self._done = done
-        self._may_start = may_start
         self._queue: SimpleQueue[tuple[Run, Nursery] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._threads = 0
@@ -100,9 +98,10 @@ class Seats:
     def _wait_for_certainty(self, run: Run) -> None:
         """A process that was frozen, or cut off, must not start what others may have done meanwhile.
 
-        The loop withdraws what does not start for long: to give it back, or because it is lost.
+        The loop withdraws what does not start for long: to give it back, or because it is lost. The last look
+        is at the start itself, however long the way from here to there takes.
         """
-        while run.is_unstarted and not self._may_start():
+        while run.is_unstarted and not run.context.lease.is_good:
             time.sleep(DOUBT_SECONDS)
 
     def _perform(self, run: Run, nursery: Nursery) -> None:

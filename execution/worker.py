@@ -24,6 +24,7 @@ from .binding import LastResults, bind
 from .companions import Company
 from .finishing import finish, still_held
 from .housekeeping import keep_house
+from .lease import Lease, uptime
 from .lifeline import Lifeline
 from .loops import wait_for_database
 from .models import Worker, WorkerTask
@@ -67,8 +68,8 @@ class WorkerLoop:
         self.pools = tuple(pools)
         self.until_idle = until_idle
         self.seats: dict[Isolation, Seats] = {
-            "thread": Seats(threads, self._outcome, may_start=self._has_lease),
-            "process": Seats(processes, self._outcome, may_start=self._has_lease),
+            "thread": Seats(threads, self._outcome),
+            "process": Seats(processes, self._outcome),
         }
         self.runs: dict[tuple[int, int], Run] = {}
         self.ended: deque[Run] = deque()
@@ -126,9 +127,20 @@ class WorkerLoop:
         self.lifeline = Lifeline(worker_id)
         self.nursery = Nursery(keep_fds=(self.lifeline.fd,))
         seats = sum(seats.size for seats in self.seats.values())
-        self.worker = Worker.objects.register(id=worker_id, pools=self.pools, seats=seats, now=clock.now())
-        self.last_beat = time.monotonic()
+        lease, asked_at = Lease(), uptime()
+        worker = Worker.objects.register(id=worker_id, pools=self.pools, seats=seats, now=clock.now())
+        lease.renew(asked_at=asked_at, seconds=settings.JIM_LEASE_SECONDS)
+        self.place = worker, lease
         logger.info("worker %s is ready: %d seats", worker_id, seats)
+
+    @property
+    def worker(self) -> Worker:
+        return self.place[0]
+
+    @property
+    def lease(self) -> Lease:
+        """One object per registration: what was claimed before a burial has nothing of the next lease."""
+        return self.place[1]
 
     def _pass(self, *, claiming: bool) -> None:
         """One turn of the loop; if the database is away, what runs goes on and what ended is kept."""
@@ -274,17 +286,12 @@ class WorkerLoop:
 
     def _claim(self, freed: Freed | None = None) -> list[Held]:
         self.claimed_at = clock.now()
-        if not self._has_lease():
+        if not self.lease.is_good:
             return []
         free = {isolation: seats.size - self._busy(isolation) for isolation, seats in self.seats.items()}
         return WorkerTask.objects.claim(
             self.worker, seats=free, ahead=self.ahead, pools=self.pools, now=self.claimed_at, freed=freed
         )
-
-    def _has_lease(self) -> bool:
-        """For certain: well before it ends."""
-        is_fresh = time.monotonic() - self.last_beat <= settings.JIM_LEASE_SECONDS * 5 / 6
-        return is_fresh and self.buried != self.worker.pk
 
     @property
     def _backlog(self) -> int:
@@ -296,7 +303,7 @@ class WorkerLoop:
     def _start(self, claimed: Sequence[Held]) -> None:
         bindings = bind(claimed, self.last_results)
         for task in claimed:
-            run = Run(task, self.worker.pk, bindings.get(task.pk))
+            run = Run(task, self.worker.pk, bindings.get(task.pk), self.lease)
             self.runs[task.pk, task.attempt] = run
             self._seats_of(run).submit(run, self.nursery)
 
@@ -423,17 +430,26 @@ class WorkerLoop:
             connections.close_all()
 
     def _beat_once(self) -> None:
-        worker, before = self.worker, time.monotonic()
+        # Both at once: they change together, in another thread.
+        (worker, lease), asked_at = self.place, uptime()
         try:
             clock.sync()
             if worker.beat(clock.now()):
-                self.last_beat = before
+                lease.renew(asked_at=asked_at, seconds=settings.JIM_LEASE_SECONDS)
             elif worker is self.worker and not self.closed.is_set():
+                lease.end()
+                self._end_what_began()
                 self.buried = worker.pk
                 self.woken.set()
         except Exception as error:
             logger.warning("beat failed: %s", error)
             connection.close()
+
+    def _end_what_began(self) -> None:
+        """At once, even if the loop waits for the database. It withdraws the others."""
+        for run in list(self.runs.values()):
+            if not run.is_unstarted:
+                run.context.interrupt("lost")
 
     def _outcome(self, run: Run) -> None:
         """Wakes the loop once per group: waking it for each outcome would cost more than the step."""
@@ -443,7 +459,7 @@ class WorkerLoop:
             self.woken.set()
 
     def _is_well(self) -> bool:
-        return time.monotonic() - self.last_beat < settings.JIM_LEASE_SECONDS
+        return uptime() - self.lease.asked_at < settings.JIM_LEASE_SECONDS
 
     def _changed(self) -> None:
         if self.changed_at is None:

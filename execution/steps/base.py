@@ -22,6 +22,7 @@ from django.utils import timezone
 
 from activities.text import clean_json, clean_text
 from execution.alarms import alarms
+from execution.lease import Lease
 from execution.masking import Mask, MaskedSink, active
 from execution.steps.fields import Field, shown
 from schedules import registry
@@ -38,6 +39,8 @@ Isolation = Literal["thread", "process"]
 Reason = Literal["cancel", "timeout", "drain", "lost"]
 ItemOutcome = Literal["ok", "warning", "failed", "skipped"]
 
+# How soon to look again whether a lease has been renewed.
+DOUBT_SECONDS = 0.05
 RESULT_BYTES = 256 * 1024
 ERROR_CHARS = 8_000
 TRACEBACK_CHARS = 64_000
@@ -166,6 +169,7 @@ def _run(ctx: Context) -> object:
         ctx.config = step_type.clean(ctx.work.config if ctx.work.refs is None else _filled(ctx, step_type))
     except (UnknownStepType, ConfigError, PlaceholderError) as error:
         raise CannotRun(f"cannot run on worker {socket.gethostname()}: {error}") from None
+    ctx.await_lease()
     return step_type.run(ctx)
 
 
@@ -329,8 +333,11 @@ class Skipped(BaseException):
 class Context:
     """What a running step gets, the same in a thread of the worker and in a child process."""
 
-    def __init__(self, work: Work, sink: Sink, binding: Binding | None = None) -> None:
+    def __init__(
+        self, work: Work, sink: Sink, binding: Binding | None = None, lease: Lease | None = None
+    ) -> None:
         self.work = work
+        self.lease = lease or Lease()
         self.config = work.config
         self.binding = binding
         # Of the schedule's last execution that completed; None before there is one.
@@ -437,6 +444,16 @@ class Context:
             # Under the lock: a late interrupt must not hit what the callback's process does next.
             with self._lock:
                 self._callbacks.remove(callback)
+
+    def await_lease(self) -> None:
+        """Return once the attempt is certainly still ours; raise Interrupted if it is not.
+
+        Step types call it last before what has an effect, if something slow comes before that.
+        """
+        self.check()
+        while not self.lease.is_good:
+            self.wait(DOUBT_SECONDS)
+            self.started()
 
     def started(self) -> None:
         """What came before was preparation: the step itself starts now."""

@@ -139,8 +139,10 @@ def _answer(ctx: Context) -> Answer:
     # A timeout comes as an interrupt, which says more than if the call itself gave up at that moment.
     call = Call() if timeout is None else Call(idle_seconds=timeout + 60, total_seconds=timeout + 60)
     with ctx.on_interrupt(call.hang_up):
+        request = _request(ctx)
+        ctx.await_lease()
         try:
-            return call.send(_request(ctx), follow_redirects=ctx.config["follow_redirects"])
+            return call.send(request, follow_redirects=ctx.config["follow_redirects"])
         except CallFailed as failure:
             if call.was_hung_up:
                 ctx.check()

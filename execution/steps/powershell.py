@@ -97,7 +97,7 @@ def _environment() -> dict[str, str]:
 
 
 def _is_broken(ctx: Context, pwsh: str) -> bool:
-    probe = Context(ctx.work, Unheard())
+    probe = Context(ctx.work, Unheard(), lease=ctx.lease)
     probe.config, probe.nursery = ctx.config, ctx.nursery
     alarm = alarms.after(PROBE_SECONDS, lambda: probe.interrupt("timeout"))
     try:

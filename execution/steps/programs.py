@@ -57,7 +57,7 @@ def run(ctx: Context, *, argv: Sequence[str], program: str, env: Mapping[str, st
     assert ctx.nursery is not None
     cwd = ctx.config["cwd"] or tempfile.gettempdir()
     surroundings = _environment(ctx, home=cwd) | dict(env or {}) | ctx.config["env"]
-    with ctx.nursery.spawn(argv=argv, program=program, env=surroundings, cwd=cwd) as child:
+    with ctx.nursery.spawn(ctx, argv=argv, program=program, env=surroundings, cwd=cwd) as child:
         ctx.started()
         with ctx.on_interrupt(child.stop):
             child.wait(ctx)

@@ -51,12 +51,14 @@ class PythonStep(StepType):
 
     def run(self, ctx: Context) -> object:
         if self.isolation(ctx.config) == "thread":
-            return call_function(ctx)
+            return call_function(ctx, certain=ctx.await_lease)
         assert ctx.nursery is not None
         return ctx.nursery.run_python(ctx)
 
 
-def call_function(ctx: Context) -> object:
+def call_function(ctx: Context, *, certain: Callable[[], None]) -> object:
+    """`certain` raises unless the function may start now."""
+    certain()
     function = load(ctx.config["function"])
     args, kwargs = ctx.config["args"], ctx.config["kwargs"]
     place = place_of_context(function)
@@ -64,6 +66,7 @@ def call_function(ctx: Context) -> object:
         args = [*args[:place], ctx, *args[place:]]
     elif place is not None:
         kwargs = kwargs | {"ctx": ctx}
+    certain()
     value = function(*args, **kwargs)
     return asyncio.run(value) if inspect.iscoroutine(value) else value
 

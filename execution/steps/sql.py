@@ -102,6 +102,7 @@ class SqlStep(StepType):
             raise CannotRun(f"{error.field}: {error}") from None
         try:
             with _session(ctx) as session:
+                ctx.await_lease()
                 ctx.started()
                 answers = [
                     _execute(ctx, session, statement, number)

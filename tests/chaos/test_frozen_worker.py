@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +16,7 @@ from activities import clock
 from activities.models import Activity
 from execution.models import Execution, Worker, WorkerTask
 from tests.base import enqueue, start, step, step_statuses
-from tests.fleet import Fleet, descendants, is_at_rest, living, tell
+from tests.fleet import Fleet, descendants, is_at_rest, living, state, tell
 from tests.invariants import Numbers, violations
 from tests.waiting import wait_until
 
@@ -112,6 +114,45 @@ def test_what_had_not_started_does_not_start_after_the_lease(
     assert [key for key, _, at in started if at > thawed_at] == []
     assert {key for key, attempt, _ in started if attempt == 2} >= unstarted
     assert violations(ledger) == []
+
+
+@pytest.mark.long
+def test_what_its_processes_had_not_started_does_not_start_after_the_lease(
+    ledger: Path, family: Callable[..., dict[str, Any]], make_fleet: Callable[..., Fleet]
+) -> None:
+    """All processes of a worker are frozen when it has handed them steps, and thawed when others did them."""
+    quick = step("in a child", 0, "note", kwargs={"ledger": str(ledger)}, isolation="process")
+    program = family("a program", kind="quick")
+    with make_fleet(JIM_LEASE_SECONDS="5") as fleet:
+        frozen = fleet.worker("--threads", "1", "--processes", "1")
+        enqueue(quick, program, now=clock.now())
+        wait_until(is_at_rest)
+        children = descendants(frozen.pid)
+        send(children, signal.SIGSTOP)
+        wait_until(lambda: {state(pid) for pid in children} == {"T"})
+        enqueue(quick, program, now=clock.now())
+        wait_until(lambda: WorkerTask.objects.processing().count() == 2)
+        frozen.freeze_empty_handed()
+        wait_until(lambda: Worker.objects.expired(clock.now()).exists())
+        fleet.bury_expired(frozen)
+        fleet.worker("--threads", "1", "--processes", "1")
+        wait_until(is_at_rest)
+
+        thawed_at = time.time()
+        send(children, signal.SIGCONT)
+        # Asleep again: they have seen all that was sent to them.
+        wait_until(lambda: {state(pid) for pid in living(children)} <= {"S"})
+        frozen.thaw()
+        wait_until(lambda: Worker.objects.alive().filter(pid=frozen.pid).exists())
+        wait_until(lambda: not living(children))
+        fleet.stop()
+    assert [key for key, _, at in starts(ledger) if at > thawed_at] == []
+    assert violations(ledger) == []
+
+
+def send(pids: list[int], signum: int) -> None:
+    for pid in pids:
+        os.kill(pid, signum)
 
 
 def starts(ledger: Path) -> list[tuple[UUID, int, float]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 
 from activities import clock
 from tests.base import start, step, step_statuses
-from tests.fleet import LONG_LEASE_SECONDS, Fleet, descendants, is_at_rest, living, tell
+from tests.fleet import LONG_LEASE_SECONDS, Fleet, descendants, is_at_rest, living, state, tell
 from tests.invariants import violations
 from tests.settings import TEST_DB
 from tests.waiting import wait_until
@@ -21,7 +23,9 @@ on_one_database = [pytest.mark.long] if TEST_DB == "postgres" else []
 pytestmark = [pytest.mark.django_db(transaction=True), *on_one_database]
 
 
+@pytest.mark.parametrize("is_frozen", [False, True], ids=["running", "frozen"])
 def test_no_orphans_and_no_waiting_for_the_lease(
+    is_frozen: bool,
     tmp_path: Path,
     ledger: Path,
     family: Callable[..., dict[str, Any]],
@@ -41,6 +45,9 @@ def test_no_orphans_and_no_waiting_for_the_lease(
         children = descendants(member.pid)
         assert set(pids(tmp_path)) <= set(living(children))
 
+        if is_frozen:
+            member.freeze_empty_handed()
+            freeze(children)
         killed = time.monotonic()
         member.kill()
         wait_until(lambda: not living(children))
@@ -58,6 +65,13 @@ def test_no_orphans_and_no_waiting_for_the_lease(
     )
     assert step_statuses(execution)["a program"] == ["failed_with_error", "complete"]
     assert violations(ledger) == []
+
+
+def freeze(pids: list[int]) -> None:
+    """They can do nothing by themselves from now on."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: {state(pid) for pid in living(pids)} == {"T"})
 
 
 def pids(folder: Path) -> list[int]:

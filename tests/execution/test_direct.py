@@ -17,13 +17,16 @@ from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
 from django.db import connections
 
+import execution.lease
 from activities import clock
 from activities.models import Activity
 from execution import direct
+from execution.lease import uptime
 from execution.models import Limit, Reservation, WorkerTask
 from execution.models.adhoc import job_line
 from execution.models.job import Job
-from execution.models.reservation import LOST
+from execution.models.reservation import LOST, ReservationQuerySet
+from execution.steps import python
 from schedules.models import Secret
 from tests.base import SOMEBODY, claim, enqueue, make_worker, seconds, step
 from tests.invariants import violations
@@ -57,7 +60,7 @@ def elsewhere() -> Iterator[Callable[..., Future[direct.Answer]]]:
 @pytest.fixture
 def many_beats(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four a second, though the lease is long: the last one is always old enough for the next."""
-    always = property(lambda keeper: time.monotonic() - 10, lambda keeper, at: None)
+    always = property(lambda keeper: uptime() - 10, lambda keeper, at: None)
     monkeypatch.setattr(direct.Keeper, "_beaten", always, raising=False)
 
 
@@ -198,6 +201,51 @@ class TestLost:
             going.result(PATIENCE_SECONDS)
         activity = Activity.objects.get()
         assert (activity.status, activity.error) == ("failed_with_error", LOST)
+
+    def test_who_loses_its_seat_between_the_check_and_the_start_does_not_start(
+        self, many_beats: None, elsewhere: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        interrupted = threading.Event()
+        interrupt, place = direct.Keeper.interrupt, python.place_of_context
+
+        def note(keeper: direct.Keeper, reason: Any) -> None:
+            interrupt(keeper, reason)
+            interrupted.set()
+
+        def stall(function: Any) -> int | None:
+            assert Reservation.objects.get().lapse(clock.now() + seconds(3600))
+            assert interrupted.wait(PATIENCE_SECONDS)
+            return place(function)
+
+        monkeypatch.setattr(direct.Keeper, "interrupt", note)
+        monkeypatch.setattr(python, "place_of_context", stall)
+        made = {"path": str(tmp_path), "then": str(tmp_path / "begun")}
+        with pytest.raises(direct.Lost):
+            elsewhere("now", 0, "wait_for_file", kwargs=made).result(PATIENCE_SECONDS)
+        assert not (tmp_path / "begun").exists()
+
+    def test_its_lease_counts_from_before_it_was_asked_for(
+        self, settings: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """So a request that was stalled meanwhile starts only after its next beat."""
+        late, beats = [0.0], []
+        for module in (execution.lease, direct):
+            monkeypatch.setattr(module, "uptime", lambda: uptime() + late[0])
+        reserve, beat = ReservationQuerySet.reserve, Reservation.beat
+
+        def stalled(self: ReservationQuerySet, *arguments: Any, **named: Any) -> Reservation | None:
+            reserved = reserve(self, *arguments, **named)
+            late[0] = settings.JIM_LEASE_SECONDS * 11 / 12
+            return reserved
+
+        def noted(self: Reservation, now: Any) -> bool:
+            beats.append(now)
+            return beat(self, now)
+
+        monkeypatch.setattr(ReservationQuerySet, "reserve", stalled)
+        monkeypatch.setattr(Reservation, "beat", noted)
+        assert run("now", 0, "result").outcome.status == "complete"
+        assert beats
 
     def test_an_outcome_that_comes_too_late_changes_nothing(self, elsewhere: Any, tmp_path: Path) -> None:
         going = elsewhere("now", 0, "ignore_everything", kwargs={"path": str(tmp_path / "go")})

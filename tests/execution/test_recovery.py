@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings as configured
 
 from activities.models import Activity
-from execution import recovery
+from execution import lifeline, recovery
 from execution.lifeline import Lifeline, proven_dead
 from execution.models import Chore, Execution, Worker, WorkerTask
 from execution.scheduler import tick
@@ -32,6 +36,9 @@ from tests.base import (
     step,
     step_statuses,
 )
+from tests.conftest import subprocess_env
+from tests.fleet import living, state
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db
 
@@ -114,23 +121,21 @@ class TestProvenDeath:
 
     def test_a_dead_one_is_buried_at_once_long_before_its_lease_ends_and_a_live_one_is_not(self) -> None:
         worker = make_worker()
-        lifeline = Lifeline(worker.pk)
+        line = Lifeline(worker.pk)
         assert recovery.bury_proven_dead(NOW) == 0
         assert fresh(worker).status == "alive"
-        os.close(lifeline.fd)
+        os.close(line.fd)
         assert recovery.bury_proven_dead(NOW) == 1
         assert fresh(worker).status == "dead"
-        assert not lifeline.path.exists()
+        assert not line.path.exists()
         assert recovery.bury_proven_dead(NOW) == 0
 
     def test_it_is_not_dead_while_one_of_its_children_lives(self, settings: Any, tmp_path: Path) -> None:
         """Workers of other data folders are nobody's business."""
         worker = make_worker()
-        lifeline = Lifeline(worker.pk)
-        child = subprocess.Popen(
-            [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[lifeline.fd]
-        )
-        os.close(lifeline.fd)
+        line = Lifeline(worker.pk)
+        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[line.fd])
+        os.close(line.fd)
         assert list(proven_dead()) == []
         child.kill()
         child.communicate()
@@ -139,16 +144,69 @@ class TestProvenDeath:
         settings.JIM_DATA_DIR = tmp_path
         assert [worker_id for worker_id, _ in proven_dead()] == [worker.pk]
 
+    @pytest.mark.live
+    def test_what_outlives_its_worker_is_ended_by_the_next_look_but_one(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Stopped, it cannot end by itself. Nothing happens to it while its worker's process runs."""
+        worker = make_worker()
+        with orphan_of(worker) as (parent, orphan):
+            monkeypatch.setattr(lifeline, "GRACE_SECONDS", 0)
+            assert [lifeline.end_orphans(), lifeline.end_orphans()] == [[], []]
+            parent.communicate("die")
+            monkeypatch.setattr(lifeline, "GRACE_SECONDS", 3600)
+            assert recovery.bury_proven_dead(NOW) == 0
+            assert state(orphan) == "T"
+            monkeypatch.setattr(lifeline, "GRACE_SECONDS", 0)
+            assert lifeline.end_orphans() == [orphan]
+            wait_until(lambda: not living([orphan]))
+        wait_until(lambda: recovery.bury_proven_dead(NOW) == 1)
+        assert fresh(worker).status == "dead"
+
     def test_after_a_clean_stop_there_is_nothing_to_prove_and_what_nobody_knows_is_cleared_away(self) -> None:
         worker = make_worker()
-        lifeline = Lifeline(worker.pk)
+        line = Lifeline(worker.pk)
         worker.stop(NOW)
-        lifeline.drop()
+        line.drop()
         assert list(proven_dead()) == []
         unknown = Lifeline(uuid.uuid4())
         os.close(unknown.fd)
         assert recovery.bury_proven_dead(NOW) == 0
         assert not unknown.path.exists()
+
+
+@contextmanager
+def orphan_of(worker: Worker) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A process that holds the worker's lifeline and ends when it is told, and a stopped child of it."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", ORPHAN, str(worker.pk)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=configured.BASE_DIR,
+        env=subprocess_env(),
+    )
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    try:
+        os.kill(child, signal.SIGSTOP)
+        wait_until(lambda: state(child) == "T")
+        yield parent, child
+    finally:
+        parent.kill()
+        parent.wait()
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+
+
+ORPHAN = """
+import subprocess, sys, uuid
+from execution.lifeline import Lifeline
+lifeline = Lifeline(uuid.UUID(sys.argv[1]))
+child = subprocess.Popen(["sleep", "3600"], pass_fds=[lifeline.fd], stdout=subprocess.DEVNULL)
+print(child.pid, flush=True)
+input()
+"""
 
 
 class TestLostTasks:

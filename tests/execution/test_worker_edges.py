@@ -14,14 +14,19 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
+import execution.lease
+import execution.nursery
+import execution.steps.python
 import execution.worker
 from activities import clock
 from execution import loops
 from execution.binding import Binding, LastResults, bind
+from execution.lease import uptime
 from execution.loops import run_until_signal
 from execution.models import Execution, Worker, WorkerTask
 from execution.models.attempt import Held
 from execution.models.task import WorkerTaskQuerySet
+from execution.models.worker import WorkerQuerySet
 from execution.worker import WorkerLoop
 from tests.base import SOMEBODY, attempts, fresh, queue, start, step, step_statuses
 from tests.waiting import PATIENCE_SECONDS, wait_until
@@ -248,6 +253,95 @@ class TestRest:
             assert rests == []
             loop._pass(claiming=True)
             assert step_statuses(started) == {"first": ["complete"], "second": ["in_progress"]}
+
+
+class TestAStallBetweenTheCheckAndTheStart:
+    """The worker is buried while one of its threads stands still; then the thread goes on."""
+
+    @pytest.mark.parametrize("kind", ["in a thread", "in a child", "a program"])
+    def test_nothing_starts_and_nothing_is_written(
+        self, kind: str, tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        settings.JIM_EXECUTABLE_FOLDERS = [tmp_path]
+        begun = tmp_path / "begun"
+        execution = begin(touching(begun, kind))
+        with open_worker() as loop:
+            buried = loop.worker.pk
+            stall(kind, monkeypatch, lambda: bury(loop))
+            loop._flush(claiming=True)
+            wait_until(lambda: loop.ended)
+            loop._pass(claiming=False)
+            assert not begun.exists()
+            assert loop.worker.pk != buried
+        lost, again = attempts(execution)
+        assert (lost.status, lost.error, lost.worker_id) == ("failed_with_error", "worker lost", buried)
+        assert (again.status, again.worker_id) == ("pending", None)
+
+
+def touching(path: Path, kind: str) -> dict[str, Any]:
+    """A step that makes this file."""
+    if kind == "a program":
+        program = path.with_name("program")
+        program.write_text(f"#!/bin/sh\ntouch {path}\n")
+        program.chmod(0o755)
+        return {"name": "work", "index": 0, "step_type": "executable", "config": {"argv": [str(program)]}}
+    existing = {"path": str(path.parent), "then": str(path)}
+    isolation = "process" if kind == "in a child" else "thread"
+    return step("work", 0, "wait_for_file", kwargs=existing, isolation=isolation)
+
+
+def stall(kind: str, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], None]) -> None:
+    """The next step comes to a halt as late as it can in the worker's own process."""
+
+    def before(*arguments: Any) -> Any:
+        monkeypatch.setattr(owner, name, real)
+        meanwhile()
+        return real(*arguments)
+
+    owner: Any = execution.steps.python if kind == "in a thread" else execution.nursery.House
+    name = {"in a thread": "place_of_context", "in a child": "start", "a program": "start"}[kind]
+    real = getattr(owner, name)
+    monkeypatch.setattr(owner, name, before)
+
+
+def bury(loop: WorkerLoop) -> None:
+    """What a scheduler does after the lease; the worker notices at its next beat."""
+    Worker.objects.filter(pk=loop.worker.pk).bury(now=clock.now())
+    WorkerTask.objects.recover(now=clock.now())
+    loop._beat_once()
+
+
+class TestLease:
+    """It is known to be good for a while from before it was asked for: the answer may come late."""
+
+    def test_a_worker_that_was_stalled_while_it_asked_claims_nothing_until_its_next_beat(
+        self, settings: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        settings.JIM_LEASE_SECONDS = 24 * 3600  # no beat comes by itself
+        late, is_stalling = [0.0], [True]
+
+        def stall_in(owner: type, name: str) -> None:
+            ask = getattr(owner, name)
+
+            def answer(*arguments: Any, **named: Any) -> Any:
+                answered = ask(*arguments, **named)
+                late[0] += settings.JIM_LEASE_SECONDS * is_stalling[0]
+                return answered
+
+            monkeypatch.setattr(owner, name, answer)
+
+        for module in (execution.lease, execution.worker):
+            monkeypatch.setattr(module, "uptime", lambda: uptime() + late[0])
+        stall_in(WorkerQuerySet, "register")
+        stall_in(Worker, "beat")
+        begin(step("first"), step("second"))
+        with open_worker(threads=2) as loop:
+            assert loop._claim() == []
+            loop._beat_once()
+            assert loop._claim() == []
+            is_stalling[0] = False
+            loop._beat_once()
+            assert loop._flush(claiming=True) == 2
 
 
 class Stubborn:

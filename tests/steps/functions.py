@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, NoReturn
 
 from django.contrib.contenttypes.models import ContentType
@@ -114,6 +115,11 @@ def say_uncleanly(ctx: Context) -> None:
 
 def pid() -> int:
     return os.getpid()
+
+
+def append(path: str) -> None:
+    with Path(path).open("a") as file:
+        file.write("once\n")
 
 
 def wait(ctx: Context, seconds: float = 3600) -> None:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from execution import nursery as nursery_module
 from execution.channel import Channel
+from execution.lease import Lease
 from execution.nursery import House, Nursery
 from execution.nursery_process import children_of
-from execution.steps.base import perform
-from tests.fleet import is_held
+from execution.steps.base import Context, perform
+from tests.fleet import is_held, state
 from tests.steps.stage import Recorder, Running, function, group_of, is_alive, work
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
@@ -128,6 +131,56 @@ def test_closing_ends_everything_and_starts_nothing_more_and_the_lock_is_free_on
     assert {programs.outcome.status, functions.outcome.status} == {"failed_with_error"}
     late = perform(function("pid"), Recorder(), nursery=nursery)
     assert (late.status, late.error, late.can_retry) == ("failed_with_error", "worker stopped", True)
+
+
+class Stalled(Lease):
+    """Good whenever the worker looks. Between that and the first start in another process, it ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "is_good":
+            return True
+        if name == "until":
+            self.asked += 1
+            return -math.inf if self.asked == 1 else math.inf
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("kind", ["program", "new child", "idle child"])
+def test_a_process_that_gets_a_step_after_its_lease_refuses_and_the_worker_asks_again(
+    kind: str, own_nursery: Nursery, script: Script, tmp_path: Path
+) -> None:
+    started = tmp_path / "started"
+    if kind == "idle child":
+        perform(function("pid"), Recorder(), nursery=own_nursery)
+    appending = work("executable", {"argv": [script(f"echo once >> {started}")]})
+    task = appending if kind == "program" else function("append", str(started))
+    context = Context(task, Recorder(), lease=(lease := Stalled()))
+    outcome = perform(task, Recorder(), nursery=own_nursery, context=context)
+    assert (outcome.status, lease.asked, started.read_text()) == ("complete", 2, "once\n")
+
+
+def test_a_nursery_that_was_stopped_does_not_start_what_was_given_up_meanwhile(
+    own_nursery: Nursery, script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = tmp_path / "started"
+    late = work("executable", {"argv": [script(f"echo once >> {started}", name="late")]})
+    ready = work("executable", {"argv": [script("true")]})
+    assert perform(ready, Recorder(), nursery=own_nursery).status == "complete"
+    pid = pid_of(own_nursery.programs)
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: state(pid) == "T")
+    with monkeypatch.context() as patch:
+        for name in ("START_SECONDS", "END_SECONDS"):
+            patch.setattr(nursery_module, name, 0.01)
+        outcome = perform(late, Recorder(), nursery=own_nursery)
+    assert "did not answer" in outcome.error
+    os.kill(pid, signal.SIGCONT)
+    assert perform(ready, Recorder(), nursery=own_nursery).status == "complete"
+    assert not started.exists()
 
 
 def test_steps_leave_no_files_open_and_no_zombies(nursery: Nursery, script: Script) -> None:
