@@ -109,7 +109,7 @@ def _reserve(line: Mapping[str, Any], initiator: Initiator, wait: Wait) -> Reser
             wait.patience = settings.JIM_POLL_SECONDS if before.released_at is None else _turn()
             return None
         now = clock.now()
-        take = partial(Reservation.take, line=line, initiator=initiator, now=now)
+        take = partial(Reservation.take, line=line, initiator=initiator, now=now, clock=clock.estimate)
         return Reservation.objects.reserve(line, holder=holder, now=now, then=take)
 
     reservation = wait.until(look)
@@ -140,7 +140,7 @@ def _take(
         # A try takes the write lock of SQLite.
         if wait.is_on and connection.vendor == "sqlite" and not reservation.sees_room():
             return None
-        return reservation.take(line, initiator=initiator, now=clock.now()) or None
+        return reservation.take(line, initiator=initiator, now=clock.now(), clock=clock.estimate) or None
 
     if wait.until(look) is None:
         pool = reservation.pool

@@ -278,7 +278,13 @@ class WorkerLoop:
             return []
         free = {isolation: seats.size - self._busy(isolation) for isolation, seats in self.seats.items()}
         return WorkerTask.objects.claim(
-            self.worker, seats=free, ahead=self.ahead, pools=self.pools, now=self.claimed_at, freed=freed
+            self.worker,
+            seats=free,
+            ahead=self.ahead,
+            pools=self.pools,
+            now=self.claimed_at,
+            freed=freed,
+            clock=clock.estimate,
         )
 
     def _has_lease(self) -> bool:
