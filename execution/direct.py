@@ -26,6 +26,7 @@ from django.db import connection, connections
 
 from activities import clock
 from activities.models import Activity, Initiator
+from activities.outage import Outage
 from activities.statements import AWAY
 from activities.wake import Watch
 from activities.words import span
@@ -223,6 +224,7 @@ def _heeding_ctrl_c(keeper: Keeper) -> Iterator[None]:
 def _record(reservation: Reservation, finish: Finish, keeper: Keeper) -> None:
     """While the seat is surely ours, an outcome waits for a database that is away."""
     is_doubtful = False
+    outage = Outage(logger, "the outcome of a direct request is kept until the database is back")
     while True:
         try:
             keeper.stop()
@@ -235,7 +237,7 @@ def _record(reservation: Reservation, finish: Finish, keeper: Keeper) -> None:
         except AWAY as error:
             if keeper.is_overdue:
                 raise Lost("the database is away, so the outcome of this request was not recorded") from error
-            logger.warning("the database is away, trying again: %s", error)
+            outage.note(error)
             connection.close()
             is_doubtful = True
             time.sleep(RETRY_SECONDS)
@@ -328,6 +330,9 @@ class Keeper:
         self._reservation = reservation
         self._lost = lost
         self._said: Said | None = None
+        self._outage = Outage(
+            logger, "a beat of a direct request failed; its seat is kept until the lease ends"
+        )
         self._beaten = time.monotonic()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="direct-beat", daemon=True)
@@ -372,8 +377,9 @@ class Keeper:
                 try:
                     self._beat()
                     self._tell()
+                    self._outage.is_over()
                 except Exception as error:
-                    logger.warning("beat failed: %s", error)
+                    self._outage.note(error)
                     connection.close()
                 if self.is_overdue:
                     self._lose()
