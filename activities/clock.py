@@ -8,6 +8,10 @@ from datetime import UTC, datetime, timedelta
 from django.db import connection
 from django.utils import timezone
 
+from .words import span
+
+# More than that confuses people who compare logs, and programs that compare times.
+MOST_SKEW = timedelta(seconds=1)
 SYNC_SECONDS = 30.0
 QUICK_SECONDS = 0.02
 LOOKS = 3
@@ -32,6 +36,18 @@ def estimate() -> datetime:
         return timezone.now()
     at, then = _synced
     return then + timedelta(seconds=time.monotonic() - at)
+
+
+def skew() -> timedelta | None:
+    """How far this host's clock is ahead of the database's, by the last look; None where they are one."""
+    return None if _synced is None else timezone.now() - estimate()
+
+
+def trouble(ahead: timedelta) -> str:
+    """A skew in words; empty if it is no reason to worry."""
+    if abs(ahead) <= MOST_SKEW:
+        return ""
+    return f"{span(abs(ahead))} {'ahead of' if ahead > timedelta(0) else 'behind'} the database's"
 
 
 def sync() -> None:

@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from django.db import connection, connections
 
+from .outage import Outage
+
 Channel = Literal["jim_tasks", "jim_schedules"]
 logger = logging.getLogger(__name__)
 
@@ -37,6 +39,9 @@ class Watch:
         self.channel = channel
         self.changed = changed
         self.stopping = threading.Event()
+        self.outage = Outage(
+            logger, "changes are not heard while the database is away, so loops poll for them"
+        )
         self.thread = threading.Thread(target=self._run, name=f"watch-{channel}", daemon=True)
 
     def start(self) -> None:
@@ -53,7 +58,7 @@ class Watch:
                 look()
             except Exception as error:
                 # The loops poll as well, so a broken watch costs latency, not correctness.
-                logger.warning("watch interrupted, trying again: %s", error)
+                self.outage.note(error)
                 self.stopping.wait(1)
         connections.close_all()
 
@@ -61,21 +66,25 @@ class Watch:
         connection.ensure_connection()
         try:
             raw: Any = connection.connection
-            raw.execute(f"LISTEN {self.channel}")
-            self.changed()
-            while not self.stopping.is_set():
-                for _ in raw.notifies(timeout=0.5, stop_after=1):
-                    self.changed()
+            with connection.wrap_database_errors:
+                raw.execute(f"LISTEN {self.channel}")
+                self.outage.is_over()
+                self.changed()
+                while not self.stopping.is_set():
+                    for _ in raw.notifies(timeout=0.5, stop_after=1):
+                        self.changed()
         finally:
             connection.close()
 
     def _watch_sqlite(self) -> None:
         name = str(connection.settings_dict["NAME"])
         uri = name.startswith("file:")
-        with contextlib.closing(sqlite3.connect(name, uri=uri, isolation_level=None)) as raw:
+        connected = contextlib.closing(sqlite3.connect(name, uri=uri, isolation_level=None))
+        with connection.wrap_database_errors, connected as raw:
             before, quiet_from = None, 0.0
             while not self.stopping.is_set():
                 version = raw.execute("PRAGMA data_version").fetchone()[0]
+                self.outage.is_over()
                 if version != before:
                     before, quiet_from = version, time.monotonic() + self.GOING_ON_SECONDS
                     self.changed()

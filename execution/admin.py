@@ -384,7 +384,17 @@ class QueueAdmin(RecordAdmin[WorkerTask], OperationsAdmin[WorkerTask]):
 
 @admin.register(Worker)
 class WorkerAdmin(RecordAdmin[Worker]):
-    COLUMNS: ClassVar = ("state", "serves", "seats", "busy", "started", "beat", "lease", "stale_refused")
+    COLUMNS: ClassVar = (
+        "state",
+        "serves",
+        "seats",
+        "busy",
+        "started",
+        "beat",
+        "lease",
+        "host_clock",
+        "stale_refused",
+    )
     list_display = ("__str__", *COLUMNS)
     list_filter = (("status", InWords),)
     ordering = ("-started_at",)
@@ -418,6 +428,10 @@ class WorkerAdmin(RecordAdmin[Worker]):
     @admin.display(description="lease ends")
     def lease(self, worker: Worker) -> SafeString:
         return moment(worker.lease_until if worker.ended_at is None else None, now=clock.now())
+
+    @admin.display(description="clock", empty_value="right")
+    def host_clock(self, worker: Worker) -> str | None:
+        return worker.clock_trouble or None
 
     def ended(self, worker: Worker) -> SafeString:
         return moment(worker.ended_at, now=clock.now())

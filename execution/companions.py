@@ -10,6 +10,7 @@ from typing import Literal
 
 from django.db import connections
 
+from activities.outage import Outage
 from activities.statements import AWAY
 
 Place = Literal["worker", "scheduler"]
@@ -65,11 +66,12 @@ class Company:
 
 
 def _live(name: str, run: Run, life: Life) -> None:
+    outage = Outage(logger, f"{name}: the database is away, it starts again when that is back")
     while not life.stopping.is_set():
         try:
             run(life)
         except AWAY as error:
-            logger.warning("%s: the database is away, trying again: %s", name, error)
+            outage.note(error)
         except Exception:
             logger.exception("%s broke; it starts again", name)
         else:

@@ -26,6 +26,7 @@ from django.db import connection, connections
 
 from activities import clock
 from activities.models import Activity, Initiator
+from activities.outage import Outage
 from activities.statements import AWAY
 from activities.wake import Watch
 from activities.words import span
@@ -112,7 +113,7 @@ def _reserve(line: Mapping[str, Any], initiator: Initiator, wait: Wait, lease: L
             return None
         lease.renew(asked_at=uptime(), seconds=settings.JIM_LEASE_SECONDS)
         now = clock.now()
-        take = partial(Reservation.take, line=line, initiator=initiator, now=now)
+        take = partial(Reservation.take, line=line, initiator=initiator, now=now, clock=clock.estimate)
         return Reservation.objects.reserve(line, holder=holder, now=now, then=take)
 
     reservation = wait.until(look)
@@ -143,7 +144,7 @@ def _take(
         # A try takes the write lock of SQLite.
         if wait.is_on and connection.vendor == "sqlite" and not reservation.sees_room():
             return None
-        return reservation.take(line, initiator=initiator, now=clock.now()) or None
+        return reservation.take(line, initiator=initiator, now=clock.now(), clock=clock.estimate) or None
 
     if wait.until(look) is None:
         pool = reservation.pool
@@ -226,6 +227,7 @@ def _heeding_ctrl_c(keeper: Keeper) -> Iterator[None]:
 def _record(reservation: Reservation, finish: Finish, keeper: Keeper) -> None:
     """While the seat is surely ours, an outcome waits for a database that is away."""
     is_doubtful = False
+    outage = Outage(logger, "the outcome of a direct request is kept until the database is back")
     while True:
         try:
             keeper.stop()
@@ -238,7 +240,7 @@ def _record(reservation: Reservation, finish: Finish, keeper: Keeper) -> None:
         except AWAY as error:
             if keeper.is_overdue:
                 raise Lost("the database is away, so the outcome of this request was not recorded") from error
-            logger.warning("the database is away, trying again: %s", error)
+            outage.note(error)
             connection.close()
             is_doubtful = True
             time.sleep(RETRY_SECONDS)
@@ -332,6 +334,9 @@ class Keeper:
         self._reservation = reservation
         self._lost = lost
         self._said: Said | None = None
+        self._outage = Outage(
+            logger, "a beat of a direct request failed; its seat is kept until the lease ends"
+        )
         self._beaten = lease.asked_at
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="direct-beat", daemon=True)
@@ -376,8 +381,9 @@ class Keeper:
                 try:
                     self._beat()
                     self._tell()
+                    self._outage.is_over()
                 except Exception as error:
-                    logger.warning("beat failed: %s", error)
+                    self._outage.note(error)
                     connection.close()
                 if self.is_overdue:
                     self._lose()

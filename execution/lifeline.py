@@ -34,6 +34,10 @@ class Lifeline:
         # Named only once it is locked, so that nobody can find it free before its worker holds it.
         unlocked.rename(self.path)
 
+    def release(self) -> None:
+        """Leaves the proof that this worker is dead, in case that it is known to anybody."""
+        os.close(self.fd)
+
     def drop(self) -> None:
         self.path.unlink(missing_ok=True)
         os.close(self.fd)

@@ -18,6 +18,8 @@ from django.db import Error, OperationalError, connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
+from activities.outage import Outage
+
 RETRY_SECONDS = 2
 BUSY_MILLISECONDS = 20
 PREPARED_AFTER = 5
@@ -76,11 +78,12 @@ def _spare_the_collector() -> None:
 
 
 def wait_for_database(stopping: threading.Event) -> None:
+    outage = Outage(logger, "waiting for the database")
     while not stopping.is_set():
         try:
             connection.ensure_connection()
         except Error as error:
-            logger.warning("waiting for the database: %s", error)
+            outage.note(error)
             stopping.wait(RETRY_SECONDS)
         else:
             return

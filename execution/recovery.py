@@ -6,6 +6,7 @@ import logging
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.db.models import Min
 
 from activities.statements import AWAY
 
@@ -13,6 +14,8 @@ from . import lifeline
 from .models import Chore, Execution, Reservation, Worker, WorkerTask
 from .models.worker import lease
 
+# A lease that ends at this very instant has not ended yet.
+AN_INSTANT = timedelta(milliseconds=10)
 logger = logging.getLogger(__name__)
 
 
@@ -41,6 +44,18 @@ def bury_expired(now: datetime) -> int:
     if buried:
         logger.warning("%d workers did not beat for a lease; their tasks are recovered", buried)
     return buried
+
+
+def next_look(now: datetime) -> datetime:
+    """When recovery may have something to do again: when the next lease ends, soon if something is left over.
+
+    Workers that beat move the end of their leases, so among them this is half a lease from now.
+    """
+    soonest, latest = now + lease() / 12, now + lease() / 2
+    if WorkerTask.objects.orphaned().exists():
+        return soonest
+    ends: datetime | None = Worker.objects.alive().aggregate(at=Min("lease_until"))["at"]
+    return latest if ends is None else min(max(ends + AN_INSTANT, soonest), latest)
 
 
 def recover(now: datetime) -> None:

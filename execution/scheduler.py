@@ -1,4 +1,4 @@
-"""The scheduler's loop: ticks when something is due, and at the latest every half lease."""
+"""The scheduler's loop: ticks when something is due, a lease ends, and at the latest every half lease."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from django.db import connection
 from django.db.models import QuerySet
 
 from activities import clock
+from activities.outage import Outage
 from activities.statements import AWAY, fetch, instant
 from activities.wake import Watch, wake
 from schedules.generator import backfill, end_snoozes, fill, generate
@@ -181,9 +182,13 @@ class SchedulerLoop:
         self.watch = Watch("jim_schedules", self.woken.set)
         self.company = Company("scheduler", is_well=self._is_well)
         self.ticked = float("-inf")
-        self.recovered = float("-inf")
+        self.recovered = self.looked_for_dead = float("-inf")
+        self.recovers_after = 0.0
         self.patience = 0.0
         self.is_open = False
+        self.outage = Outage(
+            logger, "the database is away: what becomes due meanwhile starts when it is back"
+        )
 
     def run(self) -> None:
         wait_for_database(self.stopping)
@@ -206,10 +211,11 @@ class SchedulerLoop:
         """One tick, then sleep until something is due."""
         try:
             self._tick()
+            self.outage.is_over()
             while not self.stopping.is_set() and self._sleep() and not is_due(clock.now()):
                 pass
         except AWAY as error:
-            logger.warning("the database is away, trying again: %s", error)
+            self.outage.note(error)
             connection.close()
             self.stopping.wait(RETRY_SECONDS)
 
@@ -223,6 +229,8 @@ class SchedulerLoop:
             self.ticked = time.monotonic()
             self.company.wake()
         if recovering:
+            now = clock.now()
+            self.recovers_after = (recovery.next_look(now) - now).total_seconds()
             self.recovered = time.monotonic()
             Chore.objects.note_tick_took(self.recovered - began)
 
@@ -234,7 +242,7 @@ class SchedulerLoop:
         """Until something changed (True), or a tick is due for certain (False)."""
         # Seen from the tick: what has become due since then must not fall between the two.
         due, now = next_due(self.ticked_at), clock.now()
-        tick_at = self.recovered + settings.JIM_LEASE_SECONDS / 2
+        tick_at = self.recovered + self.recovers_after
         due_at = time.monotonic() + (due - now).total_seconds() if due else tick_at
         self.patience = min(max(2 * self.patience, HELD_SECONDS), LONGEST_HELD_SECONDS)
         if is_due(self.ticked_at):
@@ -246,11 +254,19 @@ class SchedulerLoop:
             left = min(due_at, tick_at) - time.monotonic()
             if left <= 0:
                 return False
+            # Also while so much changes that it is woken all the time.
+            if self._finds_dead():
+                self.recovered = float("-inf")
+                return False
             if self.woken.wait(min(left, LIFELINE_SECONDS)):
                 self.stopping.wait(PROBE_SECONDS)
                 self.woken.clear()
                 return True
-            if any(lifeline.proven_dead()):
-                self.recovered = float("-inf")
-                return False
         return False
+
+    def _finds_dead(self) -> bool:
+        """Looks once a second."""
+        if time.monotonic() - self.looked_for_dead < LIFELINE_SECONDS:
+            return False
+        self.looked_for_dead = time.monotonic()
+        return any(lifeline.proven_dead())

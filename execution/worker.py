@@ -16,6 +16,7 @@ from django.conf import settings
 from django.db import connection, connections
 
 from activities import clock
+from activities.outage import Outage
 from activities.statements import AWAY
 from activities.wake import Watch
 
@@ -82,6 +83,14 @@ class WorkerLoop:
         self.ahead: dict[Isolation, int] = {"thread": 0, "process": 0}
         self.buried: uuid.UUID | None = None
         self.wants_restart = False
+        self.has_told_of_clock = False
+        self.outage = Outage(
+            logger, "the database is away: running steps go on, their outcomes are kept until it is back"
+        )
+        self.missed_beats = Outage(
+            logger, "a beat failed, the next one is tried soon; tasks are kept until the lease ends"
+        )
+        self.unsaid = Outage(logger, "this worker could not say that it stops; its lease will end by itself")
         self.stopping = threading.Event()
         self.closed = threading.Event()
         self.woken = threading.Event()
@@ -96,7 +105,8 @@ class WorkerLoop:
         wait_for_database(self.stopping)
         if self.stopping.is_set():
             return False
-        self._open()
+        if not self._open():
+            return False
         try:
             while not self.stopping.is_set():
                 self._pass(claiming=True)
@@ -112,25 +122,42 @@ class WorkerLoop:
         self.stopping.set()
         self.woken.set()
 
-    def _open(self) -> None:
-        recovery.bury_proven_dead(clock.now())
-        recovery.recover(clock.now())
-        self._register()
+    def _open(self) -> bool:
+        """False: it was asked to stop before the database let it begin."""
+        while not self._arrive():
+            if self.stopping.wait(RETRY_SECONDS):
+                return False
         self.beats = threading.Thread(target=self._beat, name="beat", daemon=True)
         self.beats.start()
         self.company.start()
         self.watch.start()
+        return True
+
+    def _arrive(self) -> bool:
+        try:
+            recovery.bury_proven_dead(clock.now())
+            recovery.recover(clock.now())
+            self._register()
+        except AWAY as error:
+            self.outage.note(error)
+            connection.close()
+            return False
+        self.outage.is_over()
+        return True
 
     def _register(self) -> None:
         """A new id at each boot, and after a burial: nothing of the old one counts any more."""
         worker_id = uuid.uuid4()
-        self.lifeline = Lifeline(worker_id)
-        self.nursery = Nursery(keep_fds=(self.lifeline.fd,))
         seats = sum(seats.size for seats in self.seats.values())
-        lease, asked_at = Lease(), uptime()
-        worker = Worker.objects.register(id=worker_id, pools=self.pools, seats=seats, now=clock.now())
+        lifeline, lease, asked_at = Lifeline(worker_id), Lease(), uptime()
+        try:
+            worker = Worker.objects.register(id=worker_id, pools=self.pools, seats=seats, now=clock.now())
+        except BaseException:
+            lifeline.release()  # the answer may be all that was lost
+            raise
         lease.renew(asked_at=asked_at, seconds=settings.JIM_LEASE_SECONDS)
-        self.place = worker, lease
+        self.place, self.lifeline = (worker, lease), lifeline
+        self.nursery = Nursery(keep_fds=(self.lifeline.fd,))
         logger.info("worker %s is ready: %d seats", worker_id, seats)
 
     @property
@@ -160,8 +187,9 @@ class WorkerLoop:
                 self.woken.wait(GROUP_SECONDS)
             elif not busy and not self.ended:
                 self._rest()
+            self.outage.is_over()
         except AWAY as error:
-            logger.warning("the database is away, trying again: %s", error)
+            self.outage.note(error)
             connection.close()
             self.closed.wait(RETRY_SECONDS)
 
@@ -290,7 +318,13 @@ class WorkerLoop:
             return []
         free = {isolation: seats.size - self._busy(isolation) for isolation, seats in self.seats.items()}
         return WorkerTask.objects.claim(
-            self.worker, seats=free, ahead=self.ahead, pools=self.pools, now=self.claimed_at, freed=freed
+            self.worker,
+            seats=free,
+            ahead=self.ahead,
+            pools=self.pools,
+            now=self.claimed_at,
+            freed=freed,
+            clock=clock.estimate,
         )
 
     @property
@@ -382,8 +416,9 @@ class WorkerLoop:
         for run in list(self.runs.values()):
             self._interrupt(run, "lost")
         self.nursery.close()
-        self.lifeline.drop()
+        former = self.lifeline
         self._register()
+        former.drop()
 
     def _drain(self) -> None:
         """No more claims; steps may end within the grace period, then they are ended and queued again."""
@@ -418,7 +453,7 @@ class WorkerLoop:
             self.worker.stop(clock.now())
             self.lifeline.drop()
         except AWAY as error:
-            logger.warning("the database is away, so nobody knows that this worker stopped: %s", error)
+            self.unsaid.note(error)
         self.beats.join(timeout=5)
 
     def _beat(self) -> None:
@@ -434,15 +469,17 @@ class WorkerLoop:
         (worker, lease), asked_at = self.place, uptime()
         try:
             clock.sync()
-            if worker.beat(clock.now()):
+            if worker.beat(clock.now(), clock_skew=clock.skew()):
                 lease.renew(asked_at=asked_at, seconds=settings.JIM_LEASE_SECONDS)
+                self._tell_of_clock()
             elif worker is self.worker and not self.closed.is_set():
                 lease.end()
                 self._end_what_began()
                 self.buried = worker.pk
                 self.woken.set()
+            self.missed_beats.is_over()
         except Exception as error:
-            logger.warning("beat failed: %s", error)
+            self.missed_beats.note(error)
             connection.close()
 
     def _end_what_began(self) -> None:
@@ -450,6 +487,17 @@ class WorkerLoop:
         for run in list(self.runs.values()):
             if not run.is_unstarted:
                 run.context.interrupt("lost")
+
+    def _tell_of_clock(self) -> None:
+        """Once each time that it goes wrong."""
+        trouble = clock.trouble(clock.skew() or timedelta(0))
+        if trouble and not self.has_told_of_clock:
+            logger.warning(
+                "the clock of this host is %s: JIM goes by the database's, programs and logs here do not; "
+                "have it set by NTP (chrony, systemd-timesyncd)",
+                trouble,
+            )
+        self.has_told_of_clock = bool(trouble)
 
     def _outcome(self, run: Run) -> None:
         """Wakes the loop once per group: waking it for each outcome would cost more than the step."""

@@ -24,6 +24,7 @@ def logging_config(*, json: bool, level: str) -> dict[str, Any]:
         structlog.stdlib.ExtraAdder(),
         structlog.processors.TimeStamper(fmt="iso" if json else "%Y-%m-%d %H:%M:%SZ", utc=True),
         _without_request,
+        _outage_in_a_line,
     ]
     return {
         "version": 1,
@@ -55,6 +56,18 @@ def logging_config(*, json: bool, level: str) -> dict[str, Any]:
 def _without_request(logger: object, method: str, event: Any) -> Any:
     """Django adds the request as an object; its message says all that is worth a line."""
     event.pop("request", None)
+    return event
+
+
+def _outage_in_a_line(logger: object, method: str, event: Any) -> Any:
+    """Whatever logs it: that the database is away is expected now and then; a traceback explains nothing."""
+    # Imported here: the settings are read before there are apps.
+    from activities.outage import in_a_line, is_outage
+
+    error = event["exc_info"][1] if isinstance(event.get("exc_info"), tuple) else None
+    if is_outage(error):
+        del event["exc_info"]
+        event |= {"event": f"{event['event']}: {in_a_line(error)}", "level": "warning"}
     return event
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import connection
 
 from activities import clock
+from activities.outage import Outage
 from activities.statements import AWAY
 from activities.text import clean_text
 from execution.companions import Life
@@ -46,16 +47,18 @@ logger = logging.getLogger(__name__)
 
 def send_until_stopped(life: Life) -> None:
     sender = Sender(life)
+    outage = Outage(logger, "webhooks wait for the database; what is under way goes on")
     try:
         while not life.stopping.is_set():
             try:
                 sender.look()
             except AWAY as error:
                 # What is under way goes on; its answers are recorded when the database is back.
-                logger.warning("webhooks wait for the database: %s", error)
+                outage.note(error)
                 connection.close()
                 life.stopping.wait(AWAY_SECONDS)
             else:
+                outage.is_over()
                 sender.rest()
     finally:
         sender.close()

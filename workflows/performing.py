@@ -12,6 +12,7 @@ from django.db import DatabaseError, connection
 from django.utils.module_loading import import_string
 
 from activities import clock
+from activities.outage import Outage
 from activities.statements import AWAY
 from execution.steps.base import Context, Interrupted, Later, Skipped, StepFailed, as_result
 
@@ -228,11 +229,12 @@ class Performance:
 
     def _checkpoint(self, write: Callable[[], T], *, is_done: Callable[[], bool]) -> T | None:
         """Once: if the database goes away meanwhile, what it has of it decides."""
+        outage = Outage(logger, f"run {self.run.pk} waits for the database to remember how far it came")
         while True:
             try:
                 return write()
             except AWAY as error:
-                logger.warning("run %s: the database is away, trying again: %s", self.run.pk, error)
+                outage.note(error)
                 if self._is_known(is_done):
                     return None
             except DatabaseError as error:

@@ -39,6 +39,7 @@ class WorkerSerializer(serializers.ModelSerializer[Worker]):
             "beat_at",
             "lease_until",
             "ended_at",
+            "clock_skew_seconds",
             "stale_refused",
         )
 

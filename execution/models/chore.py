@@ -19,16 +19,21 @@ class ChoreQuerySet(models.QuerySet["Chore"]):
         return self.filter(due, name=name).update(last_run_at=now) == 1
 
     def tick(self, *, outage: timedelta, now: datetime) -> datetime:
-        """Notes that a scheduler ticks; since when has one ticked without a gap longer than `outage`?"""
-        at, long_ago = (connection.ops.adapt_datetimefield_value(time) for time in (now, now - outage))
+        """Notes that a scheduler ticks; since when has one ticked without a gap longer than `outage`?
+
+        A tick that far ahead is one of a clock that was set back since: it counts as a gap as well.
+        """
+        times = (now, now - outage, now + outage)
+        at, long_ago, ahead = (connection.ops.adapt_datetimefield_value(time) for time in times)
+        is_known = "execution_chore.last_run_at BETWEEN %s AND %s"
         [(steady_since,)] = fetch(
             "INSERT INTO execution_chore (name, last_run_at, steady_since) VALUES ('tick', %s, %s) "
             "ON CONFLICT (name) DO UPDATE SET "
-            "last_run_at = CASE WHEN execution_chore.last_run_at > excluded.last_run_at "
+            f"last_run_at = CASE WHEN {is_known} "
             "THEN execution_chore.last_run_at ELSE excluded.last_run_at END, "
-            "steady_since = CASE WHEN execution_chore.last_run_at >= %s "
+            f"steady_since = CASE WHEN {is_known} "
             "THEN execution_chore.steady_since ELSE excluded.steady_since END RETURNING steady_since",
-            [at, at, long_ago],
+            [at, at, at, ahead, long_ago, ahead],
         )
         return instant(steady_since)
 

@@ -150,14 +150,23 @@ class Reservation(models.Model):
             return "released"
         return "waiting" if self.taken_at is None else "running"
 
-    def take(self, line: Mapping[str, Any], *, initiator: Initiator, now: datetime) -> bool:
+    def take(
+        self,
+        line: Mapping[str, Any],
+        *,
+        initiator: Initiator,
+        now: datetime,
+        clock: Callable[[], datetime] | None = None,
+    ) -> bool:
         """Its request begins, with an activity that only this reservation may write to.
 
-        False while no seat is free; Lost if it was released before.
+        False while no seat is free; Lost if it was released before. `clock` is asked again once the limits
+        are locked, which may take long; without it, `now` is recorded.
         """
         with transaction.atomic(savepoint=False):
             if not self.sees_room():
                 return False
+            now = clock() if clock else now
             planned = Planned(dict(line), initiator)
             [self.activity_id] = Activity.objects.add(
                 (*ACTIVITY_FIELDS, "worker_id", "details"),

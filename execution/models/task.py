@@ -193,13 +193,15 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         now: datetime,
         ahead: Seats | None = None,
         freed: Freed | None = None,
+        clock: Callable[[], datetime] | None = None,
     ) -> list[Held]:
         """Takes ready tasks for a living worker: the first in order, at most as many as it has free seats.
 
         What nobody limits may be taken `ahead` of them, by so many more. What is `freed` by the transaction
-        that this is part of need not be counted again.
+        that this is part of need not be counted again. `clock` is asked again once the claim has its locks,
+        which may take long; without it, `now` is recorded.
         """
-        return claim(Claimant(worker.pk, pools, now), free=seats, ahead=ahead or {}, freed=freed)
+        return claim(Claimant(worker.pk, pools, now, clock), free=seats, ahead=ahead or {}, freed=freed)
 
     def release(self, tasks: Sequence[Held], *, worker_id: uuid.UUID) -> set[int]:
         """Back to the queue, unstarted, as the same attempt; one that is being cancelled is not released."""

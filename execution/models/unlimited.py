@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -40,11 +40,19 @@ BEGIN = (
 IS_CONTESTED = f"(EXISTS (SELECT 1 FROM execution_workertask WHERE {READY_LIMITED}) OR EXISTS ({RESERVED}))"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Claimant:
+    """`now` is what the claim began with, and once it has taken something, when it took that."""
+
     worker_id: UUID
     pools: Sequence[str]
     now: datetime
+    clock: Callable[[], datetime] | None = None
+
+    def look_at_clock(self) -> None:
+        """Call with the locks held, after counting: what was counted as free ended before this instant."""
+        if self.clock is not None:
+            self.now = self.clock()
 
     @property
     def stored_id(self) -> Any:
@@ -115,6 +123,7 @@ def _claim_at_once(by: Claimant, most: Seats) -> list[Row]:
 
 def take(by: Claimant, chosen: str, params: Sequence[Any]) -> list[Row]:
     """Claims what `chosen`, a condition on ids, is about; the activities begin."""
+    by.look_at_clock()
     if connection.vendor == "postgresql":
         sql = f"WITH t AS ({update(chosen)}), begun AS ({BEGIN}) SELECT {COLUMNS} FROM t"
         return [*fetch(sql, [by.worker_id, by.now, *params, by.worker_id, by.worker_id, by.now])]

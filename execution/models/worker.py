@@ -12,6 +12,7 @@ from django.db import models, transaction
 from django.db.models import Exists, OuterRef, Q
 from django.urls import reverse
 
+from activities import clock
 from activities.signals import Event, noticed
 
 logger = logging.getLogger(__name__)
@@ -22,7 +23,8 @@ class WorkerQuerySet(models.QuerySet["Worker"]):
         return self.filter(status=Worker.Status.ALIVE)
 
     def expired(self, now: datetime) -> WorkerQuerySet:
-        return self.alive().filter(lease_until__lt=now)
+        """Those without a lease, or with one that no beat can have written unless the clock was set back."""
+        return self.alive().exclude(lease_until__range=(now, now + 2 * lease()))
 
     def seats_of(self, pool: str) -> int:
         """How many tasks of this pool they can run at once; nobody has less than one seat."""
@@ -78,6 +80,12 @@ class Worker(models.Model):
     beat_at = models.DateTimeField()
     lease_until = models.DateTimeField()
     ended_at = models.DateTimeField(null=True, blank=True)
+    clock_skew_seconds = models.FloatField(
+        null=True,
+        blank=True,
+        help_text="How far its host's clock was ahead of the database's at its last beat; negative: behind. "
+        "Empty on SQLite, which has no other clock.",
+    )
     stale_refused = models.PositiveIntegerField(
         default=0, help_text="Outcomes that came after its tasks were lost."
     )
@@ -107,10 +115,17 @@ class Worker(models.Model):
         }
         return Event("worker.lost", now, data={"worker": told})
 
-    def beat(self, now: datetime) -> bool:
+    @property
+    def clock_trouble(self) -> str:
+        """How its host's clock differs from the database's, in words; empty if they agree."""
+        seconds = self.clock_skew_seconds
+        return "" if seconds is None else clock.trouble(timedelta(seconds=seconds))
+
+    def beat(self, now: datetime, *, clock_skew: timedelta | None = None) -> bool:
         """False: somebody buried this worker; it must end its children and register anew."""
         alive = Worker.objects.alive().filter(pk=self.pk)
-        return alive.update(beat_at=now, lease_until=now + lease()) == 1
+        skew = None if clock_skew is None else clock_skew.total_seconds()
+        return alive.update(beat_at=now, lease_until=now + lease(), clock_skew_seconds=skew) == 1
 
     def stop(self, now: datetime) -> bool:
         return Worker.objects.alive().filter(pk=self.pk).update(status=self.Status.GONE, ended_at=now) == 1

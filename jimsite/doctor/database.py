@@ -11,6 +11,7 @@ from typing import Any
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
+from activities import clock
 from activities.words import span
 
 from .finding import Finding, Severity, ok
@@ -26,8 +27,8 @@ DURABLE: dict[str, Severity] = {
     "full_page_writes": "error",
     "synchronous_commit": "warning",
 }
-SKEW = timedelta(seconds=2)
 NETWORK_FILESYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "glusterfs", "ceph")
+SET_CLOCKS = "Have both hosts' clocks set by NTP (chrony, systemd-timesyncd)."
 MIGRATE = "Stop JIM, back up the database, run “manage.py migrate”, and start it again."
 
 
@@ -61,20 +62,15 @@ def clock_skew() -> Iterator[Finding]:
     before = datetime.now(UTC)
     there: datetime = _value("SELECT clock_timestamp()")
     here = before + (datetime.now(UTC) - before) / 2
-    yield skew(there.astimezone(UTC) - here)
+    yield skew(here - there.astimezone(UTC))
 
 
 def skew(ahead: timedelta) -> Finding:
-    told = (
-        f"The database's clock is {span(abs(ahead))} {'ahead of' if ahead > timedelta(0) else 'behind'} ours."
-    )
-    if abs(ahead) <= SKEW:
-        return ok("clock", told)
+    trouble = clock.trouble(ahead)
+    if not trouble:
+        return ok("clock", f"This host's clock and the database's differ by {span(abs(ahead))}.")
     return Finding(
-        "warning",
-        "clock",
-        f"{told} Schedules go by the database's.",
-        "Have both hosts' clocks set by NTP (chrony, systemd-timesyncd).",
+        "warning", "clock", f"This host's clock is {trouble}. Schedules go by the database's.", SET_CLOCKS
     )
 
 

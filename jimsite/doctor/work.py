@@ -18,6 +18,7 @@ from webhooks.models import Delivery, Endpoint
 from workflows import discovery
 from workflows.models import Workflow
 
+from .database import SET_CLOCKS
 from .finding import Finding, Severity, ok
 
 SILENT = timedelta(minutes=2)
@@ -61,6 +62,10 @@ def workers(now: datetime) -> Iterator[Finding]:
             f"{named(silent)} did not beat for a lease: crashed, frozen, or cut off from the database.",
             "Look at their logs. A scheduler gives their tasks to others.",
         )
+    for worker in living:
+        if worker.clock_trouble:
+            told = f"The clock of {worker}'s host is {worker.clock_trouble}. Leases go by the database's."
+            yield Finding("warning", "clock", told, SET_CLOCKS)
     yield from _unserved([worker.pools for worker in living])
 
 

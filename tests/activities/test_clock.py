@@ -42,10 +42,16 @@ def test_it_is_the_time_of_the_database_in_utc() -> None:
 def test_a_host_whose_clock_is_wrong_has_the_right_time_all_the_same() -> None:
     truth = database_time()
     with time_machine.travel(WRONG):
-        told = clock.now()
+        told, skew = clock.now(), clock.skew()
     # SQLite lives in this process: there is no other clock.
     expected = WRONG if connection.vendor == "sqlite" else truth
     assert abs(told - expected) < timedelta(days=1)
+    if connection.vendor == "sqlite":
+        assert skew is None
+    else:
+        assert skew is not None
+        assert abs(skew - (WRONG - truth)) < timedelta(days=1)
+        assert clock.trouble(skew).endswith("behind the database's")
 
 
 def test_the_database_is_not_asked_each_time(

@@ -26,8 +26,10 @@ class TestWorkers:
         api, worker = Caller("Viewer"), make_worker()
         enqueue(step("a"), step("b"))
         claim(worker)
+        worker.beat(NOW, clock_skew=seconds(-90))
         [row] = api.get("workers").json()["results"]
         assert (row["id"], row["seats"], row["busy"], row["pools"]) == (str(worker.pk), 100, 2, [])
+        assert row["clock_skew_seconds"] == -90
         assert api.get(f"workers/{worker.pk}").json() == row
         worker.stop(NOW)
         assert api.get("workers", status="alive").json()["results"] == []

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import timedelta
@@ -17,9 +19,10 @@ from django.db import connection, transaction
 
 from activities import clock
 from execution.models import Chore, Worker
-from tests.base import start, step, step_statuses
+from tests import away
+from tests.base import fresh, start, step, step_statuses
 from tests.conftest import server
-from tests.fleet import LONG_LEASE_SECONDS, Fleet, descendants, is_at_rest, tell
+from tests.fleet import LONG_LEASE_SECONDS, Fleet, Member, descendants, is_at_rest, tell
 from tests.invariants import Numbers, read_ledger, violations
 from tests.settings import TEST_DB
 from tests.waiting import PATIENCE_SECONDS, wait_until
@@ -98,6 +101,32 @@ def test_what_still_ran_completes(
     assert set(map(tuple, step_statuses(execution).values())) == {("complete",)}
     assert violations(ledger) == []
     assert list(Worker.objects.values_list("pk", "status")) == [(worker.pk, "gone")]
+
+
+@pytest.mark.skipif(TEST_DB != "postgres", reason="SQLite has no server that could go away")
+@pytest.mark.parametrize("outage", [stopped_server, away.outage])
+def test_it_is_one_line_for_each_component_and_no_traceback(
+    outage: Callable[[], AbstractContextManager[None]], make_fleet: Callable[..., Fleet]
+) -> None:
+    with make_fleet() as fleet:
+        members = [fleet.scheduler(), fleet.worker("--threads", "2", "--processes", "1")]
+        connection.ensure_connection()
+        with outage():
+            members.append(fleet.start_worker("--threads", "2", "--processes", "1"))
+            wait_until(lambda: all(warnings(member) for member in members))
+            wait_until(lambda: any("outcomes are kept" in line for line in warnings(members[1])))
+        execution = start(now=clock.now())
+        wait_until(lambda: fresh(execution).status == "completed" and is_at_rest())
+        fleet.stop()
+        for member in members:
+            assert all(re.match(r"\d{4}-\d\d-\d\d ", line) for line in member.said.splitlines()), member.said
+            told = Counter(line.partition(": ")[0] for line in warnings(member))
+            assert set(told.values()) == {1}, member.said
+
+
+def warnings(member: Member) -> list[str]:
+    """Without their times."""
+    return [line.partition("]")[2] for line in member.said.splitlines() if "[warning" in line]
 
 
 def let_two_leases_pass() -> None:

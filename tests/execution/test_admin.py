@@ -124,7 +124,7 @@ class TestTheQueue:
         worker = make_worker(clock.now())
         claim(worker)
         start(step("lonely", pool="ldap"), now=clock.now())
-        Worker.objects.update(pools=["default"], stale_refused=3)
+        Worker.objects.update(pools=["default"], stale_refused=3, clock_skew_seconds=90)
         rows = client.get(page("execution_workertask_changelist")).context["cl"].result_list
         whys = {row.name: row.why for row in rows}
         assert whys["running"].startswith(f"runs on {worker} for ")
@@ -134,7 +134,7 @@ class TestTheQueue:
         (row,) = client.get(page("execution_worker_changelist")).context["cl"].result_list
         assert (row.busy, row.seats, row.stale_refused) == (1, 100, 3)
         text = text_of(client, "worker", worker.pk)
-        assert ("alive" in text, str(worker.pk) in text) == (True, True)
+        assert ("alive" in text, str(worker.pk) in text, "1 min 30 s ahead" in text) == (True, True, True)
 
     def test_it_cancels_jobs_and_executions_alike(self, client: Client) -> None:
         execution = start(step("a"), step("b", 1))

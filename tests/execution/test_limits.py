@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -12,12 +13,14 @@ from django.core.exceptions import ValidationError
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
+from activities import clock
 from activities.models import Activity
-from execution.models import Limit, Reservation, Worker, WorkerTask
+from execution.models import Limit, Reservation, Worker, WorkerTask, limited
 from execution.models.attempt import Held
 from execution.models.handover import HandedOver
 from execution.models.unlimited import Seats
 from execution.scheduler import tick
+from execution.worker import WorkerLoop
 from schedules.models import Refused
 from tests.base import (
     NOW,
@@ -37,6 +40,7 @@ from tests.base import (
     step,
 )
 from tests.counting import steps_of_sqlite
+from tests.limit_invariants import limits_are_kept
 
 pytestmark = pytest.mark.django_db
 
@@ -548,3 +552,23 @@ def _rows_read(plan: dict[str, Any]) -> int:
     own = plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)
     read = int(own * plan["Actual Loops"]) if plan.get("Relation Name") == "execution_workertask" else 0
     return read + sum(_rows_read(part) for part in plan.get("Plans", ()))
+
+
+def test_a_lost_attempt_is_recorded_from_when_it_had_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim may wait for a lock; meanwhile another may take a place of the limit and give it back."""
+    limit("type:python")
+    early, late = enqueue(step("early", priority=1), step("late"))
+    first, loop = make_worker(clock.now()), WorkerLoop(processes=1, threads=1)
+    loop.worker, loop.last_beat = make_worker(clock.now()), time.monotonic()
+
+    def while_it_waits(*given: Any) -> Any:
+        monkeypatch.undo()
+        end(first, *claim(first, limit=1, now=clock.now()), now=clock.now())
+        return limited._find_open(*given)
+
+    monkeypatch.setattr(limited, "_find_open", while_it_waits)
+    assert names(loop._claim()) == ["late"]
+    Worker.objects.filter(pk=loop.worker.pk).bury(now=clock.now())
+    WorkerTask.objects.recover(now=clock.now())
+    kept = limits_are_kept({task.key: task.limit_keys for task in (early, late)}, seconds(0))
+    assert list(kept) == []

@@ -59,8 +59,9 @@ class TestWorker:
     def test_a_beat_renews_the_lease_and_a_clean_stop_ends_it(self) -> None:
         worker = make_worker()
         assert (worker.status, worker.lease_until) == ("alive", NOW + seconds(60))
-        assert worker.beat(NOW + seconds(5))
+        assert worker.beat(NOW + seconds(5), clock_skew=seconds(-90))
         assert (fresh(worker).beat_at, fresh(worker).lease_until) == (NOW + seconds(5), NOW + seconds(65))
+        assert fresh(worker).clock_trouble == "1 min 30 s behind the database's"
         assert worker.stop(NOW + seconds(9))
         assert (fresh(worker).status, fresh(worker).ended_at) == ("gone", NOW + seconds(9))
 
@@ -110,6 +111,27 @@ class TestExpiredLeases:
         make_worker()
         self.tick_until(90)
         assert Chore.objects.get(name="tick").steady_since == NOW
+
+    def test_a_clock_that_was_set_back_keeps_nobody_alive(self) -> None:
+        """The database's: what was written before seems to be of the future."""
+        gone, living = make_worker(NOW + seconds(3600)), make_worker(NOW + seconds(3600))
+        recovery.bury_expired(NOW + seconds(3600))
+        for late in range(0, 61, 20):
+            living.beat(NOW + seconds(late))
+            assert recovery.bury_expired(NOW + seconds(late)) == (late == 60)
+        assert (fresh(gone).status, fresh(living).status) == ("dead", "alive")
+
+    @pytest.mark.parametrize(
+        ("beaten", "orphaned", "again"), [(0, False, 30), (-45, False, 15), (-70, False, 5), (0, True, 5)]
+    )
+    def test_it_is_looked_at_again_when_it_ends(self, beaten: int, orphaned: bool, again: int) -> None:
+        """Soon, if it has ended but must not be believed yet; soon, if a task is left that somebody held."""
+        make_worker(NOW + seconds(beaten))
+        if orphaned:
+            start()
+            claim(dead := make_worker())
+            bury(dead)
+        assert round((recovery.next_look(NOW) - NOW).total_seconds()) == again
 
     def tick_until(self, last: int) -> None:
         for late in range(0, last + 1, 30):

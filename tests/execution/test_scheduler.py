@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import os
 from datetime import datetime
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from activities import clock
 from execution import recovery
+from execution.lifeline import Lifeline
 from execution.models import Chore, WorkerTask
 from execution.models.chore import is_ticking
 from execution.scheduler import SchedulerLoop, is_due, next_due, tick
 from schedules.models import Occurrence, Schedule
 from tests.away import outage
-from tests.base import NOW, SOMEBODY, claim, make_schedule, make_worker, run_until_idle, seconds, start, step
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    claim,
+    fresh,
+    make_schedule,
+    make_worker,
+    run_until_idle,
+    seconds,
+    start,
+    step,
+)
 from tests.processes import scheduler
 from tests.refusing import database_that_refuses
 from tests.waiting import wait_until
@@ -41,6 +55,18 @@ def test_a_part_of_a_tick_that_fails_does_not_stop_the_others(caplog: pytest.Log
     assert "fill failed" in caplog.text
     assert due.executions.exists()
     assert WorkerTask.objects.get(name="orphan").status == "queued"
+
+
+@pytest.mark.django_db
+def test_a_proven_death_is_noticed_however_much_else_changes(settings: Any, tmp_path: Path) -> None:
+    settings.JIM_DATA_DIR = tmp_path
+    loop, worker = SchedulerLoop(), make_worker(clock.now())
+    loop._tick()
+    os.close(Lifeline(worker.pk).fd)
+    loop.woken.set()
+    assert loop._sleep() is False
+    loop._tick()
+    assert fresh(worker).status == "dead"
 
 
 @pytest.mark.django_db

@@ -7,12 +7,15 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from threading import Event, Lock
 from typing import Any
 
 import pytest
+import time_machine
 from django.db import OperationalError
+from django.utils import timezone
 
 import execution.lease
 import execution.nursery
@@ -29,6 +32,7 @@ from execution.models.task import WorkerTaskQuerySet
 from execution.models.worker import WorkerQuerySet
 from execution.worker import WorkerLoop
 from tests.base import SOMEBODY, attempts, fresh, queue, start, step, step_statuses
+from tests.settings import TEST_DB
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.live]
@@ -377,3 +381,38 @@ def test_a_signal_that_comes_while_another_is_obeyed_is_obeyed_next(monkeypatch:
         for number, handler in handlers.items():
             signal.signal(number, handler)
     assert loop.stops == ["alone", "alone"]
+
+
+def test_a_database_that_goes_away_while_it_registers_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the first try only the answer is lost: what it left is proven dead."""
+    monkeypatch.setattr(execution.worker, "RETRY_SECONDS", 0.01)
+    register, lost = WorkerQuerySet.register, list[Worker]()
+
+    def register_unheard(*given: Any, **fields: Any) -> Worker:
+        worker = register(*given, **fields)
+        if not lost:
+            lost.append(worker)
+            raise OperationalError("the database system is starting up")
+        return worker
+
+    monkeypatch.setattr(WorkerQuerySet, "register", register_unheard)
+    with open_worker() as loop:
+        assert [fresh(worker).status for worker in (*lost, loop.worker)] == ["dead", "alive"]
+
+
+@pytest.mark.skipif(TEST_DB != "postgres", reason="SQLite's clock is this process's own")
+def test_a_worker_whose_clock_is_wrong_beats_by_the_databases_and_says_so_once(
+    settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings.JIM_LEASE_SECONDS = 3600
+    with open_worker() as loop:
+        with time_machine.travel(timezone.now() + timedelta(days=2)):
+            loop._beat_once()
+            loop._beat_once()
+        worker = fresh(loop.worker)
+        assert worker.lease_until < timezone.now() + timedelta(days=1)
+        assert worker.clock_trouble.endswith("ahead of the database's")
+        told = [each.levelname for each in caplog.records if "of this host" in each.getMessage()]
+        assert told == ["WARNING"]
+        loop._beat_once()
+        assert fresh(loop.worker).clock_trouble == ""

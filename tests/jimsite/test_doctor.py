@@ -133,6 +133,12 @@ AILMENTS: list[tuple[Callable[[], object], str, str, str]] = [
     (lambda: tick_at(minutes=5), "error", "scheduler", "It ticked 5 min ago. Nothing starts by itself."),
     (lambda: Chore.objects.all().delete(), "error", "scheduler", "None has ever run"),
     (lambda: Worker.objects.update(lease_until=NOW - seconds(1)), "error", "workers", "None is alive"),
+    (
+        lambda: Worker.objects.update(clock_skew_seconds=90),
+        "warning",
+        "clock",
+        "is 1 min 30 s ahead of the database's",
+    ),
     (serve_another_pool, "error", "pool reports", "1 task queued, and no living worker serves it."),
     (queue_for_hours, "warning", "queue", "A task has been ready for 3 h."),
     (lose_a_worker, "warning", "stuck work", "1 task of workers that are dead or gone."),
@@ -218,7 +224,7 @@ def test_a_full_disk_and_a_database_that_answers_slowly_or_has_another_time() ->
     assert [database.latency(seconds(took)).severity for took in (0.001, 0.2)] == ["ok", "warning"]
     skews = [database.skew(seconds(ahead)) for ahead in (0.3, -1, 5, -90)]
     assert [each.severity for each in skews] == ["ok", "ok", "warning", "warning"]
-    assert ["ahead of" in each.text for each in skews] == [True, False, True, False]
+    assert ["ahead of" in each.text for each in skews[2:]] == [True, False]
 
 
 def test_a_server_that_may_lose_what_was_accepted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
