@@ -1,14 +1,30 @@
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.forms import PasswordChangeForm
 from django.contrib.auth.models import User
+from django.contrib.auth.views import LoginView
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.debug import sensitive_post_parameters
 
 from web.page import form_page
+
+
+class Login(LoginView):
+    """Whoever is signed in already goes on to where they wanted to go."""
+
+    template_name = "web/login.html"
+    http_method_names = ("get", "head", "post")
+    redirect_authenticated_user = True
+
+    def get_redirect_url(self) -> str:
+        """Not back to this page: Django refuses to redirect in a circle."""
+        url = super().get_redirect_url()
+        return "" if urlsplit(url).path.rstrip("/") == self.request.path.rstrip("/") else url
 
 
 @sensitive_post_parameters()
