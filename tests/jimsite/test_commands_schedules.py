@@ -179,3 +179,22 @@ def test_a_backfill_is_rehearsed_and_asked_for() -> None:
         ("tomorrow", "--from: 'tomorrow' is not a time"),
     ):
         assert words in refusal("backfill", "nightly", "--from", first, "--to", "2026-11-14")
+
+
+@pytest.mark.parametrize(
+    ("start", "which", "words"),
+    [
+        ("2026-11-15T03:00", "all", ["there is nothing to do. “Nightly” has no time in this range."]),
+        (
+            "2026-11-15",
+            "failed",
+            ["there is nothing to do among 1 time of “Nightly”.", "Left out: 1 never executed."],
+        ),
+    ],
+)
+def test_a_rehearsal_may_find_nothing_to_do(start: str, which: str, words: list[str]) -> None:
+    make_schedule(name="Nightly", spec=DAILY)
+    asked = ("backfill", "nightly", "--from", start, "--to", "2026-11-15", "--which", which)
+    assert said(*asked, "--dry-run") == [f"Dry run: {words[0]}", *words[1:]]
+    assert told(*asked, "--dry-run")["chosen"] == 0
+    assert refusal(*asked)
