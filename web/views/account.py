@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
@@ -19,12 +19,11 @@ class Login(LoginView):
 
     template_name = "web/login.html"
     http_method_names = ("get", "head", "post")
-    redirect_authenticated_user = True
 
-    def get_redirect_url(self) -> str:
-        """Not back to this page: Django refuses to redirect in a circle."""
-        url = super().get_redirect_url()
-        return "" if urlsplit(url).path.rstrip("/") == self.request.path.rstrip("/") else url
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if request.user.is_authenticated:
+            return redirect(self.get_success_url())
+        return super().get(request, *args, **kwargs)
 
 
 @sensitive_post_parameters()
