@@ -9,7 +9,8 @@ UV := .uv/bin/uv
 BIN := .venv/bin
 BROWSERS := chromium chromium-browser google-chrome
 # A Chromium for the browser tests, where JIM_CHROMIUM names none and the machine has none.
-CHROMIUM := $(if $(JIM_CHROMIUM)$(shell for name in $(BROWSERS); do command -v $$name; done),,node_modules/.chromium)
+# “true”: make shows what a shell said that ends with 127, as “command -v” does if there is none of that name.
+CHROMIUM := $(if $(JIM_CHROMIUM)$(shell for name in $(BROWSERS); do command -v $$name; done; true),,node_modules/.chromium)
 SUITES := test-sqlite test-postgres
 LONG_SUITES := test-sqlite-long test-postgres-long
 

@@ -1,4 +1,7 @@
-"""Direct requests: a step runs in the calling process, in the next free seat of its pool.
+"""Direct requests: a step runs for the calling process, in the next free seat of its pool.
+
+The caller may be a process that serves pages, so code that a step names never runs inside of it, but in a
+child that has none of its keys.
 
 After what runs, before everything queued, and nothing is preempted. There is no task; an activity records the
 one attempt, and the caller hears how it ended.
@@ -53,6 +56,9 @@ TURN_SECONDS = 0.015
 # One look is enough for all that changes within this time.
 LOOK_SECONDS = 0.005
 RETRY_SECONDS = 1.0
+# What the children do not inherit. With JIM_KEYLESS, the settings read no keys from files either.
+# A pool of connections would not survive a fork.
+WITHHELD = ("JIM_SECRET_KEY", "JIM_SECRETS_KEYS", "JIM_SQL_CONNECTIONS", "JIM_DATABASE_POOL")
 T = TypeVar("T")
 
 
@@ -82,7 +88,9 @@ class Answer:
 
 
 def run(step: Mapping[str, Any], *, initiator: Initiator, timeout_seconds: float = WAIT_SECONDS) -> Answer:
-    """Waits for a seat, at most for the timeout, runs the step in this thread and records its outcome.
+    """Wait for a seat, at most for the timeout, run the step and record its outcome.
+
+    This thread waits for it; a Python function runs in a child process, whatever its `isolation` says.
 
     Raises ValidationError about the step, Busy, TimedOut or Lost. Not inside a transaction: nobody would see
     the reservation.
@@ -177,12 +185,12 @@ def _held(reservation: Reservation, line: dict[str, Any]) -> Held:
 
 
 def _perform(held: Held, keeper: Keeper) -> Finish:
-    """In this thread. A step that puts itself off waits in its seat: the caller waits for it too."""
+    """A step that puts itself off waits in its seat: the caller waits for it too."""
     said = keeper.listen(held.activity_id)
     work, binding, nursery = held.work, bind([held]).get(held.pk), _nursery(os.getpid())
     with _heeding_ctrl_c(keeper):
         while True:
-            context = keeper.attend(Context(work, said, binding, keeper.lease))
+            context = keeper.attend(Context(work, said, binding, keeper.lease, runs_code=False))
             outcome = perform(work, said, nursery=nursery, context=context, clock=clock.estimate)
             if outcome.again_at is None:
                 break
@@ -195,7 +203,8 @@ def _perform(held: Held, keeper: Keeper) -> Finish:
 @lru_cache(maxsize=1)
 def _nursery(pid: int) -> Nursery:
     """One for all requests of this process: its second Python step finds a child that is ready."""
-    nursery = Nursery()
+    env = {name: value for name, value in os.environ.items() if name not in WITHHELD}
+    nursery = Nursery(env=env | {"JIM_KEYLESS": "1"})
     atexit.register(nursery.close)
     return nursery
 

@@ -13,7 +13,6 @@ from types import FrameType
 from typing import Any, Protocol
 
 from django.conf import settings
-from django.core.management.base import CommandError
 from django.db import Error, OperationalError, connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
@@ -133,17 +132,3 @@ def _often(execute: Any, sql: str, params: Any, many: bool, context: dict[str, A
             is_over = context["connection"].in_atomic_block or time.monotonic() > enough
             if is_over or "locked" not in str(error):
                 raise
-
-
-def require_migrated(table: str) -> None:
-    """An empty database gets a sentence, not a traceback. One that is away is waited for elsewhere."""
-    try:
-        tables = connection.introspection.table_names()
-    except Error:
-        return
-    finally:
-        connection.close()
-    if table not in tables:
-        raise CommandError(
-            "The database has no tables of JIM yet: run “manage.py migrate” first.", returncode=2
-        )

@@ -48,12 +48,15 @@ C = TypeVar("C", bound="Child")
 
 
 class Nursery:
-    """Thread-safe. `keep_fds` are inherited by all children: the lock that proves that some of it lives."""
+    """Thread-safe. `keep_fds` are inherited by all children: the lock that proves that some of it lives.
 
-    def __init__(self, *, keep_fds: Sequence[int] = ()) -> None:
+    `env` is the environment of its processes, this process's own if it is None.
+    """
+
+    def __init__(self, *, keep_fds: Sequence[int] = (), env: Mapping[str, str] | None = None) -> None:
         # Two, because forking a process as big as a loaded Django takes several times as long.
-        self.programs = House(keep_fds, django=False)
-        self.functions = House(keep_fds, django=True)
+        self.programs = House(keep_fds, django=False, env=env)
+        self.functions = House(keep_fds, django=True, env=env)
         self._lock = threading.Lock()
         self._idle: list[PythonChild] = []
         self._retiring = False
@@ -140,10 +143,11 @@ class Nursery:
 class House:
     """One nursery process, started when it is first needed, and again if it has died."""
 
-    def __init__(self, keep_fds: Sequence[int], *, django: bool) -> None:
+    def __init__(self, keep_fds: Sequence[int], *, django: bool, env: Mapping[str, str] | None) -> None:
         self.process: subprocess.Popen[bytes] | None = None
         self._keep_fds = tuple(keep_fds)
         self._django = django
+        self._env = env
         self._lock = threading.Lock()
         self._control: Channel | None = None
         self._closed = False
@@ -183,6 +187,7 @@ class House:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", BOOT, json.dumps(sys.path), json.dumps(arguments)],
                 stdin=subprocess.DEVNULL,
+                env=self._env,
                 pass_fds=(theirs.fileno(), *self._keep_fds),
                 start_new_session=True,  # Ctrl-C in the worker's terminal is for the worker alone
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import uuid
+from collections.abc import Sequence
 from datetime import datetime, time, timedelta
 from typing import Any
 
@@ -74,16 +75,20 @@ def _dated(text: str, schedule: Schedule, now: datetime) -> str:
     return f"{now.astimezone(schedule.zone):%Y-%m-%d}T{'0' * (text.strip().index(':') < 2)}{text.strip()}"
 
 
-def chosen_schedules(options: dict[str, Any]) -> list[Schedule]:
-    """Those that were named, or that have the tags; each once."""
+def chosen_schedules(options: dict[str, Any]) -> tuple[list[Schedule], list[Schedule]]:
+    """Those that were named, and the others that have the tags; each once."""
     names, tags = options["schedules"], options["tag"]
     if not names and not tags:
         raise Refused("Name the schedules, or say --tag or --all.")
-    found = [Schedule.objects.called(name) for name in names]
-    found += Schedule.objects.open().tagged(*tags).order_by("name") if tags else []
-    if not found:
-        raise Refused(f"No schedule has the {'tags' if len(tags) > 1 else 'tag'} {' and '.join(tags)}.")
-    return list(dict.fromkeys(found))
+    named = list(dict.fromkeys(Schedule.objects.called(name) for name in names))
+    tagged = list(Schedule.objects.open().tagged(*tags).order_by("name")) if tags else []
+    if tags and not tagged:
+        raise Refused(f"No schedule has the {in_words(tags)}.")
+    return named, [schedule for schedule in tagged if schedule not in named]
+
+
+def in_words(tags: Sequence[str]) -> str:
+    return f"{'tags' if len(tags) > 1 else 'tag'} {' and '.join(tags)}"
 
 
 def execution_called(text: str) -> Execution:

@@ -135,8 +135,13 @@ def database(*, data_dir: Path, pooled: bool, about: str = "") -> dict[str, Any]
     )
 
 
+def is_keyless() -> bool:
+    """Whether this process runs code of direct requests, for the sake of which it gets no keys."""
+    return bool(_given("JIM_KEYLESS"))
+
+
 def secret_key(*, data_dir: Path, about: str = "") -> str:
-    given = _given("JIM_SECRET_KEY")
+    given = secrets.token_urlsafe(50) if is_keyless() else _given("JIM_SECRET_KEY")
     _noted("JIM_SECRET_KEY", MASK, f"made once, kept in {data_dir / 'secret_key'}", about)
     if given:
         return given
@@ -154,7 +159,10 @@ def secret_key(*, data_dir: Path, about: str = "") -> str:
     return key
 
 
-def secrets_keys(name: str, *, about: str = "") -> list[str]:
+def secrets_keys(name: str, *, about: str = "") -> list[str] | None:
+    """Return None where secrets cannot be used at all."""
+    if is_keyless():
+        return None
     keys = _words(name)
     _noted(name, [MASK] * len(keys), "made once, kept in the data folder", about)
     for number, key in enumerate(keys, 1):
@@ -165,7 +173,7 @@ def secrets_keys(name: str, *, about: str = "") -> list[str]:
 
 def sql_connections(name: str, *, data_dir: Path, about: str = "") -> dict[str, SqlConnection]:
     given, source, path = _given(name), name, data_dir / "sql_connections.json"
-    if not given and path.exists():
+    if not given and path.exists() and not is_keyless():
         source = str(path)
         try:
             given = given_files.read(path, most=MOST_BYTES)

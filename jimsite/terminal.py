@@ -51,6 +51,8 @@ class JimCommand(BaseCommand, ABC):
     # Besides those that all of them have.
     exit_codes: Mapping[int, str] = {}
     has_json = True
+    # Whether it says in one line that there is no database, instead of going on without.
+    needs_database = True
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         codes = {0: "done"} | {WRONG: "not possible, and why"} | dict(self.exit_codes)
@@ -72,7 +74,7 @@ class JimCommand(BaseCommand, ABC):
         self.stdout.ending = ""  # what is written in pieces gets no ends of lines in between
         self.is_json = bool(options.get("json"))
         self.console = console(self.stdout, no_color=options["no_color"], colour=options["force_color"])
-        with usable_database(), in_one_line(), unread():
+        with usable_database(is_needed=self.needs_database), in_one_line(), unread():
             self.run(options)
 
     @property

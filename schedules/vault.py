@@ -72,6 +72,11 @@ class Keys:
 
 def current() -> Keys:
     """Read anew whenever the file has changed: what a rotation has encrypted, an older copy cannot read."""
+    if settings.JIM_SECRETS_KEYS is None:
+        raise VaultError(
+            "Code of a direct request has no keys, so it can neither read nor write secrets. Pass the value "
+            "as an argument instead: {{ secrets.name }}."
+        )
     if settings.JIM_SECRETS_KEYS:
         return _given(tuple(settings.JIM_SECRETS_KEYS))
     path = _path()

@@ -33,7 +33,7 @@ if TEST_DB not in DATABASE_URLS:
     raise ImproperlyConfigured(f"JIM_TEST_DB={TEST_DB} must be one of {', '.join(DATABASE_URLS)}.")
 
 # Nothing of the developer's own set-up may reach the tests.
-FOR_TESTS = {"JIM_CHROMIUM", "JIM_TEST_PATIENCE"}
+FOR_TESTS = {"JIM_CHROMIUM", "JIM_TEST_PATIENCE", "JIM_KEYLESS"}
 for name in [name for name in os.environ if name.startswith("JIM_") and name not in FOR_TESTS]:
     del os.environ[name]
 os.environ["JIM_TEST_DIR"] = str(TEST_DIR)

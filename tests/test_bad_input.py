@@ -269,6 +269,7 @@ IN_A_SHELL: list[Any] = [
     (["up"], NO_FOLDER, "The folder /dev/null/jim cannot be made"),
     (["up"], NO_DATABASE, UNUSABLE),
     (["runscheduler"], {}, MIGRATE),
+    (["pause", "--all"], {}, MIGRATE),
     pytest.param(["demo"], {}, MIGRATE, marks=pytest.mark.long),
     pytest.param(["rundirect", "python", "{}"], {}, MIGRATE, marks=pytest.mark.long),
 ]
@@ -290,6 +291,9 @@ def test_a_bad_command_in_a_shell(
     assert done.returncode == 2, done.stderr
     assert words in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
+    path = tmp_path / "data" / "jim.sqlite3"
+    assert not path.exists()
+    assert words != MIGRATE or f"There is no database {path}: " in done.stderr
     assert done.stderr.startswith("usage:") or done.stderr.count("\n") == 1
 
 

@@ -11,9 +11,11 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.db import connection
 
 from execution.steps.base import Context, ItemOutcome
+from schedules import vault
 from tests.waiting import PATIENCE_SECONDS
 
 
@@ -27,6 +29,25 @@ def fail(message: str = "it broke") -> None:
 
 def result(value: Any = 42) -> Any:
     return value
+
+
+def keys() -> dict[str, Any]:
+    """What a function finds where it runs: who it is, and which keys of JIM it holds."""
+    try:
+        secrets = [*vault.current().texts]
+    except vault.VaultError:
+        secrets = []
+    return {
+        "pid": os.getpid(),
+        "signing": settings.SECRET_KEY,
+        "secrets": secrets,
+        "databases": sorted(settings.JIM_SQL_CONNECTIONS),
+        "environment": dict(os.environ),
+    }
+
+
+def die(code: int = 3) -> None:
+    os._exit(code)
 
 
 def talk(ctx: Context, lines: int = 3) -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from django.contrib.auth.views import LoginView, LogoutView
+from django.contrib.auth.views import LogoutView
 from django.urls import path
 
 from .operating import operate
@@ -30,11 +30,10 @@ from .views import (
 )
 
 app_name = "web"
-login = LoginView.as_view(template_name="web/login.html", http_method_names=("get", "head", "post"))
 
 urlpatterns = [
     path("", home.home, name="home"),
-    path("login", login, name="login"),
+    path("login", account.Login.as_view(), name="login"),
     path("logout", LogoutView.as_view(next_page="web:login"), name="logout"),
     path("do/<slug:kind>/<slug:name>", operate, name="operate"),
     path("schedules/new", editor.new, name="schedule-new"),

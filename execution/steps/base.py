@@ -334,10 +334,18 @@ class Context:
     """What a running step gets, the same in a thread of the worker and in a child process."""
 
     def __init__(
-        self, work: Work, sink: Sink, binding: Binding | None = None, lease: Lease | None = None
+        self,
+        work: Work,
+        sink: Sink,
+        binding: Binding | None = None,
+        lease: Lease | None = None,
+        *,
+        runs_code: bool = True,
     ) -> None:
         self.work = work
         self.lease = lease or Lease()
+        # Whether code that the step names may run in this very process.
+        self.runs_code = runs_code
         self.config = work.config
         self.binding = binding
         # Of the schedule's last execution that completed; None before there is one.

@@ -50,7 +50,7 @@ class PythonStep(StepType):
         return errors
 
     def run(self, ctx: Context) -> object:
-        if self.isolation(ctx.config) == "thread":
+        if self.isolation(ctx.config) == "thread" and ctx.runs_code:
             return call_function(ctx, certain=ctx.await_lease)
         assert ctx.nursery is not None
         return ctx.nursery.run_python(ctx)

@@ -13,6 +13,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from activities import clock
 from activities.words import span
+from schedules.management.usable_database import WAYS_OUT, absent_database
 
 from .finding import Finding, Severity, ok
 
@@ -33,6 +34,9 @@ MIGRATE = "Stop JIM, back up the database, run “manage.py migrate”, and star
 
 
 def reach() -> Iterator[Finding]:
+    if absent := absent_database():
+        yield Finding("error", "database", f"{absent}.", f"{WAYS_OUT[0].upper()}{WAYS_OUT[1:]}.")
+        return
     connection.ensure_connection()
     took = []
     for _ in range(LOOKS):

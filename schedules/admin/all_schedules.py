@@ -51,7 +51,7 @@ class ResumeAll:
     )
 
     def affected(self) -> ScheduleQuerySet:
-        return Schedule.objects.filter(status=Schedule.Status.PAUSED, is_paused_together=True)
+        return Schedule.objects.paused_together()
 
     def perform(self, answers: dict[str, Any], by: Initiator, now: datetime) -> str:
         discard = answers["missed"] == "discard"

@@ -209,6 +209,8 @@ class Pause(ScheduleOperation):
         return schedule.status == Schedule.Status.RUNNING
 
     def change(self, schedule: Schedule, answers: dict[str, Any], by: Initiator, now: datetime) -> Done:
+        if schedule.is_paused:  # its page offers no pause, so it came with a selection
+            raise Declined(f"“{schedule}” is already {schedule.pause_in_words}. It is left as it is.")
         until = instant(schedule, answers["until"]) if answers["until"] else None
         schedule.pause(initiator=by, now=now, note=answers["note"], until=until)
         return Done(f"“{schedule}” is paused.")
@@ -217,6 +219,9 @@ class Pause(ScheduleOperation):
 class Resume(ScheduleOperation):
     name, label, form = "resume", "Resume", ResumeForm
     question = "Automatic runs start again. Resume this?"
+
+    def about(self, schedule: Schedule) -> str:
+        return schedule.pause_in_words if schedule.is_paused else ""
 
     def applies(self, schedule: Schedule) -> bool:
         return schedule.status == Schedule.Status.PAUSED

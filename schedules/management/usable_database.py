@@ -2,18 +2,61 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from django.core.management.base import CommandError
-from django.db import OperationalError, ProgrammingError
+from django.db import Error, OperationalError, ProgrammingError, connection
+
+WAYS_OUT = "run “manage.py migrate” first, or select another one with JIM_DATA_DIR or DATABASE_URL"
 
 
 @contextmanager
-def usable_database() -> Iterator[None]:
+def usable_database(*, is_needed: bool = True) -> Iterator[None]:
     """A database that is out of reach, or older than this program, is one line and no traceback."""
+    if is_needed and (absent := absent_database()):
+        raise CommandError(f"{absent}: {WAYS_OUT}.", returncode=2)
     try:
         yield
     except (OperationalError, ProgrammingError) as error:
         words = " ".join(str(error).split())
         is_old = isinstance(error, ProgrammingError) or words.startswith("no such")
-        hint = "; run “manage.py migrate” first" if is_old else ""
+        hint = f" ({selected_database()} is older than this program, or empty: {WAYS_OUT})" if is_old else ""
         raise CommandError(f"The database cannot be used: {words}{hint}", returncode=2) from None
+
+
+def require_migrated(table: str) -> None:
+    """An empty database gets a sentence, not a traceback. One that is away is waited for elsewhere."""
+    absent = absent_database()
+    if not absent:
+        try:
+            tables = connection.introspection.table_names()
+        except Error:
+            return
+        finally:
+            if not connection.in_atomic_block:
+                connection.close()
+        absent = "" if table in tables else f"{selected_database()} has no tables of JIM yet"
+    if absent:
+        raise CommandError(f"{absent}: {WAYS_OUT}.", returncode=2)
+
+
+def absent_database() -> str:
+    """Say so if there is no file, or nothing in it. To connect would make an empty one."""
+    if connection.vendor != "sqlite" or connection.connection is not None:
+        return ""
+    path = Path(connection.settings_dict["NAME"])
+    try:
+        return "" if path.stat().st_size else f"{selected_database()} is empty"
+    except FileNotFoundError:
+        return f"There is no database {path}"
+    except OSError:
+        return ""  # the database says itself what is wrong
+
+
+def selected_database() -> str:
+    """Name it without what opens it."""
+    chosen = connection.settings_dict
+    if connection.vendor == "sqlite":
+        return f"The database {chosen['NAME']}"
+    host = chosen["HOST"] or chosen.get("OPTIONS", {}).get("host") or "this host"
+    return f"The database “{chosen['NAME']}” on {host}"

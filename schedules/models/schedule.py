@@ -135,28 +135,46 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         names = [field.attname for field in Schedule._meta.concrete_fields]
         return [Schedule.from_db(self.db, names, row) for row in read(Schedule, names, ending, params)]
 
-    def pause_all(self, *, initiator: Initiator, now: datetime, note: str = "") -> int:
-        """Each on its own, so that nobody waits for all; those that are paused already stay as they are."""
+    def pause_all(
+        self,
+        *,
+        initiator: Initiator,
+        now: datetime,
+        note: str = "",
+        until: Callable[[Schedule], datetime | None] = lambda schedule: None,
+        tags: Sequence[str] = (),
+    ) -> int:
+        """Pause each on its own, so that nobody waits for all; those that are paused stay as they are.
+
+        `tags` are those that this selection was made by, if any: the same selection resumes them.
+        """
         return self.filter(status=Schedule.Status.RUNNING)._each(
             lambda schedule: schedule.pause(
-                initiator=initiator, now=now, note=note, together=True, token=schedule.token
+                initiator=initiator, now=now, note=note, until=until(schedule), together=True, tags=tags
             )
         )
 
-    def resume_all(self, *, initiator: Initiator, now: datetime, discard: bool = False) -> int:
-        """Those that were paused together, not those that somebody paused for a reason of their own."""
-        return self.filter(status=Schedule.Status.PAUSED, is_paused_together=True)._each(
+    def resume_all(
+        self, *, initiator: Initiator, now: datetime, discard: bool = False, tags: Sequence[str] = ()
+    ) -> int:
+        """Resume those that were paused by the same selection, not those that have a pause of their own."""
+        return self.paused_together(tags)._each(
             lambda schedule: schedule.resume(
-                initiator=initiator, now=now, discard=discard, token=schedule.token
+                initiator=initiator, now=now, discard=discard, together=True, tags=tags
             )
+        )
+
+    def paused_together(self, tags: Sequence[str] = ()) -> ScheduleQuerySet:
+        return self.filter(
+            status=Schedule.Status.PAUSED, is_paused_together=True, paused_tags=clean_tags(list(tags))
         )
 
     def _each(self, change: Callable[[Schedule], None]) -> int:
-        """How many were changed. They are named first: SQLite writes nothing while it is being read."""
+        """How many were changed. They are read first: SQLite writes nothing while it is being read."""
         changed = 0
-        for pk, token in list(self.order_by("pk").values_list("pk", "token")):
-            with suppress(Conflict, Refused):  # somebody else decided on it meanwhile
-                change(Schedule(pk=pk, token=token))
+        for schedule in list(self.order_by("pk").only("name", "spec")):
+            with suppress(Refused):  # somebody else decided on it meanwhile
+                change(schedule)
                 changed += 1
         return changed
 
@@ -288,6 +306,12 @@ class Schedule(StrictlyTyped):
     paused_at = models.DateTimeField(null=True, editable=False)
     paused_until = models.DateTimeField(null=True, editable=False)
     is_paused_together = models.BooleanField(default=False, editable=False)
+    paused_tags = models.JSONField(
+        default=list,
+        blank=True,
+        editable=False,
+        help_text="By which tags it was paused together with others.",
+    )
     # The times that somebody asked to leave out, and who: {"2026-11-17T02:00:00Z": "ada"}
     skips = models.JSONField(default=dict, blank=True, editable=False)
     token = models.PositiveIntegerField(default=1, editable=False)
@@ -370,6 +394,11 @@ class Schedule(StrictlyTyped):
         return self.status == self.Status.PAUSED
 
     @property
+    def pause_in_words(self) -> str:
+        until = f" until {exact(self.paused_until, self.zone)}" if self.paused_until else ""
+        return f"paused{until}{f' ({self.pause_note})' if self.pause_note else ''}"
+
+    @property
     def is_paused_by_itself(self) -> bool:
         return self.is_paused and self.pause_note.startswith(PAUSED_BY_ITSELF)
 
@@ -443,13 +472,17 @@ class Schedule(StrictlyTyped):
         note: str = "",
         until: datetime | None = None,
         together: bool = False,
+        tags: Sequence[str] = (),
         token: int | None = None,
     ) -> None:
+        """Pause it. Together with others, one that is paused already keeps its own pause."""
         if until is not None and until <= now:
             raise ValidationError({"until": "The pause must end in the future."})
         with transaction.atomic():
             self._take(token)
-            self._set_paused(now, note=note, until=until, together=together)
+            if together and self.is_paused:
+                raise Refused(f"“{self}” is already {self.pause_in_words}. It is left as it is.")
+            self._set_paused(now, note=note, until=until, together=together, tags=tags)
             self.occurrences.hold()
             self._save_moved()
             details = {"until": named_time(until)} if until else None
@@ -458,13 +491,25 @@ class Schedule(StrictlyTyped):
             )
 
     def resume(
-        self, *, initiator: Initiator, now: datetime, discard: bool = False, token: int | None = None
+        self,
+        *,
+        initiator: Initiator,
+        now: datetime,
+        discard: bool = False,
+        together: bool = False,
+        tags: Sequence[str] = (),
+        token: int | None = None,
     ) -> None:
-        """Pending occurrences settle by catch-up window and overlap policy, unless they are discarded."""
+        """Pending occurrences settle by catch-up window and overlap policy, unless they are discarded.
+
+        Together with others, only the pause of the same selection ends.
+        """
         with transaction.atomic():
             self._take(token)
             if self.status != self.Status.PAUSED:
                 raise Refused(f"“{self}” is not paused.")
+            if together and not (self.is_paused_together and self.paused_tags == clean_tags(list(tags))):
+                raise Refused(f"“{self}” has a pause of its own. It is left as it is.")
             self.generate_until(now)
             if discard:
                 waiting = self.occurrences.pending().unasked_for()
@@ -472,7 +517,7 @@ class Schedule(StrictlyTyped):
             else:
                 self._miss_or_keep(now)
             self.status, self.paused_at, self.paused_until = self.Status.RUNNING, None, None
-            self.pause_note, self.is_paused_together = "", False
+            self.pause_note, self.is_paused_together, self.paused_tags = "", False, []
             self.occurrences.release()
             self._save_moved()
             if self.topics:
@@ -732,12 +777,19 @@ class Schedule(StrictlyTyped):
         return self.definition() | {"remaining": self.remaining}
 
     def _set_paused(
-        self, now: datetime, *, note: str = "", until: datetime | None = None, together: bool = False
+        self,
+        now: datetime,
+        *,
+        note: str = "",
+        until: datetime | None = None,
+        together: bool = False,
+        tags: Sequence[str] = (),
     ) -> None:
         if len(note) > LONGEST_NOTE:
             raise ValidationError({"note": f"A note has at most {LONGEST_NOTE} characters."})
         self.status, self.paused_at = self.Status.PAUSED, now
-        self.pause_note, self.paused_until, self.is_paused_together = clean_text(note), until, together
+        self.pause_note, self.paused_until = clean_text(note), until
+        self.is_paused_together, self.paused_tags = together, clean_tags(list(tags))
 
     def _count_skips(self, reason: str, count: int) -> None:
         if count:

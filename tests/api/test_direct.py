@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+import json
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
+from django.conf import settings
 from django.db import connection
 
 from execution import direct
 from execution.models import Limit
 from tests.api.calling import Caller
+from tests.api.serving import serving, token_of
 from tests.base import claim, enqueue, make_template, make_worker, step
+from tests.steps.stage import is_alive
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -31,6 +37,25 @@ def test_a_step_runs_at_once_and_its_outcome_is_the_answer() -> None:
     for field, value in odd.items():
         wrong = api.post("direct", body(**{field: value}))
         assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (400, field)
+
+
+@pytest.mark.live
+def test_no_code_reaches_the_processes_that_serve_the_pages() -> None:
+    """Neither their keys nor their lives; and it ends with them."""
+    with serving(GRANIAN_WORKERS="2") as address:
+        authorization = {"Authorization": f"Bearer {token_of('Author')}", "Content-Type": "application/json"}
+
+        def ask(function: str) -> Any:
+            asked = Request(f"{address}/api/v1/direct", json.dumps(body(function)).encode(), authorization)
+            with urlopen(asked, timeout=PATIENCE_SECONDS) as answer:
+                return json.load(answer)
+
+        assert settings.SECRET_KEY not in json.dumps(ask("keys")["result"])
+        for _ in range(4):
+            assert ask("die")["error"] == "the child process died (exit code 3)"
+        children = {ask("keys")["result"]["pid"] for _ in range(4)}
+        assert all(is_alive(pid) for pid in children)
+    wait_until(lambda: not any(is_alive(pid) for pid in children))
 
 
 def test_a_template_will_do_and_own_code_needs_its_permission() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
 from django.db import connections
@@ -134,6 +136,33 @@ class TestOutcome:
             assert list(caught.value.message_dict) == list(wrong)
         assert not Reservation.objects.exists()
         assert not Activity.objects.exists()
+
+
+class TestCode:
+    """It belongs to whoever asks, and the process that runs it to everybody who looks at the pages."""
+
+    @pytest.mark.parametrize("isolation", ["thread", "process"])
+    def test_a_function_runs_in_a_child_that_holds_no_keys(
+        self, isolation: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        Secret.objects.put("pin", "s3cret-s3cret", initiator=SOMEBODY, now=clock.now())
+        files = [Path(settings.JIM_DATA_DIR, name).read_text() for name in ("secret_key", "secrets_keys")]
+        for name in direct.WITHHELD:
+            monkeypatch.setenv(name, files[0])
+        direct._nursery.cache_clear()
+        answer = run("now", 0, "keys", isolation=isolation)
+        found: Any = answer.outcome.result
+        assert found["pid"] != os.getpid()
+        assert found["secrets"] == found["databases"] == []
+        held = json.dumps(found)
+        assert not [key for key in (settings.SECRET_KEY, *files[1].split()) if key in held]
+        again: Any = run("now", 0, "keys", isolation=isolation).outcome.result
+        assert again["pid"] == found["pid"]
+
+    def test_the_end_of_its_process_is_an_outcome(self) -> None:
+        answer = run("now", 0, "die")
+        assert answer.outcome.error == "the child process died (exit code 3)"
+        assert run().outcome.status == "complete"
 
 
 class TestWaiting:
@@ -273,8 +302,9 @@ class TestInterrupted:
 
     @pytest.mark.parametrize("function", ["wait_for_ever", "ignore_everything"])
     def test_ctrl_c_stops_the_step_and_a_second_one_a_deaf_step(
-        self, function: str, monkeypatch: pytest.MonkeyPatch
+        self, function: str, monkeypatch: pytest.MonkeyPatch, settings: Any
     ) -> None:
+        settings.JIM_KILL_SECONDS = 3600
         kwargs = {"path": "/nowhere"} if function == "ignore_everything" else {}
         interrupt, asked = direct.Keeper.interrupt, list[Any]()
         before = signal.getsignal(signal.SIGINT)

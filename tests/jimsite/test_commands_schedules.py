@@ -119,9 +119,25 @@ class TestPauseAndResume:
         make_schedule(name="Other")
         paused = told("pause", "gamma", "--tag", "x")["paused"]
         assert [row["schedule"] for row in paused] == ["Gamma", "Alpha"]
-        assert told("pause", "--all", "--note", "maintenance") == {"paused_together": 1}
-        assert told("resume", "--all", "--discard") == {"resumed_together": 1}
-        assert Schedule.objects.get(name="Gamma").is_paused
+        assert told("pause", "--all", "--note", "maintenance") == {"paused_together": 1, "left": 2}
+        assert told("resume", "--all", "--discard") == {"resumed_together": 1, "left": 2}
+        assert [each.is_paused for each in Schedule.objects.order_by("name")] == [True, True, False]
+
+    def test_a_tag_leaves_a_schedules_own_pause_as_it_is(self) -> None:
+        payroll, ledger = (make_schedule(name=name, tags=["finance"]) for name in ("Payroll", "Ledger"))
+        told("pause", "payroll", "--note", "audit", "--until", "2026-12-01")
+        own = fresh(payroll)
+        assert said("pause", "--tag", "finance", "--for", "2h") == [
+            "“Ledger” is paused until 2026-11-16 05:00:00 UTC.",
+            "“Payroll” is already paused until Tue 2026-12-01 00:00:00 UTC (audit). It is left as it is.",
+        ]
+        assert fresh(ledger).paused_until == NOW + seconds(7_200)
+        left = "“Payroll” was not paused with --tag finance: left paused. To resume it: resume Payroll"
+        assert said("resume", "--tag", "finance") == ["“Ledger” runs again.", left]
+        assert refusal("resume", "--tag", "finance") == f"Nothing was resumed. {left}"
+        assert (fresh(payroll).token, fresh(payroll).paused_until) == (own.token, own.paused_until)
+        assert told("resume", "payroll")["resumed"] == ["Payroll"]
+        assert "No schedule with the tag finance is paused." in refusal("resume", "--tag", "finance")
 
     def test_what_makes_no_sense_is_refused(self) -> None:
         make_schedule(name="Nightly", spec=DAILY)
@@ -163,3 +179,22 @@ def test_a_backfill_is_rehearsed_and_asked_for() -> None:
         ("tomorrow", "--from: 'tomorrow' is not a time"),
     ):
         assert words in refusal("backfill", "nightly", "--from", first, "--to", "2026-11-14")
+
+
+@pytest.mark.parametrize(
+    ("start", "which", "words"),
+    [
+        ("2026-11-15T03:00", "all", ["there is nothing to do. “Nightly” has no time in this range."]),
+        (
+            "2026-11-15",
+            "failed",
+            ["there is nothing to do among 1 time of “Nightly”.", "Left out: 1 never executed."],
+        ),
+    ],
+)
+def test_a_rehearsal_may_find_nothing_to_do(start: str, which: str, words: list[str]) -> None:
+    make_schedule(name="Nightly", spec=DAILY)
+    asked = ("backfill", "nightly", "--from", start, "--to", "2026-11-15", "--which", which)
+    assert said(*asked, "--dry-run") == [f"Dry run: {words[0]}", *words[1:]]
+    assert told(*asked, "--dry-run")["chosen"] == 0
+    assert refusal(*asked)

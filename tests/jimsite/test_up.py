@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -137,3 +139,15 @@ def empty_database() -> Iterator[str]:
             yield server.url(name)
         finally:
             session.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_make_says_nothing_of_its_own(tmp_path: Path) -> None:
+    """Also where one of the browsers is installed that it looks for, and others are not."""
+    browser = tmp_path / "chromium"
+    browser.write_text("#!/bin/sh\n")
+    browser.chmod(0o755)
+    env = subprocess_env(PATH=f"{tmp_path}:{os.environ['PATH']}")
+    done = subprocess.run(["make", "help"], cwd=settings.BASE_DIR, env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert str(tmp_path) not in done.stdout

@@ -187,6 +187,17 @@ def test_everything_is_paused_and_resumed(client: Client) -> None:
     assert [fresh(each).status for each in schedules] == ["running", "running", "paused"]
 
 
+def test_pausing_a_selection_leaves_what_is_paused_and_resuming_one_shows_why_each_is(client: Client) -> None:
+    runs, own = make_schedule(name="Runs"), make_schedule(name="Own", paused=True, note="the bank moves")
+    url = operation("schedules_schedule", "pause", runs.pk, own.pk)
+    text = told(client, client.post(url, {"note": "flood", "until_0": "", "until_1": ""}))
+    assert "“Own” is already paused (the bank moves). It is left as it is." in text
+    assert [fresh(each).pause_note for each in (runs, own)] == ["flood", "the bank moves"]
+    text = text_of(client, operation("schedules_schedule", "resume", runs.pk, own.pk))
+    assert "paused (flood)" in text
+    assert "paused (the bank moves)" in text
+
+
 def test_questions_about_one_schedule_are_answered(
     client: Client, django_assert_max_num_queries: Any
 ) -> None:

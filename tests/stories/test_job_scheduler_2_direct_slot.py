@@ -17,6 +17,7 @@ from tests.base import NOW, SOMEBODY, claim, end, enqueue, fresh, make_worker, r
 from tests.invariants import Mark, read_ledger, violations
 from tests.loops import running_worker
 from tests.processes import Command
+from tests.steps.stage import is_alive
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 
@@ -90,6 +91,8 @@ class TestWithProcesses:
                 [job2] = self.enqueue("Job2")
                 client.process.kill()
                 client.process.wait()
+                if when == "running":
+                    wait_until(lambda: not is_alive(self.marks("start")[0].pid))
             if when == "waiting":
                 self.go.touch()
                 wait_until(lambda: self.marks("end"))

@@ -235,12 +235,27 @@ class TestAll:
     def test_a_selection_with_and_without_catch_up(self, discard: bool, fate: str) -> None:
         finance, other = make_schedule(spec=EVERY_FIVE, tags=["finance"]), make_schedule()
         chosen = Schedule.objects.tagged("finance")
-        assert chosen.pause_all(initiator=SOMEBODY, now=NOW) == 1
+        assert chosen.pause_all(initiator=SOMEBODY, now=NOW, until=lambda each: minutes(60)) == 1
+        assert fresh(finance).paused_until == minutes(60)
         assert [fresh(finance).status, fresh(other).status] == ["paused", "running"]
         generate(minutes(5))
         assert chosen.resume_all(initiator=SOMEBODY, now=minutes(6), discard=discard) == 1
         tick(minutes(6))
         assert ledger(finance) == {5: fate}
+
+    def test_a_resume_ends_the_pauses_of_the_same_selection_and_no_others(self) -> None:
+        finance, both, other = (make_schedule(tags=tags) for tags in (["finance"], ["finance", "eu"], []))
+        rounds: tuple[tuple[str, ...], ...] = (("eu",), ("finance",), ())
+        for tags in rounds:
+            asked = Schedule.objects.tagged(*tags)
+            assert asked.pause_all(initiator=SOMEBODY, now=NOW, note=f"for {tags}", tags=tags) == 1
+        assert [fresh(each).pause_note for each in (both, finance, other)] == [
+            f"for {tags}" for tags in rounds
+        ]
+        for tags, ended in zip(rounds[::-1], (other, finance, both), strict=True):
+            asked = Schedule.objects.tagged(*tags)
+            assert asked.resume_all(initiator=SOMEBODY, now=minutes(1), tags=tags) == 1
+            assert fresh(ended).status == "running"
 
 
 def pause(schedule: Schedule, *, at: float = 0, note: str = "", until: float | None = None) -> None:

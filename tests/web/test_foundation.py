@@ -24,3 +24,12 @@ def test_a_first_visit_transfers_less_than_100_kb_and_nothing_from_elsewhere() -
     assert not re.search(r'(?:src|href)="(?:https?:)?//', text)
     sizes = [Path(str(finders.find(part.removeprefix("/static/")))).stat().st_size for part in set(parts)]
     assert len(answer.content) + sum(sizes) < 100_000
+
+
+@pytest.mark.parametrize(
+    ("query", "goal"),
+    [("", "/"), ("?next=/queue", "/queue"), ("?next=/login", "/"), ("?next=https://elsewhere.example/", "/")],
+)
+def test_whoever_is_signed_in_is_not_asked_to_sign_in(query: str, goal: str) -> None:
+    answer = sign_in().get(f"/login{query}", follow=True)
+    assert (answer.status_code, answer.request["PATH_INFO"]) == (200, goal)

@@ -14,8 +14,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from activities.models import Initiator
 from activities.strict_json import loads
 from execution import direct
-from execution.loops import require_migrated
-from schedules.management.usable_database import usable_database
+from schedules.management.usable_database import require_migrated, usable_database
 
 FAILED, WRONG, BUSY, INTERRUPTED = 1, 2, 3, 130
 

@@ -5,8 +5,9 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from execution.checks import ENGINE
-from execution.loops import require_migrated, run_until_signal
+from execution.loops import run_until_signal
 from execution.scheduler import SchedulerLoop
+from schedules.management.usable_database import require_migrated
 
 
 class Command(BaseCommand):

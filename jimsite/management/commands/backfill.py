@@ -44,7 +44,6 @@ class Command(JimCommand):
             end = min(end, now)
         asked = {"start_at": start, "end_at": end, "which": options["which"], "now": now}
         survey = Backfill.objects.survey(schedule, **asked, limit=TIMES_SHOWN)
-        survey.refuse_if_empty()
         made = None
         if not options["dry_run"]:
             policy = options["overlap"] or Backfill._meta.get_field("overlap").default
@@ -56,7 +55,14 @@ class Command(JimCommand):
         if made is not None:
             self.say(f"The backfill {made.pk} of “{schedule}” is on its way: {times}.")
             return
-        self.say(f"Dry run, nothing was started: {times} of “{schedule}” would be.")
+        if not survey.total:
+            self.say(f"Dry run: there is nothing to do. “{schedule}” has no time in this range.")
+        elif not survey.chosen:
+            self.say(
+                f"Dry run: there is nothing to do among {counted(survey.total, 'time')} of “{schedule}”."
+            )
+        else:
+            self.say(f"Dry run, nothing was started: {times} of “{schedule}” would be.")
         for at in survey.times:
             self.say(f"  {on_clock(at, schedule.zone)} {schedule.zone.key}")
         if survey.last and survey.last not in survey.times:

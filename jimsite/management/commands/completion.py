@@ -15,6 +15,7 @@ class Command(JimCommand):
     )
     has_json = False
     requires_system_checks = []
+    needs_database = False
 
     def ask(self, parser: CommandParser) -> None:
         parser.add_argument("shell", choices=SHELLS)

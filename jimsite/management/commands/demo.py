@@ -3,11 +3,12 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import OperationalError, connection
+from django.db import OperationalError
 
 from activities import clock
 from jimsite.demo import create
 from jimsite.workflows import inbox, put_files
+from schedules.management.usable_database import require_migrated
 from schedules.models import Schedule
 
 
@@ -19,10 +20,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            if Schedule._meta.db_table not in connection.introspection.table_names():
-                raise CommandError(
-                    "The database has no tables of JIM yet: run “manage.py migrate” first.", returncode=2
-                )
+            require_migrated(Schedule._meta.db_table)
             created = create(now=clock.now())
         except OperationalError as error:
             words = " ".join(str(error).split())

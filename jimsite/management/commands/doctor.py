@@ -21,6 +21,7 @@ class Command(JimCommand):
     )
     exit_codes = {0: "all is well", 1: "there are warnings", 2: "there are errors"}
     requires_system_checks = []
+    needs_database = False
 
     def ask(self, parser: CommandParser) -> None:
         parser.add_argument("--all", action="store_true", help="also show what is as it should be")

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from django.core.management.base import CommandParser
@@ -13,11 +12,12 @@ from schedules.models import Refused, Schedule
 class Command(JimCommand):
     help = (
         "Pause schedules: their automatic runs wait from now on, and their times are still recorded. What is "
-        "running goes on, and runs by hand stay possible."
+        "running goes on, and runs by hand stay possible. With --tag and --all, schedules that are "
+        "paused already keep their own pause."
     )
 
     def ask(self, parser: CommandParser) -> None:
-        named_schedules(parser, every="those that run; “resume --all” resumes them together")
+        named_schedules(parser, every="all that run; “resume --all” resumes them together")
         parser.add_argument("--note", default="", help="why, for whoever finds it paused")
         until = parser.add_mutually_exclusive_group()
         until.add_argument("--until", default="", metavar="TIME", help="it then resumes by itself")
@@ -27,26 +27,43 @@ class Command(JimCommand):
         if options["all"]:
             self._pause_all(options)
             return
-        paused = [(each, self._pause(each, options)) for each in chosen_schedules(options)]
-        facts = [{"schedule": each.name, "until": until} for each, until in paused]
-        self.tell({"paused": facts}, lambda: self.say("\n".join(_told(*each) for each in paused)))
+        named, tagged = chosen_schedules(options)
+        for schedule in named:
+            self._pause(schedule, options)
+        left = {each.name: said for each in tagged if (said := self._pause_with_others(each, options))}
+        paused = named + [each for each in tagged if each.name not in left]
+        facts = {
+            "paused": [{"schedule": each.name, "until": each.paused_until} for each in paused],
+            "left": list(left),
+        }
+        told = [f"“{each}” is paused{_ends(each)}." for each in paused]
+        self.tell(facts, lambda: self.say("\n".join([*told, *left.values()])))
 
-    def _pause(self, schedule: Schedule, options: dict[str, Any]) -> datetime | None:
+    def _pause_with_others(self, schedule: Schedule, options: dict[str, Any]) -> str:
+        """Say why it is left as it is, if it is."""
+        try:
+            self._pause(schedule, options, together=True, tags=options["tag"])
+        except Refused as refused:
+            return str(refused)
+        return ""
+
+    def _pause(self, schedule: Schedule, options: dict[str, Any], **how: Any) -> None:
         now, until = self.now, None
         if options["until"]:
             until = instant("--until", options["until"], schedule, now=now)
         elif options["length"]:
             until = now + options["length"]
-        schedule.pause(initiator=self.by, now=now, note=options["note"], until=until)
-        return until
+        schedule.pause(initiator=self.by, now=now, note=options["note"], until=until, **how)
 
     def _pause_all(self, options: dict[str, Any]) -> None:
         if options["until"] or options["length"]:
             raise Refused("--all pauses until “resume --all”: leave out --until and --for.")
+        left = Schedule.objects.filter(status=Schedule.Status.PAUSED).count()
         count = Schedule.objects.pause_all(initiator=self.by, now=self.now, note=options["note"])
-        self.tell({"paused_together": count}, lambda: self.say(f"Paused together: {count:,}."))
+        told = f"Paused together: {count:,}. Already paused, left as they are: {left:,}."
+        self.tell({"paused_together": count, "left": left}, lambda: self.say(told))
 
 
-def _told(schedule: Schedule, until: datetime | None) -> str:
-    ends = f" until {on_clock(until, schedule.zone)} {schedule.zone.key}" if until else ""
-    return f"“{schedule}” is paused{ends}."
+def _ends(schedule: Schedule) -> str:
+    until, zone = schedule.paused_until, schedule.zone
+    return f" until {on_clock(until, zone)} {zone.key}" if until else ""

@@ -1,34 +1,64 @@
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from django.core.management.base import CommandParser
 
-from jimsite.arguments import chosen_schedules, named_schedules
+from jimsite.arguments import chosen_schedules, in_words, named_schedules
 from jimsite.terminal import JimCommand
-from schedules.models import Schedule
+from schedules.models import Refused, Schedule
 
 
 class Command(JimCommand):
     help = (
         "Resume paused schedules. Times that passed meanwhile start by catch-up window and overlap policy, "
-        "or are discarded."
+        "or are discarded. --tag and --all end the pauses that the same --tag or --all began, and no others."
     )
 
     def ask(self, parser: CommandParser) -> None:
-        named_schedules(parser, every="those that were paused together, and no others")
+        named_schedules(parser, every="those that “pause --all” paused, and no others")
         parser.add_argument(
             "--discard", action="store_true", help="record the times that passed meanwhile as skipped"
         )
 
     def run(self, options: dict[str, Any]) -> None:
-        discard: bool = options["discard"]
+        how = {"initiator": self.by, "now": self.now, "discard": options["discard"]}
         if options["all"]:
-            count = Schedule.objects.resume_all(initiator=self.by, now=self.now, discard=discard)
-            self.tell({"resumed_together": count}, lambda: self.say(f"Resumed together: {count:,}."))
+            self._resume_all(how)
             return
-        resumed = chosen_schedules(options)
-        for schedule in resumed:
-            schedule.resume(initiator=self.by, now=self.now, discard=discard)
-        told = "\n".join(f"“{schedule}” runs again." for schedule in resumed)
-        self.tell({"resumed": [schedule.name for schedule in resumed]}, lambda: self.say(told))
+        named, tagged = chosen_schedules(options)
+        for schedule in named:
+            schedule.resume(**how)
+        resumed, left = self._resume_tagged(tagged, how | {"tags": options["tag"]})
+        told = [_left(schedule, options["tag"]) for schedule in left]
+        if tagged and not (named or resumed):
+            nothing = f"No schedule with the {in_words(options['tag'])} is paused."
+            raise Refused(f"Nothing was resumed. {' '.join(told)}" if told else nothing)
+        told = [f"“{schedule}” runs again." for schedule in named + resumed] + told
+        facts = {"resumed": [each.name for each in named + resumed], "left": [each.name for each in left]}
+        self.tell(facts, lambda: self.say("\n".join(told)))
+
+    def _resume_tagged(
+        self, tagged: list[Schedule], how: dict[str, Any]
+    ) -> tuple[list[Schedule], list[Schedule]]:
+        resumed, left = [], []
+        for schedule in tagged:
+            try:
+                schedule.resume(**how, together=True)
+                resumed.append(schedule)
+            except Refused:
+                left += [schedule] if schedule.is_paused else []
+        return resumed, left
+
+    def _resume_all(self, how: dict[str, Any]) -> None:
+        count = Schedule.objects.resume_all(**how)
+        left = Schedule.objects.filter(status=Schedule.Status.PAUSED).count()
+        told = f"Resumed together: {count:,}. Paused by name, by tag or by failures, left paused: {left:,}."
+        self.tell({"resumed_together": count, "left": left}, lambda: self.say(told))
+
+
+def _left(schedule: Schedule, tags: list[str]) -> str:
+    asked = " ".join(f"--tag {shlex.quote(tag)}" for tag in tags)
+    way = f"resume {shlex.quote(schedule.name)}"
+    return f"“{schedule}” was not paused with {asked}: left paused. To resume it: {way}"

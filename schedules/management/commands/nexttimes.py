@@ -74,7 +74,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             count = _count(options["count"])
-            with usable_database():
+            with usable_database(is_needed=options["schedule"] not in ("", "-")):
                 subject = _subject(options["schedule"], options["file"])
             after = _after(options["after"], subject)
             rows = subject.spec.upcoming(after, count, subject.name)

@@ -4,11 +4,12 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import OperationalError, connection
+from django.db import OperationalError
 
 from activities import clock
 from activities.models import Initiator
 from schedules import vault
+from schedules.management.usable_database import require_migrated
 from schedules.models import Secret
 from schedules.vault import Keys, Undecryptable, VaultError
 
@@ -30,7 +31,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            _require_migrated()
+            require_migrated(Secret._meta.db_table)
             if not Secret.objects.is_anything_encrypted():
                 self.stdout.write("There are no secrets: nothing to do.")
             elif options["dry_run"]:
@@ -82,8 +83,3 @@ def _afterwards(keys: Keys) -> str:
         "remove the others, restart every process of JIM that was started without the first one, and repeat "
         "this command: such a process may have used an old key meanwhile."
     )
-
-
-def _require_migrated() -> None:
-    if Secret._meta.db_table not in connection.introspection.table_names():
-        raise CommandError("The database has no secrets yet: run “manage.py migrate” first.", returncode=2)
