@@ -149,6 +149,8 @@ def _live(
         "is_final": is_over,
         "who": who(row),
         "elapsed": end - row.started_at,
+        # A cancel closes all that waits but clean-up.
+        "clean_up": [each.target_name for each in last.values() if each.status == Activity.Status.PENDING],
         "usual": usual,
         "usual_seconds": round(usual.total_seconds(), 3) if usual else "",
         "ends_at": row.started_at + usual if usual and not is_over else None,
