@@ -164,8 +164,8 @@ class Terminate(Operation[Execution]):
     name, label, form, is_final = "terminate", "Terminate", ReasonForm, True
     permission = permissions.RUN
     question = (
-        "It ends at once. Running steps are killed, what they still say is not recorded, and clean-up does not "
-        "run. Terminate this?"
+        "It ends at once, without clean-up. Running steps are killed, what they still say is not recorded. "
+        "Terminate this?"
     )
 
     def applies(self, execution: Execution) -> bool:

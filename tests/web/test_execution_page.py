@@ -195,6 +195,8 @@ class TestOutput:
         work_on(worker, claim(worker))
         answer = poll(client, url, "more", after=cursor)
         assert (answer.status_code, answer.text.count('class="line ')) == (286, 3)
+        # The promise of more lines ends with the run.
+        assert 'id="follows" class="quiet" hx-swap-oob="true">No more lines' in answer.text
         assert "data-poll" not in answer.text
 
     def test_of_much_output_the_last_lines_are_shown_and_earlier_ones_are_a_step_away(

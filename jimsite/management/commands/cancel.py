@@ -14,9 +14,9 @@ from schedules.models import Refused, Schedule
 
 class Command(JimCommand):
     help = (
-        "Cancel executions and jobs: what runs is asked to stop, and nothing more of them starts but clean-up, "
-        "later steps with run_if always. Of a schedule, all that is running is cancelled; its next times are "
-        "not concerned."
+        "Cancel executions and jobs: what runs is asked to stop, and nothing more of them starts but "
+        "clean-up, later steps with run_if always. Of a schedule, all that is running is cancelled; its next "
+        "times are not concerned."
     )
 
     def ask(self, parser: CommandParser) -> None:
