@@ -13,6 +13,7 @@ from activities.models import Activity, OutputLine
 from activities.transcript import MOST_LINES, Transcript, read_cursor, with_last_lines
 from execution.invoker import trigger
 from execution.models import Execution
+from schedules.models import Secret
 from tests.admin_pages import sign_in
 from tests.base import NOW, SOMEBODY, claim, end, make_worker, run_until_idle, seconds, start, step, work_on
 from tests.web.pages import ask, poll, text_of, version_of
@@ -83,6 +84,21 @@ class TestPage:
         assert "attempt 2: pending · waits for" in answer.text
         with django_assert_max_num_queries(5):
             assert "Tries again in " in text_of(poll(client, f"{url}/live", "live", tab="steps"))
+
+    def test_a_step_that_is_pending_says_why(
+        self, client: Client, django_assert_max_num_queries: Any
+    ) -> None:
+        """In the words of the queue: what it waits for, and who would serve it."""
+        now = clock.now()
+        execution = start(step("first", pool="gpu"), step("second"), step("then", 1), now=now)
+        url = f"/executions/{execution.pk}"
+        assert "No worker is alive that serves pool gpu" in text_of(client.get(url))
+        worker = make_worker(now)
+        claim(worker, limit=1, now=now)
+        with django_assert_max_num_queries(5):
+            text = text_of(poll(client, f"{url}/live", "live", tab="steps"))
+        assert "Waits for a free seat: it is the next" in text
+        assert "Group 1 of 2 is running: “first”, “second”" in text
 
     def test_neighbours_are_those_of_the_same_schedule_and_lag_is_told_of_automatic_ones(
         self, client: Client
@@ -237,6 +253,21 @@ class TestOtherTabs:
         text = text_of(client.get(f"/executions/{execution.pk}?tab=data"))
         assert '"function": "tests.work.result"' in text
         assert 'Result { "rows": 17 }' in text
+        assert "Template" not in text
+        given = {"rows": "{{ steps.a.result.rows }}", "key": "{{ secrets.token }}"}
+        Secret.objects.define("token", "canary-4711", initiator=SOMEBODY, now=NOW)
+        execution = start(
+            step("a", 0, "result", kwargs={"value": {"rows": 17}}), step("b", 1, kwargs={"value": given})
+        )
+        url = f"/executions/{execution.pk}?tab=data"
+        early = text_of(client.get(url))
+        assert '{ "rows": "{{ steps.a.result.rows }}", "key": "•••" }' in early
+        assert "steps.a.result.rows : step “a” has not ended, so it has no result" in early
+        run_until_idle()
+        text = client.get(url).text
+        assert '{ "rows": 17, "key": "•••" }' in text_of(client.get(url))
+        assert "Template" in text
+        assert "canary" not in text
         execution = start(step("a"))
         execution.cancel(initiator=SOMEBODY, now=NOW, reason="not today")
         text = text_of(client.get(f"/executions/{execution.pk}?tab=audit"))
