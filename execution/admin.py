@@ -43,6 +43,8 @@ from .operations import (
     RetryJob,
     RunAgain,
     RunTemplate,
+    cancelled_tasks,
+    clean_up_words,
     ending_tasks,
     execution_link,
     execution_url,
@@ -108,11 +110,17 @@ class RunNow(ScheduleOperation):
 
 class CancelRunning(ScheduleOperation):
     name, label, form = "cancel", "Cancel running", ReasonForm
-    question = "Nothing more of what is running starts, and running steps are asked to stop. Cancel it?"
+    question = (
+        "Running steps are asked to stop, and nothing more starts, except clean-up: later steps that always "
+        "run. Cancel it?"
+    )
 
     def about(self, schedule: Schedule) -> str:
-        tasks = WorkerTask.objects.filter(execution__in=schedule.executions.in_progress())
-        return f"{counted(tasks.count(), 'task')} will be cancelled"
+        running = schedule.executions.in_progress()
+        kept = [task for execution in running for task in execution.clean_up_tasks()]
+        tasks = WorkerTask.objects.filter(execution__in=running)
+        told = f"{counted(tasks.count() - len(kept), 'task')} will be cancelled"
+        return f"{told}; {clean_up_words(sorted({name for _, name in kept}))}" if kept else told
 
     def applies(self, schedule: Schedule) -> bool:
         return schedule.executions.in_progress().exists()
@@ -134,14 +142,15 @@ class Cancel(Operation[Execution]):
     name, label, form = "cancel", "Cancel", ReasonForm
     permission = permissions.RUN
     question = (
-        "Nothing more of it starts; steps that run are asked to stop, and get a moment to do so. Cancel this?"
+        "Steps that run are asked to stop, and get a moment to do so. Nothing more starts, except clean-up: "
+        "later steps that always run. Cancel this?"
     )
 
     def applies(self, execution: Execution) -> bool:
         return execution.status == Execution.Status.IN_PROGRESS and not execution.is_cancelling
 
     def about(self, execution: Execution) -> str:
-        return ending_tasks(execution)
+        return cancelled_tasks(execution)
 
     def perform(
         self, execution: Execution, *, answers: dict[str, Any], initiator: Initiator, now: datetime
@@ -155,7 +164,8 @@ class Terminate(Operation[Execution]):
     name, label, form, is_final = "terminate", "Terminate", ReasonForm, True
     permission = permissions.RUN
     question = (
-        "It ends at once. Running steps are killed, what they still say is not recorded. Terminate this?"
+        "It ends at once, without clean-up. Running steps are killed, what they still say is not recorded. "
+        "Terminate this?"
     )
 
     def applies(self, execution: Execution) -> bool:

@@ -12,8 +12,18 @@ from uuid import UUID
 from activities.models import Activity
 from activities.statements import among, fetch, loaded
 from schedules.models import Secret
-from schedules.placeholders import PlaceholderError, Reference, found, has_placeholders, look_up, reference
+from schedules.placeholders import (
+    PlaceholderError,
+    Reference,
+    fill,
+    found,
+    has_placeholders,
+    look_up,
+    reference,
+)
 from schedules.vault import Undecryptable, VaultError
+
+from .masking import MASK
 
 if TYPE_CHECKING:
     from execution.models.attempt import Held
@@ -126,6 +136,35 @@ def bind(tasks: Sequence[Held], last_results: LastResults | None = None) -> dict
     return {pk: each.bound(results, secrets) for pk, each in wanted.items()}
 
 
+@dataclass(frozen=True)
+class Shown:
+    """The config of a step with its values, and by placeholder why some have none."""
+
+    config: Any
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+
+def shown(
+    line: Mapping[str, Any], *, execution_id: int, attempts: Mapping[UUID, Activity], last_result: Any
+) -> Shown:
+    """What the step of this line was given, or would be now. Secrets are masked, and never looked up.
+
+    `attempts` are the last ones of all steps of the execution, by their keys.
+    """
+    config = line.get("config")
+    if line.get("refs") is None:
+        return Shown(config)
+    try:
+        own = attempts.get(UUID(line["key"]))
+        wanted = _Wanted.read(line, attempt=own.attempt if own else 1, execution_id=execution_id)
+        wanted.last_result = last_result
+        ended = {key: _Ended(each.status, each.result) for key, each in attempts.items()}
+        values, missing = wanted.shown(ended)
+        return Shown(fill(config, values), missing)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return Shown(config)  # a damaged line is shown as it is
+
+
 @dataclass
 class _Wanted:
     """What one attempt asks for; a damaged line of a plan asks for nothing and says so."""
@@ -139,9 +178,12 @@ class _Wanted:
 
     @classmethod
     def of(cls, task: Held) -> _Wanted:
-        values = {"attempt": task.attempt, "execution": task.execution_id}
+        return cls.read(task.step, attempt=task.attempt, execution_id=task.execution_id)
+
+    @classmethod
+    def read(cls, line: Mapping[str, Any], *, attempt: int, execution_id: int | None) -> _Wanted:
+        values = {"attempt": attempt, "execution": execution_id}
         try:
-            line = task.step
             keys = {name: UUID(key) for name, key in line.get("keys", {}).items()}
             refs = [reference(text) for text in line.get("refs") or []]
             return cls(values | line.get("values", {}), refs, keys, line.get("unbound", {}))
@@ -166,6 +208,30 @@ class _Wanted:
         except Unbound as error:
             return Binding(problem=f"{{{{ {ref.text} }}}}: {error}", can_retry=error.can_retry)
         return Binding(values, tuple(sorted(hidden)), last_result=self.last_result)
+
+    def shown(self, results: Mapping[UUID, _Ended]) -> tuple[dict[str, Any], dict[str, str]]:
+        """The values without those of secrets, and why some have none; those stay placeholders."""
+        values, missing = dict(self.values), {}
+        for ref in self.refs:
+            try:
+                values[ref.text] = self._shown(ref, results)
+            except Unbound as error:
+                values[ref.text], missing[ref.text] = f"{{{{ {ref.text} }}}}", str(error)
+        return values, missing
+
+    def _shown(self, ref: Reference, results: Mapping[UUID, _Ended]) -> Any:
+        if ref.text in self.unbound:
+            raise Unbound(self.unbound[ref.text])
+        match ref.kind:
+            case "step":
+                return self._result(ref, results)
+            case "last":
+                return self._last(ref)
+            case "secret":
+                return MASK
+        if ref.text not in self.values:
+            raise Unbound("it has no value here")
+        return self.values[ref.text]
 
     def _last(self, ref: Reference) -> Any:
         """Nothing, for the first run of a schedule, and as long as none has completed."""

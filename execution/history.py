@@ -15,6 +15,10 @@ from activities.statements import among, fetch, instant
 SUCCESSES_JUDGED = 20
 USUAL_AMONG = 50
 MOST_ON_A_CALENDAR = 10_000
+# Only retries are asked, as they alone can have kept a step: reading a plan costs something.
+IS_PARTIAL = (
+    """CASE WHEN retry_of_id IS NULL THEN 0 WHEN CAST(plan AS text) LIKE '%%"reused"%%' THEN 1 ELSE 0 END"""
+)
 # The bucket of a time is the beginning of its text, which both databases write alike.
 HOUR, TEN_MINUTES = 13, 15
 
@@ -28,6 +32,8 @@ class Ran(NamedTuple):
     finished_at: datetime | None
     activity_id: int = 0
     deadline_at: datetime | None = None
+    is_partial: bool = False
+    """A retry that kept steps of the execution before: how long it took says nothing about a whole run."""
 
     @property
     def duration(self) -> timedelta | None:
@@ -65,16 +71,16 @@ def recent(schedule_ids: Sequence[int], *, count: int) -> dict[int, list[Ran]]:
     if not schedule_ids:
         return {}
     columns = "schedule_id, id, status, cancel_requested_at IS NOT NULL, activity_id, started_at, finished_at"
-    columns += ", deadline_at"
+    columns += f", {IS_PARTIAL}, deadline_at"
     newest = f"SELECT {columns} FROM execution_execution WHERE schedule_id = %s ORDER BY id DESC LIMIT %s"
     sql = " UNION ALL ".join(f"SELECT * FROM ({newest}) AS s{number}" for number in range(len(schedule_ids)))
     found = fetch(sql, [given for pk in schedule_ids for given in (pk, count)])
     rows: dict[int, list[Ran]] = defaultdict(list)
-    for schedule_id, pk, status, is_asked, root, *times in found:
+    for schedule_id, pk, status, is_asked, root, started_at, finished_at, is_partial, deadline_at in found:
         state = "cancelling" if is_asked and status == "in_progress" else status
-        start, end, deadline = (instant(at) if at else None for at in times)
-        assert start is not None
-        rows[schedule_id].append(Ran(pk, state, start, end, root, deadline))
+        end, deadline = (instant(at) if at else None for at in (finished_at, deadline_at))
+        ran = Ran(pk, state, instant(started_at), end, root, deadline, bool(is_partial))
+        rows[schedule_id].append(ran)
     return {pk: sorted(ran, reverse=True) for pk, ran in rows.items()}
 
 
@@ -86,8 +92,9 @@ def usual_duration_of(schedule_id: int | None) -> timedelta | None:
 
 
 def usual_duration(ran: Sequence[Ran]) -> timedelta | None:
-    """How long it takes when all goes well: the median of the last successes."""
-    lengths = [each.duration for each in ran if each.state == "completed" and each.duration is not None]
+    """How long a whole run takes when all goes well: the median of the last successes."""
+    whole = [each for each in ran if each.state == "completed" and not each.is_partial]
+    lengths = [each.duration for each in whole if each.duration is not None]
     if not lengths:
         return None
     return timedelta(seconds=median(length.total_seconds() for length in lengths[:SUCCESSES_JUDGED]))

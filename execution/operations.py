@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from abc import abstractmethod
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -80,12 +81,14 @@ class RunAgain(Retry):
 class CancelTask(Operation[WorkerTask]):
     name, label = "cancel", "Cancel"
     permission = permissions.RUN
-    question = "What waits is not started, what runs is asked to stop. Cancel this?"
+    question = (
+        "What waits is not started, and what runs is asked to stop. Clean-up steps still run. Cancel this?"
+    )
 
     def about(self, task: WorkerTask) -> str:
         if task.execution is None:
             return "a single job"
-        return f"all of execution {task.execution_id}: {ending_tasks(task.execution)}"
+        return f"all of execution {task.execution_id}: {cancelled_tasks(task.execution)}"
 
     def perform(
         self, task: WorkerTask, *, answers: dict[str, Any], initiator: Initiator, now: datetime
@@ -103,7 +106,22 @@ class CancelTask(Operation[WorkerTask]):
 
 def ending_tasks(execution: Execution) -> str:
     """What its end means for the tasks that it still has."""
-    statuses = list(execution.tasks.values_list("status", flat=True))
+    return _told(list(execution.tasks.values_list("status", flat=True)))
+
+
+def cancelled_tasks(execution: Execution) -> str:
+    """What a cancel means for them: clean-up is left alone."""
+    kept = execution.clean_up_tasks()
+    ended = execution.tasks.exclude(pk__in=[pk for pk, _ in kept])
+    told = _told(list(ended.values_list("status", flat=True)))
+    return f"{told}; {clean_up_words([name for _, name in kept])}" if kept else told
+
+
+def clean_up_words(names: Sequence[str]) -> str:
+    return f"clean-up still runs: {', '.join(f'“{name}”' for name in names)}"
+
+
+def _told(statuses: Sequence[str]) -> str:
     running = statuses.count(WorkerTask.Status.PROCESSING)
     waiting = len(statuses) - running
     told = [f"{running} {'task is' if running == 1 else 'tasks are'} running"] if running else []

@@ -65,14 +65,21 @@ def _sentence(occurrence: Occurrence, local: LocalTime, now: datetime) -> str:
     return _pending(occurrence, local, now)
 
 
-def reason_in_short(occurrence: Occurrence, *, now: datetime) -> str:
-    """From its own row and its schedule's alone; which execution was in the way is told beside it."""
+def in_the_way(occurrence: Occurrence, running: int | None) -> int | None:
+    """The execution that blocked it; while it waits, the first one of its schedule that is `running` now."""
+    if occurrence.status == Occurrence.Status.PENDING:
+        return running if occurrence.due_at is None else None
+    return None if occurrence.status == Occurrence.Status.STARTED else occurrence.blocked_by
+
+
+def reason_in_short(occurrence: Occurrence, *, now: datetime, running: int | None = None) -> str:
+    """Which execution is in the way is told beside it."""
     if occurrence.status != Occurrence.Status.PENDING:
         is_blocked = occurrence.reason == "overlap"
         return "another was running" if is_blocked else REASONS.get(occurrence.reason, occurrence.reason)
     if occurrence.schedule.is_paused and occurrence.source in Occurrence.UNASKED_FOR:
         return "waits: the schedule is paused"
-    if occurrence.due_at is None and occurrence.blocked_by is not None:
+    if in_the_way(occurrence, running):
         return "waits until another has ended"
     return "waits for its jitter" if occurrence.planned_at > now else "waits for its turn"
 

@@ -59,7 +59,8 @@ def lanes(steps: Iterable[Planned]) -> Lanes:
     for number, group in enumerate(ordered):
         x = number * (BOX_WIDTH + LANE_GAP)
         top = (height - len(group) * (BOX_HEIGHT + BOX_GAP) + BOX_GAP) // 2
-        boxes += [_box(step, x, top + row * (BOX_HEIGHT + BOX_GAP)) for row, step in enumerate(group)]
+        tops = [top + row * (BOX_HEIGHT + BOX_GAP) for row in range(len(group))]
+        boxes += [_box(step, x, y, is_first=number == 0) for step, y in zip(group, tops, strict=True)]
     arrows = [
         Arrow(number * (BOX_WIDTH + LANE_GAP) - LANE_GAP, height // 2, number * (BOX_WIDTH + LANE_GAP))
         for number in range(1, len(ordered))
@@ -70,9 +71,11 @@ def lanes(steps: Iterable[Planned]) -> Lanes:
     return Lanes(boxes, arrows, names, width, height, f"The plan: {told}")
 
 
-def _box(step: Planned, x: int, y: int) -> Box:
+def _box(step: Planned, x: int, y: int, *, is_first: bool) -> Box:
     words = f"{step.name} ({step.kind})"
-    condition = {"failure": "if something failed", "always": "always"}.get(step.condition, "")
+    # In the first group it has nothing to clean up after, and a cancel stops it.
+    always = "always" if is_first else "always (clean-up)"
+    condition = {"failure": "if something failed", "always": always}.get(step.condition, "")
     return Box(x, y, _cut(step.name), _cut(step.kind), words, condition)
 
 

@@ -76,6 +76,7 @@ def follow(request: HttpRequest, attempts: Sequence[Any], *, is_final: bool) -> 
         "lines": _lines(rows, transcript, with_steps=len(attempts) > 1 and not form.cleaned_data.get("of")),
         "cursor": transcript.cursor,
         "follows": not is_final,
+        "has_ended": is_final,
         "query": address(request, after="").partition("?")[2],
         "path": request.path,
     }

@@ -99,7 +99,6 @@ urlpatterns += [
     path("schedules/<int:pk>/revisions", revisions.revisions, name="revisions"),
     path("schedules/<int:pk>/backfills", backfills.backfills, name="backfills"),
     path("backfills/<int:pk>", backfills.backfill, name="backfill"),
-    path("backfills/<int:pk>/progress", backfills.progress_part, name="backfill-progress"),
 ]
 
 urlpatterns += [

@@ -290,7 +290,7 @@ class Executions(Listed):
     @extend_schema(request=Reason, responses=accepts(AcceptedSerializer))
     @action(detail=True, methods=["post"])
     def cancel(self, request: Request, pk: str) -> Response:
-        """Nothing more of it starts; steps that run are asked to stop."""
+        """Steps that run are asked to stop, and nothing more starts but clean-up (`run_if: always`)."""
         execution, read = self.get_object(), self.read(Reason)
         if not execution.cancel(initiator=self.by, now=self.now, reason=read["reason"]):
             raise _over(execution)
@@ -299,7 +299,7 @@ class Executions(Listed):
     @extend_schema(request=Reason, responses=accepts(AcceptedSerializer))
     @action(detail=True, methods=["post"])
     def terminate(self, request: Request, pk: str) -> Response:
-        """It ends at once: running steps are killed, what they still say is not recorded."""
+        """It ends at once, without clean-up: running steps are killed, and what they still say is lost."""
         execution, read = self.get_object(), self.read(Reason)
         if not execution.terminate(initiator=self.by, now=self.now, reason=read["reason"]):
             raise _over(execution)

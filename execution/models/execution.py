@@ -573,7 +573,7 @@ class Execution(models.Model):
     def cancel(
         self, *, initiator: Initiator, now: datetime, reason: str = "", timed_out: bool = False
     ) -> bool:
-        """Nothing more starts; what runs is asked to stop. False: it has ended already."""
+        """What runs is asked to stop, and only clean-up starts after it. False: it has ended already."""
         from .task import WorkerTask
 
         with transaction.atomic():
@@ -585,14 +585,28 @@ class Execution(models.Model):
             execution.cancel_requested_at, execution.cancel_reason = now, reason[:1000]
             execution.is_timed_out = timed_out
             execution.save(update_fields=["cancel_requested_at", "cancel_reason", "is_timed_out"])
-            WorkerTask.objects.filter(execution=execution).cancel(now=now)
+            kept = [line["line"] for line in execution.clean_up(is_failure=timed_out)]
+            WorkerTask.objects.filter(execution=execution).cancel(now=now, kept=kept)
             Activity.objects.record("cancel", execution, initiator=initiator, now=now, message=reason)
             Execution.objects.advance([execution], now=now)
             wake("jim_tasks")
         return True
 
+    def clean_up(self, *, is_failure: bool = False) -> list[failure.Line]:
+        """What a cancel leaves alone; a damaged plan promises nothing."""
+        try:
+            return failure.clean_up(self.plan["steps"], is_failure=is_failure)
+        except (AttributeError, KeyError, TypeError):
+            return []
+
+    def clean_up_tasks(self) -> list[tuple[int, str]]:
+        """The ids and names of the tasks that a cancel leaves alone, in order."""
+        lines = [line.get("line") for line in self.clean_up()]
+        rows = self.tasks.filter(line__in=lines) if lines else self.tasks.none()
+        return list(rows.order_by("step_index", "line").values_list("pk", "name"))
+
     def terminate(self, *, initiator: Initiator, now: datetime, reason: str = "") -> bool:
-        """Ends it at once; a worker that finds its row gone ends the step and writes nothing."""
+        """Ends it at once, without clean-up; a worker that finds its row gone writes nothing more."""
         from .task import WorkerTask
 
         with transaction.atomic():
@@ -678,6 +692,10 @@ class Execution(models.Model):
         `waiting` is the first group that still has tasks.
         """
         if self.cancel_requested_at is not None:
+            if waiting is not None:
+                # The cancel has left nothing but clean-up.
+                self.current_index = waiting
+                return False
             self.status = self.Status.FAILED if self.is_timed_out else self.Status.CANCELLED
             self.error = self.cancel_reason
             return True

@@ -244,12 +244,13 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
                 wake("jim_tasks")
         return retried | put_off | set(gone)
 
-    def cancel(self, *, now: datetime) -> int:
+    def cancel(self, *, now: datetime, kept: Collection[int] = ()) -> int:
         """Closes what has not started, flags what runs. The caller holds the lock of the execution.
 
-        The rows are locked before they are told apart: a release in between would escape both writes.
+        The lines that are `kept` go on. The rows are locked before they are told apart: a release in between
+        would escape both writes.
         """
-        tasks = list(self.lock())
+        tasks = [task for task in self.lock() if task.line not in kept]
         idle = [task for task in tasks if task.status != WorkerTask.Status.PROCESSING]
         self.filter(pk__in=[task.pk for task in idle]).delete()
         for has_begun, told in (
@@ -259,7 +260,8 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
             ids = [task.activity_id for task in idle if (task.begun_at is not None) == has_begun]
             Activity.objects.filter(pk__in=ids).close(status=Activity.Status.CANCELLED, message=told, now=now)
         _keep_steps([(task.activity_id, task.step) for task in idle if task.execution_id is None])
-        self.processing().filter(cancel_requested_at=None).update(cancel_requested_at=now)
+        flagged = self.processing().exclude(line__in=kept)
+        flagged.filter(cancel_requested_at=None).update(cancel_requested_at=now)
         return len(tasks)
 
     def reorder(self, keys: Sequence[uuid.UUID], *, initiator: Initiator, now: datetime) -> int:

@@ -103,8 +103,6 @@ class OccurrenceAdmin(RecordAdmin[Occurrence]):
     def _waits_for(self, occurrence: Occurrence) -> SafeString | str:
         if occurrence.schedule.is_paused and occurrence.source in Occurrence.UNASKED_FOR:
             return "waits: the schedule is paused"
-        if occurrence.due_at is None and occurrence.blocked_by is not None:
-            return format_html("waits for {}", _execution_link(occurrence.blocked_by))
         is_early = occurrence.planned_at > clock.now()
         return "waits for its jitter" if is_early else "waits for its turn"
 

@@ -114,11 +114,20 @@ document.addEventListener("htmx:afterSwap", (event) => {
     if (!dialog.open) dialog.showModal();
   }
   tell();
+  watchBoxes();
 });
 document.addEventListener("htmx:responseError", (event) => {
   toast(`That did not work (${event.detail.xhr.status}). Load the page again.`);
 });
 document.addEventListener("htmx:sendError", () => toast("JIM cannot be reached. Trying again."));
+
+// What is wider than its box says so.
+const boxes = new ResizeObserver((entries) => {
+  for (const { target } of entries) target.toggleAttribute("data-overflows", target.scrollWidth > target.clientWidth);
+});
+function watchBoxes() {
+  for (const box of document.querySelectorAll(".scroll")) boxes.observe(box);
+}
 
 // How far away a time is changes while one looks at it.
 function tell() {
@@ -154,4 +163,5 @@ function span(seconds) {
 }
 
 tell();
+watchBoxes();
 setInterval(() => { if (!document.hidden) tell(); }, 5000);

@@ -42,6 +42,8 @@ def test_an_execution_is_watched_live_to_its_end(admin_page: Page, tmp_path: Pat
         admin_page.evaluate("window.isTheSamePage = true")
         (tmp_path / "go").touch()
         expect(admin_page.get_by_role("log")).to_contain_text("line 2")
+        expect(admin_page.get_by_text("No more lines: it has ended.")).to_be_visible()
+        expect(admin_page.get_by_text("New lines appear here by themselves.")).to_have_count(0)
         expect(admin_page.locator("#states")).to_contain_text("completed")
     expect(admin_page.locator(".output .line")).to_have_count(3)
     expect(admin_page.locator("#live")).to_contain_text("3 of 3")

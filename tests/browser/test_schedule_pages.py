@@ -7,8 +7,9 @@ from playwright.sync_api import Page, expect
 
 from activities import clock
 from schedules.models import Backfill, Schedule
-from tests.base import SOMEBODY, make_schedule
+from tests.base import SOMEBODY, make_schedule, step
 from tests.browser.conftest import PASSWORD
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 DAILY = {"cron": ["0 9 * * mon-fri"], "time_zone": "Europe/London"}
@@ -51,6 +52,27 @@ def test_a_range_is_backfilled_after_a_look_at_what_it_would_do(admin_page: Page
     expect(admin_page.locator("#backfill")).to_contain_text("5 not looked at yet")
     Backfill.objects.get().generate(clock.now())
     expect(admin_page.locator("#backfill")).to_contain_text("5 waiting")
+    expect(admin_page.locator("#backfill [data-row-link]")).to_have_count(5)
+    expect(admin_page.get_by_text("None of its times has come up yet.")).to_have_count(0)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_plan_wider_than_the_page_scrolls_in_its_box_and_says_so(admin_page: Page, width: int) -> None:
+    steps = [step(f"Step {index}", index) for index in range(8)]
+    schedule = make_schedule(*steps, name="Wide", now=clock.now())
+    hint = admin_page.get_by_text("Scroll sideways to see all of it")
+    admin_page.set_viewport_size({"width": width, "height": 800})
+    admin_page.goto(schedule.get_absolute_url())
+    expect(hint).to_be_visible()
+    assert admin_page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    plan = admin_page.get_by_role("group", name="The plan:")
+    plan.focus()
+    admin_page.keyboard.press("ArrowRight")
+    wait_until(lambda: plan.evaluate("box => box.scrollLeft > 0"))
+    admin_page.set_viewport_size({"width": 2600, "height": 800})
+    short = make_schedule(step("Alone"), name="Short", now=clock.now())
+    admin_page.goto(short.get_absolute_url())
+    expect(hint).to_be_hidden()
 
 
 def test_several_schedules_are_paused_with_the_keyboard(admin_page: Page) -> None:

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 from cryptography.fernet import Fernet
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from activities.models import Activity
-from execution.binding import bind
+from execution.binding import Shown, bind, shown
 from execution.invoker import trigger
 from execution.models import Execution
 from schedules.models import Secret
@@ -142,6 +144,50 @@ class TestValues:
     def test_a_result_is_data_and_never_a_placeholder(self, token: Secret) -> None:
         activity = run(fetch("{{{{ secrets.token }}"), use("{{ steps.fetch.result }}"))
         assert (activity.status, activity.result) == ("complete", "{{ secrets.token }}")
+
+
+class TestShown:
+    """The input of a step for people: like the step's own, without secrets, and as far as it is known."""
+
+    def look(self, execution: Execution) -> Shown:
+        line = execution.plan["steps"][-1]
+        rows = Activity.objects.filter(parent=execution.activity_id).order_by("attempt")
+        attempts = {each.task_key: each for each in rows if each.task_key}
+        return shown(line, execution_id=execution.pk, attempts=attempts, last_result=None)
+
+    def value(self, execution: Execution) -> object:
+        return self.look(execution).config["kwargs"]["value"]
+
+    def test_it_is_what_the_step_got(self) -> None:
+        text = "{{ steps.fetch.result.rows }} rows, {{ attempt }}, {{ execution }}, {{ nominal_date }}, {{{{"
+        execution = start(fetch({"rows": 17}), use(text))
+        run_until_idle()
+        got = attempts(execution, "use")[-1].result
+        assert self.value(execution) == got == f"17 rows, 1, {execution.pk}, 2026-11-16, {{{{"
+        assert self.look(execution).missing == {}
+
+    def test_secrets_are_masked_and_never_looked_up(self, token: Secret) -> None:
+        execution = start(fetch(1), use({"whole": "{{ secrets.token }}", "part": "Bearer {{secrets.token}}"}))
+        with CaptureQueriesContext(connection) as queries:
+            assert self.value(execution) == {"whole": "•••", "part": "Bearer •••"}
+        assert not any("secret" in query["sql"] for query in queries.captured_queries)
+
+    @pytest.mark.parametrize(
+        ("reference", "why"),
+        [
+            ("steps.fetch.result", "has not ended"),
+            ("last_result.x", ""),  # the first run has none, and gets nothing
+        ],
+    )
+    def test_what_has_no_value_stays_as_it_is_and_says_why(self, reference: str, why: str) -> None:
+        execution = start(fetch(1), use(f"a {{{{ {reference} }}}} b"))
+        assert self.value(execution) == (f"a {{{{ {reference} }}}} b" if why else "a  b")
+        assert why in self.look(execution).missing.get(reference, "")
+        assert bool(why) == bool(self.look(execution).missing)
+
+    def test_a_line_without_placeholders_or_damaged_is_shown_as_it_is(self) -> None:
+        for line in ({"config": {"a": "b"}}, {"config": {"a": "{{ x"}, "refs": [], "keys": {"a": "no key"}}):
+            assert shown(line, execution_id=1, attempts={}, last_result=None).config == line["config"]
 
 
 class TestProblems:

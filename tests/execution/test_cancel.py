@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from activities.models import Activity
+from execution.invoker import invoke
 from execution.models import Execution, Worker, WorkerTask
 from tests.base import (
     NOW,
@@ -23,6 +24,7 @@ from tests.base import (
     step,
     step_statuses,
 )
+from tests.invariants import violations
 
 pytestmark = pytest.mark.django_db
 LATER = NOW + seconds(30)
@@ -109,6 +111,95 @@ class TestWhatRuns:
         assert step_statuses(execution) == {"work": ["cancelled"]}
         assert fresh(execution).status == Execution.Status.CANCELLED
         assert not WorkerTask.objects.exists()
+
+
+def stop(execution: Execution, by: str) -> bool:
+    """By a request, or because it took too long."""
+    return cancel(execution, reason="enough") if by == "cancel" else execution.time_out(now=LATER)
+
+
+class TestCleanUp:
+    """What runs `always` after the first group runs unless the execution is terminated."""
+
+    PLAN = (step("a"), step("b", 1), step("tidy", 2, run_if="always"), step("alert", 3, run_if="failure"))
+    LAST = step("report", 4, run_if="always")
+
+    @pytest.mark.parametrize("is_processing", [False, True])
+    @pytest.mark.parametrize(
+        ("by", "ran", "status"),
+        [
+            ("cancel", ["tidy", "report"], "cancelled"),
+            ("timeout", ["tidy", "alert", "report"], "failed"),  # which is a failure
+        ],
+    )
+    def test_it_runs_in_order_once_what_was_running_has_ended(
+        self, is_processing: bool, by: str, ran: list[str], status: str
+    ) -> None:
+        execution, worker = start(*self.PLAN, self.LAST, timeout_seconds=10), make_worker()
+        tasks = claim(worker) if is_processing else []
+        assert stop(execution, by)
+        assert step_statuses(execution)["b"] == ["cancelled"]
+        if tasks:
+            assert set(queue(execution)) == {"a", *ran}
+            assert not claim(worker, now=LATER)
+            end(worker, *tasks, status="cancelled", interrupted="cancel", now=LATER)
+        seen = []
+        while tasks := claim(worker, now=LATER):
+            assert (fresh(execution).state, [row(task).cancel_requested_at for task in tasks]) == (
+                "cancelling",
+                [None],
+            )
+            seen += [task.name for task in tasks]
+            end(worker, *tasks, now=LATER)
+        assert (seen, fresh(execution).status) == (ran, status)
+        assert fresh(execution).error == ("enough" if by == "cancel" else "Timed out after 10s.")
+        assert all(step_statuses(execution)[name] == ["complete"] for name in ran)
+        invoke(LATER)
+        assert not violations()
+
+    def test_what_has_begun_of_it_goes_on_is_tried_again_and_recovered(self) -> None:
+        execution = start(step("a"), step("tidy", 1, run_if="always", max_retries=1), step("rest", 1))
+        worker, other = make_worker(), make_worker(LATER)
+        end(worker, *claim(worker))
+        tidy, rest = claim(worker)
+        cancel(execution)
+        assert (row(tidy).cancel_requested_at, row(rest).cancel_requested_at) == (None, LATER)
+        break_down(worker, tidy, rest, now=LATER)
+        before = everything()
+        assert cancel(execution, reason="again")
+        assert everything() == before
+        (tidy,) = claim(worker, now=LATER + seconds(60))
+        Worker.objects.filter(pk=worker.pk).bury(now=LATER + seconds(60))
+        WorkerTask.objects.recover(now=LATER + seconds(60))
+        end(other, *claim(other, now=LATER + seconds(60)), now=LATER + seconds(60))
+        assert step_statuses(execution)["tidy"] == ["failed_with_error", "failed_with_error", "complete"]
+        assert fresh(execution).status == Execution.Status.CANCELLED
+
+    def test_a_step_of_the_first_group_cleans_up_after_nothing(self) -> None:
+        execution, worker = start(step("a", run_if="always"), step("b", run_if="always")), make_worker()
+        (task,) = claim(worker, limit=1)
+        cancel(execution)
+        assert row(task).cancel_requested_at == LATER
+        assert step_statuses(execution)["b"] == ["cancelled"]
+
+    @pytest.mark.parametrize("is_running", [False, True])
+    def test_terminate_ends_it_too(self, is_running: bool) -> None:
+        execution, worker = start(*self.PLAN), make_worker()
+        claim(worker)
+        if is_running:
+            end(worker, *claim(worker), now=LATER)
+            cancel(execution)
+            claim(worker, now=LATER)
+        assert terminate(execution)
+        assert step_statuses(execution)["tidy"] == ["cancelled"]
+        assert fresh(execution).status == Execution.Status.CANCELLED
+        assert not WorkerTask.objects.exists()
+
+    def test_a_plan_that_cannot_be_read_promises_nothing(self) -> None:
+        execution = start(*self.PLAN)
+        Execution.objects.filter(pk=execution.pk).update(plan={"steps": [{"name": "a"}]})
+        assert cancel(execution)
+        assert fresh(execution).status == Execution.Status.CANCELLED
 
 
 class TestTerminate:

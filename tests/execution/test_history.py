@@ -10,7 +10,19 @@ from execution import history
 from execution.invoker import trigger
 from execution.models import Execution
 from execution.pulse import pulse
-from tests.base import NOW, SOMEBODY, break_down, claim, end, make_schedule, make_worker, seconds, start, step
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    break_down,
+    claim,
+    end,
+    fresh,
+    make_schedule,
+    make_worker,
+    seconds,
+    start,
+    step,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -29,6 +41,19 @@ def test_the_last_executions_of_each_schedule_come_in_one_statement(django_asser
     states = [(each.id, each.state, each.duration) for each in ran.pop(many.pk)]
     assert states == [(ids[0], "completed", seconds(90)), (ids[1], "cancelling", None)]
     assert ran == history.recent([], count=3) == {}
+
+
+def test_what_is_usual_is_told_by_whole_runs_only() -> None:
+    """A retry that kept what had succeeded took only as long as the rest."""
+    failed, worker = start(step("long"), step("short", 1)), make_worker()
+    end(worker, *claim(worker))
+    break_down(worker, *claim(worker), can_retry=False)
+    for whole, took in ((False, 1), (True, 60)):
+        at = NOW + seconds(took)
+        assert fresh(failed).retry(initiator=SOMEBODY, now=at, whole=whole)
+        while tasks := claim(worker, now=at):
+            end(worker, *tasks, now=at + seconds(took))
+        assert history.usual_duration_of(failed.schedule_id) == (seconds(60) if whole else None)
 
 
 def test_what_ended_is_counted_by_hour_and_outcome() -> None:

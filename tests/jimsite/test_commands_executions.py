@@ -199,6 +199,10 @@ class TestCancel:
         [task] = enqueue(step("alone"))
         assert told("cancel", str(task.key))["cancelled"][0]["is_cancelled"] is True
         assert "has ended already" in said("cancel", str(task.key))[0]
+        cleaned = start(step("a"), step("tidy", 1, run_if="always"))
+        assert (
+            said("cancel", str(cleaned.pk))[0].strip().endswith("with 1 task; clean-up still runs: “tidy”.")
+        )
         told("runschedule", "nightly")
         [facts] = told("cancel", "--schedule", "nightly")["cancelled"]
         assert (facts["tasks"], facts["is_cancelled"]) == (1, True)

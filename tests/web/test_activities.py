@@ -8,7 +8,7 @@ from django.test import Client
 
 from activities import clock
 from activities.models import Activity
-from tests.base import NOW, SOMEBODY, attempts, enqueue, run_until_idle, start, step
+from tests.base import NOW, SOMEBODY, attempts, enqueue, run_until_idle, seconds, start, step
 from tests.web.pages import ask, poll, text_of, version_of
 from workflows.words import NOTHING_TO_DO
 
@@ -78,6 +78,13 @@ class TestPage:
         assert "RuntimeError: it broke" in text
         assert re.search(r"Attempt 1 ✕ failed .* Attempt 2 ✕ failed", text)
         assert "Traceback" in text
+        # When each began, not when it was queued; one that never began says so.
+        Activity.objects.filter(pk=first.pk).update(created_at=NOW, executed_at=NOW + seconds(3_600))
+        Activity.objects.filter(pk=second.pk).update(executed_at=None)
+        chain = client.get(first.get_absolute_url()).text.partition('class="chain"')[2]
+        assert "2026-11-16 04:00:00" in chain
+        assert "2026-11-16 03:00:00" not in chain
+        assert "not begun" in chain
         assert f"Step of {execution} ✕ failed" in text
         assert second.get_absolute_url() in client.get(first.get_absolute_url()).text
         text = text_of(client.get(attempts(execution, "talk")[0].get_absolute_url()))

@@ -137,6 +137,12 @@ def test_groups_stand_side_by_side_and_their_steps_one_below_the_other() -> None
     assert max(box.x for box in plan.boxes) + plan.box_width == plan.width
 
 
+def test_clean_up_is_drawn_as_what_it_is() -> None:
+    """In the first group there is nothing to clean up after."""
+    steps = [Planned("a", 0, "Python", "always"), Planned("b", 1, "SQL", "always"), Planned("c", 2, "SQL")]
+    assert [box.condition for box in lanes(steps).boxes] == ["always", "always (clean-up)", ""]
+
+
 def test_what_is_usual_is_the_median_of_successes() -> None:
     runs = [ran(3, "in_progress", None), ran(2, "failed", 900)]
     runs += [ran(1, took=took) for took in (30, 10, 20)]

@@ -13,6 +13,7 @@ from activities.models import Activity, OutputLine
 from activities.transcript import MOST_LINES, Transcript, read_cursor, with_last_lines
 from execution.invoker import trigger
 from execution.models import Execution
+from schedules.models import Secret
 from tests.admin_pages import sign_in
 from tests.base import NOW, SOMEBODY, claim, end, make_worker, run_until_idle, seconds, start, step, work_on
 from tests.web.pages import ask, poll, text_of, version_of
@@ -83,6 +84,21 @@ class TestPage:
         assert "attempt 2: pending · waits for" in answer.text
         with django_assert_max_num_queries(5):
             assert "Tries again in " in text_of(poll(client, f"{url}/live", "live", tab="steps"))
+
+    def test_a_step_that_is_pending_says_why(
+        self, client: Client, django_assert_max_num_queries: Any
+    ) -> None:
+        """In the words of the queue: what it waits for, and who would serve it."""
+        now = clock.now()
+        execution = start(step("first", pool="gpu"), step("second"), step("then", 1), now=now)
+        url = f"/executions/{execution.pk}"
+        assert "No worker is alive that serves pool gpu" in text_of(client.get(url))
+        worker = make_worker(now)
+        claim(worker, limit=1, now=now)
+        with django_assert_max_num_queries(5):
+            text = text_of(poll(client, f"{url}/live", "live", tab="steps"))
+        assert "Waits for a free seat: it is the next" in text
+        assert "Group 1 of 2 is running: “first”, “second”" in text
 
     def test_neighbours_are_those_of_the_same_schedule_and_lag_is_told_of_automatic_ones(
         self, client: Client
@@ -195,6 +211,8 @@ class TestOutput:
         work_on(worker, claim(worker))
         answer = poll(client, url, "more", after=cursor)
         assert (answer.status_code, answer.text.count('class="line ')) == (286, 3)
+        # The promise of more lines ends with the run.
+        assert 'id="follows" class="quiet" hx-swap-oob="true">No more lines' in answer.text
         assert "data-poll" not in answer.text
 
     def test_of_much_output_the_last_lines_are_shown_and_earlier_ones_are_a_step_away(
@@ -235,6 +253,21 @@ class TestOtherTabs:
         text = text_of(client.get(f"/executions/{execution.pk}?tab=data"))
         assert '"function": "tests.work.result"' in text
         assert 'Result { "rows": 17 }' in text
+        assert "Template" not in text
+        given = {"rows": "{{ steps.a.result.rows }}", "key": "{{ secrets.token }}"}
+        Secret.objects.define("token", "canary-4711", initiator=SOMEBODY, now=NOW)
+        execution = start(
+            step("a", 0, "result", kwargs={"value": {"rows": 17}}), step("b", 1, kwargs={"value": given})
+        )
+        url = f"/executions/{execution.pk}?tab=data"
+        early = text_of(client.get(url))
+        assert '{ "rows": "{{ steps.a.result.rows }}", "key": "•••" }' in early
+        assert "steps.a.result.rows : step “a” has not ended, so it has no result" in early
+        run_until_idle()
+        text = client.get(url).text
+        assert '{ "rows": 17, "key": "•••" }' in text_of(client.get(url))
+        assert "Template" in text
+        assert "canary" not in text
         execution = start(step("a"))
         execution.cancel(initiator=SOMEBODY, now=NOW, reason="not today")
         text = text_of(client.get(f"/executions/{execution.pk}?tab=audit"))
@@ -251,4 +284,18 @@ def test_a_retry_leads_to_the_new_execution_and_cancelling_is_seen_while_it_last
     claim(make_worker())
     client.post(ask("execution", "cancel", again.pk), {"reason": "too slow"})
     assert "◔ cancelling" in (text := text_of(client.get(again.get_absolute_url())))
-    assert "Asked to stop: too slow" in text
+    assert "Cancelling: too slow" in text
+    assert "Clean-up" not in text
+
+
+def test_the_pages_name_the_clean_up_that_a_cancel_leaves_and_how_to_end_it_too(client: Client) -> None:
+    execution = start(step("a"), step("b", 1), step("tidy", 2, run_if="always"))
+    claim(make_worker())
+    asked = text_of(client.get(ask("execution", "cancel", execution.pk)))
+    assert "1 task is running, 1 task will not start; clean-up still runs: “tidy”" in asked
+    assert "clean-up still" not in text_of(client.get(ask("execution", "terminate", execution.pk)))
+    every = text_of(client.get(ask("schedule", "cancel", execution.schedule_id or 0)))
+    assert "2 tasks will be cancelled; clean-up still runs: “tidy”" in every
+    client.post(ask("execution", "cancel", execution.pk), {"reason": "too slow"})
+    text = text_of(client.get(execution.get_absolute_url()))
+    assert "Clean-up still to run: “tidy”. To end this execution without it, choose Terminate." in text

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -198,6 +199,12 @@ def test_each_change_is_shown_and_any_two_can_be_compared(client: Client) -> Non
         assert f"<ins>{after}</ins>" in text
 
 
+def waits_for(answer: Any) -> list[int]:
+    """The executions that what is pending is said to wait for."""
+    rows = re.findall(r'waits until another has ended <a href="/executions/(\d+)">', answer.text)
+    return [int(pk) for pk in rows]
+
+
 def test_backfills_are_listed_followed_until_they_are_done_and_can_be_cancelled(client: Client) -> None:
     schedule = make_schedule(spec=HOURLY)
     backfill = ask_backfill(schedule)
@@ -206,15 +213,26 @@ def test_backfills_are_listed_followed_until_they_are_done_and_can_be_cancelled(
     assert (f'href="{url}"' in text, "0 of 3" in text) == (True, True)
     shown = client.get(url)
     assert "3 not looked at yet" in shown.text
+    assert "None of its times has come up yet" in shown.text
     asked = {"part": "backfill", "version": version_of(shown, "backfill")}
-    assert poll(client, f"{url}/progress", **asked).status_code == 204
+    assert poll(client, url, **asked).status_code == 204
     backfill.generate(NOW)
     invoke(NOW)
-    assert "1 running, 2 waiting" in poll(client, f"{url}/progress", **asked).text
-    for _ in range(3):
+    going_on = poll(client, url, **asked)
+    first = Execution.objects.latest("pk")
+    assert "1 running, 2 waiting" in going_on.text
+    assert "None of its times has come up yet" not in going_on.text
+    # Each says what it waits for now, whatever that was at first.
+    assert waits_for(going_on) == waits_for(client.get(page(schedule, "/ledger"))) == [first.pk, first.pk]
+    run_until_idle(now=NOW)
+    assert waits_for(client.get(url)) == []
+    invoke(NOW)
+    second = poll(client, url, part="backfill", version=version_of(going_on, "backfill"))
+    assert waits_for(second) == [Execution.objects.latest("pk").pk] != [first.pk]
+    for _ in range(2):
         run_until_idle(now=NOW)
         invoke(NOW)
-    ended = poll(client, f"{url}/progress", **asked)
+    ended = poll(client, url, **asked)
     assert (ended.status_code, "3 ended" in ended.text) == (286, True)
     assert "data-poll" not in ended.text
     another = ask_backfill(make_schedule(spec=HOURLY))

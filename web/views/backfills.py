@@ -2,16 +2,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import OuterRef, Subquery
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from activities.operations import Operation
+from execution.models import Execution
 from schedules.models import Backfill
 from schedules.spec.wording import counted
 from web import operating
-from web.keyset import newest_first
+from web.keyset import address, newest_first
 from web.live import version_of
-from web.page import fragment, page
+from web.page import fragment, is_asked_by, page
 
 from .ledger import told, with_executions
 from .schedule import about
@@ -40,33 +42,48 @@ def backfills(request: HttpRequest, pk: int) -> HttpResponse:
 @page(VIEW)
 def backfill(request: HttpRequest, pk: int) -> HttpResponse:
     found = _find(pk)
-    pages = newest_first(request, with_executions(found.occurrences.all()))
+    if is_asked_by(request, "backfill"):
+        return _news(request, found)
     context = {
         **about(request, found.schedule, "backfills"),
         "title": f"Backfill {found.pk} of {found.schedule}",
         **_progress(found),
-        "pages": pages,
-        "told": told(pages.rows),
+        **_times(request, found),
     }
     return render(request, "web/schedule/backfill.html", context)
 
 
-@page(VIEW)
-def progress_part(request: HttpRequest, pk: int) -> HttpResponse:
-    shown = _progress(_find(pk))
-    template = "web/schedule/_backfill_progress.html"
+def _news(request: HttpRequest, found: Any) -> HttpResponse:
+    """Its times are looked up only if something has changed."""
+    shown, template = _progress(found), "web/schedule/_backfill_progress.html"
+    if not shown["is_final"] and request.GET.get("version") == shown["version"]:
+        return HttpResponse(status=204)
+    shown |= _times(request, found)
     return fragment(request, template, shown, version=shown["version"], is_final=shown["is_final"])
 
 
-def _find(pk: int) -> Backfill:
-    rows = Backfill.objects.with_waiting().select_related("schedule").defer("schedule__last_result")
+def _find(pk: int) -> Any:
+    running = Execution.objects.in_progress().filter(schedule=OuterRef("schedule")).order_by("pk")
+    rows = Backfill.objects.with_waiting().annotate(running_now=Subquery(running.values("pk")[:1]))
+    rows = rows.select_related("schedule").defer("schedule__last_result")
     found = rows.filter(pk=pk).first() if pk < 2**63 else None
     if found is None:
         raise Http404(f"There is no backfill {pk}.")
     return found
 
 
-def _progress(backfill: Backfill) -> dict[str, Any]:
+def _times(request: HttpRequest, backfill: Any) -> dict[str, Any]:
+    """One page of them, with what each waits for now."""
+    pages = newest_first(request, with_executions(backfill.occurrences.all()))
+    return {
+        "pages": pages,
+        "told": told(pages.rows, running=backfill.running_now),
+        "zone": backfill.schedule.zone,
+        "here": address(request),
+    }
+
+
+def _progress(backfill: Any) -> dict[str, Any]:
     at = backfill.progress()
     became = (
         (at.started - at.running, "ended"),
@@ -85,6 +102,6 @@ def _progress(backfill: Backfill) -> dict[str, Any]:
         "became": [(count, name) for count, name in became if count],
         "in_words": f"{at.passed - at.waiting - at.running:,} of {counted(at.total, 'time')}",
         "backfill_state": "waiting" if is_waiting else backfill.status,
-        "version": version_of(at, backfill.status),
+        "version": version_of(at, backfill.status, backfill.running_now),
         "is_final": not (is_open or at.waiting or at.running),
     }

@@ -5,7 +5,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -14,14 +14,17 @@ from activities import clock
 from activities.models import Activity, ActivityItem
 from activities.transcript import attempts_of, with_last_lines
 from execution import failure
+from execution.binding import Shown, shown
 from execution.history import usual_duration_of
 from execution.models import Execution, WorkerTask
+from execution.waits import reasons
 from web import gantt
 from web.items import items_page
 from web.output import download, follow, output_page
 from web.page import fragment, page, version_of
 
 from .executions import VIEW, states, who
+from .queue import REASONS_SECONDS
 
 READ = "activities.view_activity"
 TABS = {
@@ -34,6 +37,8 @@ TABS = {
 FOR_READERS = ("output", "items", "data", "audit")
 MOST_ATTEMPTS = 1_000
 MOST_AUDITED = 100
+# Several steps may take the same long result.
+MOST_INPUT = 20_000
 # A running bar is drawn anew once it has grown by this share.
 GROWTH = 1.03
 
@@ -71,7 +76,10 @@ def execution(request: HttpRequest, pk: int) -> HttpResponse:
 
 @page(VIEW)
 def execution_live(request: HttpRequest, pk: int) -> HttpResponse:
-    """One query: the plan is not needed, and what the page has learnt about the schedule it says again."""
+    """One query: the plan is not needed, and what the page has learnt about the schedule it says again.
+
+    Why steps are pending is asked only if something has changed, and now and then.
+    """
     attempts = list(
         Activity.objects.filter(parent__in=Execution.objects.filter(pk=pk).values("activity"))
         .select_related("parent__execution")
@@ -85,9 +93,11 @@ def execution_live(request: HttpRequest, pk: int) -> HttpResponse:
     assert root is not None
     row = root.execution
     tab = "steps" if request.GET.get("tab") == "steps" else ""
+    is_final = row.status != Execution.Status.IN_PROGRESS
+    if not is_final and request.GET.get("version") == _version(row, attempts, clock.now()):
+        return HttpResponse(status=204)
     context = _live(request, row, attempts, tab=tab, usual=_told_usual(request))
     context["is_changed"] = request.GET.get("state") != " ".join(context["states"])
-    is_final = row.status != Execution.Status.IN_PROGRESS
     return fragment(
         request, "web/executions/_live.html", context, version=context["version"], is_final=is_final
     )
@@ -149,6 +159,8 @@ def _live(
         "is_final": is_over,
         "who": who(row),
         "elapsed": end - row.started_at,
+        # A cancel closes all that waits but clean-up.
+        "clean_up": [each.target_name for each in last.values() if each.status == Activity.Status.PENDING],
         "usual": usual,
         "usual_seconds": round(usual.total_seconds(), 3) if usual else "",
         "ends_at": row.started_at + usual if usual and not is_over else None,
@@ -157,9 +169,9 @@ def _live(
         "count": len(last),
         "percent": _percent(list(last.values())),
         "chart": gantt.chart(attempts, start=row.started_at, now=end) if tab == "steps" else None,
-        "groups": _groups(attempts, _next_tries(row, attempts)) if tab == "steps" else [],
+        "groups": _groups(attempts, _pending(row, attempts, now)) if tab == "steps" else [],
         "may_read": _may_read(request),
-        "version": _version(row, attempts, end - row.started_at),
+        "version": _version(row, attempts, now),
     }
 
 
@@ -176,35 +188,50 @@ def _percent(last: Sequence[Activity]) -> int:
     return round(sum(parts) / len(parts) * 100) if parts else 0
 
 
-def _next_tries(row: Execution, attempts: Sequence[Activity]) -> dict[int | None, datetime]:
-    """By line, when what failed is tried again; asked for only if something is."""
-    if not any(each.status == Activity.Status.PENDING and each.attempt > 1 for each in attempts):
+class Pending(NamedTuple):
+    """When a step is tried again, or else why it has not begun."""
+
+    next_try: datetime | None = None
+    why: str = ""
+
+
+def _pending(row: Execution, attempts: Sequence[Activity], now: datetime) -> dict[int, Pending]:
+    """By line; asked for only if something is."""
+    if not any(each.status == Activity.Status.PENDING for each in attempts):
         return {}
-    queued = WorkerTask.objects.filter(execution=row.pk, status=WorkerTask.Status.QUEUED)
     # What has begun waits by itself, and says so.
-    later = queued.filter(is_delayed=True, begun_at=None)
-    return dict(later.values_list("line", "available_at"))
+    unclaimed = WorkerTask.objects.unclaimed().filter(execution=row.pk, begun_at=None)
+    tasks = list(unclaimed.select_related("worker", "execution").defer("execution__plan"))
+    later = [each for each in tasks if each.failures + each.crashes and each.available_at > now]
+    why = reasons(tasks, now=now)
+    return {each.line: Pending(why=why[each.pk]) for each in tasks} | {
+        each.line: Pending(next_try=each.available_at) for each in later
+    }
 
 
 def _groups(
-    attempts: Sequence[Activity], next_tries: Mapping[int | None, datetime]
-) -> list[tuple[int, list[tuple[list[Activity], datetime | None]]]]:
-    """By group and step, the attempts with the newest first, and when it is tried again."""
+    attempts: Sequence[Activity], pending: Mapping[int, Pending]
+) -> list[tuple[int, list[tuple[list[Activity], Pending]]]]:
+    """By group and step, the attempts with the newest first, and what the step waits for."""
     groups: dict[int, dict[int, list[Activity]]] = defaultdict(lambda: defaultdict(list))
     for attempt in attempts:
         groups[attempt.step_index or 0][attempt.line or 0].insert(0, attempt)
     return [
-        (index, [(each, next_tries.get(line)) for line, each in steps.items()])
+        (index, [(each, pending.get(line, Pending())) for line, each in steps.items()])
         for index, steps in groups.items()
     ]
 
 
-def _version(row: Execution, attempts: Sequence[Activity], elapsed: timedelta) -> str:
+def _version(row: Execution, attempts: Sequence[Activity], now: datetime) -> str:
+    """Why steps are pending may change as well: that is found out now and then."""
     told = [
         (each.pk, each.status, each.progress_done, each.progress_total, each.message) for each in attempts
     ]
+    elapsed = (row.finished_at or now) - row.started_at
     age = int(math.log(max(elapsed.total_seconds(), 3)) / math.log(GROWTH))
-    return version_of(row.status, row.cancel_requested_at, row.current_index, age, told)
+    is_pending = any(each.status == Activity.Status.PENDING for each in attempts)
+    reasons_age = int(now.timestamp() / REASONS_SECONDS) if is_pending else 0
+    return version_of(row.status, row.cancel_requested_at, row.current_index, age, reasons_age, told)
 
 
 def _told_usual(request: HttpRequest) -> timedelta | None:
@@ -229,16 +256,29 @@ def _output(request: HttpRequest, row: Execution) -> dict[str, Any]:
 
 def _data(row: Execution) -> dict[str, Any]:
     """What each step was given and what it returned, in the order of the plan."""
-    results: dict[int | None, Activity] = {}
-    for attempt in Activity.objects.filter(parent=row.activity_id).defer("traceback").order_by("attempt"):
-        results[attempt.line] = attempt
+    rows = list(Activity.objects.filter(parent=row.activity_id).defer("traceback").order_by("attempt"))
+    by_line = {attempt.line: attempt for attempt in rows}
+    by_key = {attempt.task_key: attempt for attempt in rows if attempt.task_key}
     plan = row.plan if isinstance(row.plan, dict) else {}
-    shown = []
+    data = []
     for step in plan.get("steps") or []:
-        last = results.get(step.get("line"))
-        result = None if last is None else last.result
-        shown.append((step, _pretty(step.get("config")), last, _pretty(result) if result is not None else ""))
-    return {"data": shown, "last_result": _pretty(row.last_result) if row.last_result is not None else ""}
+        given = shown(step, execution_id=row.pk, attempts=by_key, last_result=row.last_result)
+        data.append(_step_data(step, given, by_line.get(step.get("line"))))
+    return {"data": data, "last_result": _pretty(row.last_result) if row.last_result is not None else ""}
+
+
+def _step_data(step: Mapping[str, Any], given: Shown, last: Activity | None) -> dict[str, Any]:
+    config, template = _pretty(given.config), _pretty(step.get("config"))
+    return {
+        "step": step,
+        "config": config
+        if len(config) <= MOST_INPUT
+        else f"{config[:MOST_INPUT]}\n… cut here: it is longer.",
+        "template": template if template != config else "",
+        "missing": list(given.missing.items()),
+        "last": last,
+        "result": _pretty(last.result) if last and last.result is not None else "",
+    }
 
 
 def _pretty(value: Any) -> str:

@@ -8,8 +8,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from activities import clock
-from schedules.fates import reason_in_short
-from schedules.models import Occurrence
+from schedules.fates import in_the_way, reason_in_short
+from schedules.models import Occurrence, Schedule
 from schedules.models.occurrence import OccurrenceQuerySet, named_time
 from web.keyset import newest_first
 from web.page import page
@@ -30,7 +30,7 @@ def ledger(request: HttpRequest, pk: int) -> HttpResponse:
     context = {
         **about(request, schedule, "ledger"),
         "pages": pages,
-        "told": told(pages.rows),
+        "told": told(pages.rows, running=running_now(schedule)),
         "statuses": Occurrence.Status.values,
         "sources": Occurrence.Source.values,
         "status": status,
@@ -57,13 +57,22 @@ def with_executions(rows: OccurrenceQuerySet) -> OccurrenceQuerySet:
     return told.defer(*heavy)
 
 
-def told(rows: list[Occurrence]) -> list[dict[str, Any]]:
+def running_now(schedule: Schedule) -> int | None:
+    """The first of its executions that has not ended: what waits, waits for that."""
+    running: int | None = (
+        schedule.executions.in_progress().order_by("pk").values_list("pk", flat=True).first()
+    )
+    return running
+
+
+def told(rows: list[Occurrence], *, running: int | None) -> list[dict[str, Any]]:
     now = clock.now()
     return [
         {
             "occurrence": each,
             "execution": getattr(each, "execution", None),
-            "reason": reason_in_short(each, now=now),
+            "reason": reason_in_short(each, now=now, running=running),
+            "in_the_way": in_the_way(each, running),
             "at": named_time(each.nominal_at),
             "is_moved": each.source == Occurrence.Source.AUTO and each.planned_at != each.nominal_at,
         }

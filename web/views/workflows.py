@@ -147,7 +147,7 @@ class Look:
 
 
 def took(run: Run) -> timedelta | None:
-    return run.finished_at - run.created_at if run.finished_at else None
+    return run.finished_at - run.started_at if run.finished_at and run.started_at else None
 
 
 def _looks(now: datetime) -> list[Look]:

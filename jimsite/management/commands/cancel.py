@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.core.management.base import CommandParser
 
 from execution.models import Execution, Job, WorkerTask
+from execution.operations import clean_up_words
 from jimsite.arguments import execution_called, run_called, tasks
 from jimsite.terminal import JimCommand
 from schedules.models import Refused, Schedule
@@ -13,8 +14,9 @@ from schedules.models import Refused, Schedule
 
 class Command(JimCommand):
     help = (
-        "Cancel executions and jobs: nothing more of them starts, and what runs is asked to stop. Of a "
-        "schedule, all that is running is cancelled; its next times are not concerned."
+        "Cancel executions and jobs: what runs is asked to stop, and nothing more of them starts but "
+        "clean-up, later steps with run_if always. Of a schedule, all that is running is cancelled; its next "
+        "times are not concerned."
     )
 
     def ask(self, parser: CommandParser) -> None:
@@ -22,15 +24,15 @@ class Command(JimCommand):
         parser.add_argument("--schedule", default="", metavar="NAME", help="whatever of it is running")
         parser.add_argument("--reason", default="", help="why, for whoever finds it cancelled")
         parser.add_argument(
-            "--terminate", action="store_true", help="end executions at once: running steps are killed"
+            "--terminate", action="store_true", help="end executions at once, without clean-up"
         )
         parser.add_argument("--dry-run", action="store_true", help="only say what would be cancelled")
 
     def run(self, options: dict[str, Any]) -> None:
         targets = self._targets(options)
-        told = [(target, _open_tasks(target)) for target in targets]
-        done = [(target, count, self._cancel(target, options)) for target, count in told]
-        facts = [_facts(target, count, is_done) for target, count, is_done in done]
+        told = [(target, _ending(target, options["terminate"])) for target in targets]
+        done = [(target, ending, self._cancel(target, options)) for target, ending in told]
+        facts = [_facts(target, ending, is_done) for target, ending, is_done in done]
         self.tell({"dry_run": options["dry_run"], "cancelled": facts}, lambda: self._show(done, options))
 
     def _targets(self, options: dict[str, Any]) -> Sequence[Execution | Job]:
@@ -53,17 +55,28 @@ class Command(JimCommand):
             return target.terminate(initiator=self.by, now=self.now, reason=options["reason"])
         return target.cancel(initiator=self.by, now=self.now, reason=options["reason"])
 
-    def _show(self, done: Sequence[tuple[Execution | Job, int, bool]], options: dict[str, Any]) -> None:
+    def _show(self, done: Sequence[tuple[Execution | Job, Ending, bool]], options: dict[str, Any]) -> None:
         verb = "would be" if options["dry_run"] else "is being"
-        for target, count, is_done in done:
-            what = f"{verb} {'terminated' if options['terminate'] else 'cancelled'}, with {tasks(count)}"
+        for target, ending, is_done in done:
+            what = (
+                f"{verb} {'terminated' if options['terminate'] else 'cancelled'}, with {tasks(ending.tasks)}"
+            )
+            what += f"; {clean_up_words(ending.clean_up)}" if ending.clean_up else ""
             self.say(f"{_name(target)} {what if is_done else 'has ended already'}.")
 
 
-def _open_tasks(target: Execution | Job) -> int:
+class Ending(NamedTuple):
+    """How many tasks end, and the names of those that run all the same."""
+
+    tasks: int
+    clean_up: list[str]
+
+
+def _ending(target: Execution | Job, terminate: bool) -> Ending:
     if isinstance(target, Job):
-        return int(target.task is not None)
-    return WorkerTask.objects.filter(execution=target).count()
+        return Ending(int(target.task is not None), [])
+    kept = [] if terminate else [name for _, name in target.clean_up_tasks()]
+    return Ending(WorkerTask.objects.filter(execution=target).count() - len(kept), kept)
 
 
 def _is_open(target: Execution | Job) -> bool:
@@ -76,6 +89,6 @@ def _name(target: Execution | Job) -> str:
     return f"“{target.activity.target_name}” ({target.key})" if isinstance(target, Job) else f"“{target}”"
 
 
-def _facts(target: Execution | Job, count: int, is_done: bool) -> dict[str, Any]:
+def _facts(target: Execution | Job, ending: Ending, is_done: bool) -> dict[str, Any]:
     known = {"job": target.key} if isinstance(target, Job) else {"execution": target.pk}
-    return known | {"tasks": count, "is_cancelled": is_done}
+    return known | {"tasks": ending.tasks, "clean_up": ending.clean_up, "is_cancelled": is_done}
