@@ -16,8 +16,10 @@ from schedules.models.schedule import in_words
 from schedules.previews import Preview, preview
 from schedules.spec import SpecError
 from schedules.spec.zones import zone_of
+from web.mistakes import Mistake
 
 from . import exclusions, rules
+from .places import mistakes_of
 from .reading import Reading
 from .rivalry import Rivalry, rivalry
 
@@ -64,9 +66,10 @@ class Shown:
         names = {*self.touched, *parts, *SECTIONS, *(self.reading.errors if self.is_checked else ())}
         return [(name, self.errors_of(name)) for name in sorted(names)]
 
-    @property
-    def wrong_count(self) -> int:
-        return len(self.reading.errors) if self.is_checked else 0
+    @cached_property
+    def mistakes(self) -> list[Mistake]:
+        """All that is wrong, in the order of the page."""
+        return mistakes_of(self.reading) if self.is_checked else []
 
     @cached_property
     def rivals(self) -> Rivalry | None:

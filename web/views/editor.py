@@ -101,6 +101,8 @@ def _context(request: HttpRequest, shown: Shown) -> dict[str, Any]:
         "shown": shown,
         "reading": shown.reading,
         "schedule": schedule,
+        "mistakes": shown.mistakes,
+        "is_quiet": is_htmx(request) or request.POST.get("do") == "preview",
         "title": f"Edit “{schedule}”" if schedule else "New schedule",
         "address": reverse("web:schedule-edit", args=[schedule.pk])
         if schedule

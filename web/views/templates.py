@@ -133,6 +133,8 @@ def _show(request: HttpRequest, reading: TemplateReading) -> HttpResponse:
         "list": "web:templates",
         "address": address,
         "conflict": reading.conflict,
+        "mistakes": reading.mistakes,
+        "is_quiet": is_htmx(request),
         "used_by": found.used_by()[:USERS_SHOWN] if found else [],
     }
     template = "web/_template_form.html" if is_htmx(request) else "web/template_form.html"
