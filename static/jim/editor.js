@@ -22,7 +22,7 @@ document.addEventListener("input", (event) => {
 });
 
 // A preview is dropped while another request is under way, and not heard while the form is drawn anew: it is asked for again.
-document.addEventListener("htmx:beforeSend", (event) => { if (event.target.id === "preview") isUnseen = false; });
+document.addEventListener("htmx:beforeSend", (event) => { if (editor()?.contains(event.target)) isUnseen = false; });
 for (const ended of ["htmx:afterRequest", "htmx:afterSettle"]) {
   document.addEventListener(ended, () => { if (isUnseen) htmx.trigger(editor(), "preview"); });
 }
@@ -47,6 +47,8 @@ function press(command) {
 }
 
 window.addEventListener("beforeunload", (event) => { if (isChanged) event.preventDefault(); });
+// Whoever comes back may have defined what was missing.
+window.addEventListener("focus", () => { if (document.querySelector("#editor [data-secret]")) htmx.trigger(editor(), "preview"); });
 document.addEventListener("submit", (event) => { if (event.target === editor()) isChanged = false; });
 document.addEventListener("click", (event) => {
   if (event.target.closest("#editor [name=do]")?.hasAttribute("hx-post")) isChanged = true;
@@ -79,7 +81,7 @@ function settle({ used, open, y, top, alike: index }) {
     (same.disabled ? beside(same) : same)?.focus({ preventScroll: true });
   } else if (used.name === "do") show(alike(used)[index] ?? alike(used).at(-1) ?? instead(used));
   added?.removeAttribute("autofocus");
-  if (used.id === "do-check") show(document.getElementById("mistakes"));
+  if (used.id === "do-check") show(document.getElementById("mistakes") ?? document.getElementById("warnings"));
   document.documentElement.style.overflowAnchor = "";
 }
 

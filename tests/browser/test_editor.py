@@ -94,7 +94,7 @@ def test_a_step_is_dragged_beside_another(admin_page: Page) -> None:
 
 
 class Use(NamedTuple):
-    """A control of the editor, how it is used, and what has the focus then, if that is not the control itself."""
+    """A control of the editor, how it is used, and what has the focus then, if that is another one."""
 
     control: str
     how: str
@@ -129,7 +129,8 @@ USES = [
 PLACE = """(element) => {
   const box = element.getBoundingClientRect();
   const top = document.querySelector(".top").getBoundingClientRect().bottom;
-  const bottom = element.closest(".editor-bar") ? innerHeight : document.querySelector(".editor-bar").getBoundingClientRect().top;
+  const bar = document.querySelector(".editor-bar");
+  const bottom = bar.contains(element) ? innerHeight : bar.getBoundingClientRect().top;
   return { top: box.top, seen: box.top >= top && box.bottom <= bottom };
 }"""
 PUT = "(element, top) => scrollBy(0, element.getBoundingClientRect().top - top)"

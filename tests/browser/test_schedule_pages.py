@@ -91,6 +91,8 @@ def test_what_was_done_is_told_for_a_while_and_what_went_wrong_until_it_is_dismi
     assert wrong.evaluate("(toast) => toast.getAnimations().length") == 0
     # On a phone there is no room beside the content.
     place, content = wrong.bounding_box(), page.locator("main").bounding_box()
-    assert place and content and place["y"] + place["height"] <= content["y"]
+    assert place
+    assert content
+    assert place["y"] + place["height"] <= content["y"]
     wrong.get_by_role("button", name="Dismiss").click()
     expect(wrong).to_have_count(0)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
+from schedules.models import Secret, Step
+from schedules.models.step import TaskFields
+from schedules.registry import step_types
 from web.mistakes import Mistake, anchor_of
 
 from .cards import Card
 from .reading import Reading
 from .rules import Piece
+from .settings import PREFIX
 
 # What is about no single field; the first has no heading of its own.
 SECTIONS = {"": "This schedule", "rules": "When it runs", "exclude": "Except", "steps": "What it runs"}
@@ -24,6 +28,28 @@ def mistakes_of(reading: Reading) -> list[Mistake]:
     parts = dict(_parts(reading))
     names = sorted(reading.errors, key=_rank)
     return [Mistake(*_place(reading, parts, name), reading.errors[name]) for name in names]
+
+
+def warnings_of(reading: Reading) -> list[Mistake]:
+    """What may be a mistake in its steps; it can be saved all the same."""
+    parts = dict(_parts(reading))
+    return [
+        Mistake(*_place(reading, parts, f"step-{part.key}-{PREFIX}{name}"), [text])
+        for part, data in zip(reading.draft.steps, reading.steps, strict=True)
+        for name, text in warnings_about(Step.read(data, reading.templates)).items()
+    ]
+
+
+def warnings_about(task: TaskFields) -> Mapping[str, str]:
+    """By setting."""
+    kind = step_types.get(task.step_type)
+    return kind.warnings(task.config) if kind and isinstance(task.config, dict) else {}
+
+
+def undefined_secrets(tasks: Iterable[TaskFields]) -> list[str]:
+    """Those that settings refer to and that do not exist."""
+    named = {ref.name for task in tasks for _, ref in task.references() if ref.kind == "secret"}
+    return sorted(named - set(Secret.objects.names())) if named else []
 
 
 def _rank(name: str) -> int:

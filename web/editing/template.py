@@ -24,6 +24,7 @@ from .cards import Card
 from .complaints import Complaints, placed
 from .draft import Draft, Part, numbered
 from .fields import line, lines
+from .places import undefined_secrets
 from .saving import number_of
 from .steps import FROM_TYPE, LABELS, chosen, config_texts, fresh, policy_texts, written
 
@@ -80,6 +81,10 @@ class TemplateReading:
         return told + [
             Mistake(self.card.label_of(name), self.card.anchor_of(name), found[name]) for name in found
         ]
+
+    @cached_property
+    def missing_secrets(self) -> list[str]:
+        return undefined_secrets([self.made])
 
     @cached_property
     def card(self) -> Card:
