@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Sequence
+from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec
 
 
@@ -42,7 +43,7 @@ def _spec_of(module: str) -> ModuleSpec | None:
 
 def _names_in(spec: ModuleSpec) -> set[str] | None:
     """All that its source gives a name, wherever that is; None if only running it can tell."""
-    source = spec.loader.get_source(spec.name) if hasattr(spec.loader, "get_source") else None
+    source = spec.loader.get_source(spec.name) if isinstance(spec.loader, InspectLoader) else None
     if source is None:
         return None
     names: set[str] = set()

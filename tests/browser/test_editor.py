@@ -30,7 +30,13 @@ def test_a_schedule_with_parallel_steps_is_made_and_previewed(admin_page: Page) 
         page.locator("#add-step").click()
         expect(page.locator(f"#id_step-{number}-name")).to_be_focused()
         page.keyboard.type(name)
-        page.locator(f"#id_step-{number}-runs").select_option("type:wait")
+        runs = page.locator(f"#id_step-{number}-runs")
+        runs.focus()
+        before = runs.evaluate(PLACE)
+        runs.select_option("type:wait")
+        expect(page.locator(f"#id_step-{number}-config-duration")).to_be_visible()
+        expect(runs).to_be_focused()
+        assert abs(runs.evaluate(PLACE)["top"] - before["top"]) <= 1
         page.locator(f"#id_step-{number}-config-duration").fill("1s")
     page.get_by_role("button", name="Join right to the group before").click()
     expect(preview).to_contain_text(re.compile(r"left\s+beside\s+right"))
@@ -99,6 +105,7 @@ class Use(NamedTuple):
     control: str
     how: str
     focused: str = ""
+    width: int = 1280
 
 
 USES = [
@@ -123,7 +130,10 @@ USES = [
     Use("#id_exclusion-1-calendar", "choose Days off"),
     Use("#id_time_zone", "fill Mars/Phobos"),
     Use("#id_description", "fill It is mended as the preview comes."),
+    Use("#id_name", "press Enter"),  # which checks
     Use("#do-check", "press Enter"),
+    Use("#id_step-3-runs", "choose type:http", width=390),
+    Use("#add-step", "click", "#id_step-4-name", width=390),
 ]
 # As much above it as before; the control itself, or what has the focus instead, is there to be seen.
 PLACE = """(element) => {
@@ -137,9 +147,10 @@ PUT = "(element, top) => scrollBy(0, element.getBoundingClientRect().top - top)"
 COUNT_ANSWERS = "() => { window.answers = 0; addEventListener('htmx:afterSettle', () => window.answers++); }"
 
 
-@pytest.mark.parametrize("use", USES, ids=lambda use: f"{use.control} {use.how}")
+@pytest.mark.parametrize("use", USES, ids=lambda use: f"{use.control} {use.how} {use.width}")
 def test_what_is_used_stays_in_its_place_with_the_focus(admin_page: Page, use: Use) -> None:
     page, said = admin_page, complaints_of(admin_page)
+    page.set_viewport_size({"width": use.width, "height": 720})
     open_editor(page)
     control = page.locator(use.control).first
     control.evaluate(PUT, 360)
@@ -203,6 +214,21 @@ def test_a_refused_save_leads_to_each_field(admin_page: Page) -> None:
     expect(page.locator("#id_time_zone")).to_have_attribute("aria-invalid", "false")
     page.locator("#editor-sentence a").click()
     expect(page.locator("#mistakes")).to_be_focused()
+
+
+def test_a_check_is_answered_also_if_all_is_well(admin_page: Page) -> None:
+    page = admin_page
+    open_editor(page)
+    page.locator("#id_step-3-config-function").fill("tests.work.noop ")
+    page.locator("#id_step-3-config-function").fill("tests.work.noop")
+    page.locator("#do-check").click()
+    expect(page.locator("#editor-sentence")).to_contain_text("No problems found")
+    expect(page.locator("#editor-status")).to_contain_text("No problems found")
+    page.locator("#id_step-3-config-function").fill("tests.wrok.noop")
+    page.locator("#do-check").click()
+    expect(page.locator("#warnings")).to_be_focused()
+    page.locator("#warnings a").click()
+    expect(page.locator("#id_step-3-config-function")).to_be_focused()
 
 
 # Of each page with a form: its address, and what is wrong when it is sent as it is.
