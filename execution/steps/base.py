@@ -486,6 +486,10 @@ class StepType(ABC):
     def run(self, ctx: Context) -> object:
         """Called in a thread of the worker; returns JSON or None, raises on failure."""
 
+    def warnings(self, config: Mapping[str, Any]) -> Mapping[str, str]:
+        """What may be a mistake, by setting; nothing is refused because of it."""
+        return {}
+
     def isolation(self, config: dict[str, Any]) -> Isolation:
         return "thread"
 

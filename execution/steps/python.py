@@ -7,12 +7,13 @@ import importlib
 import inspect
 import keyword
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from execution.steps.base import CannotRun, Context, Isolation, StepType
 from execution.steps.fields import Field
+from execution.steps.lookup import missing_here
 
 
 class PythonStep(StepType):
@@ -48,6 +49,13 @@ class PythonStep(StepType):
         if isinstance(values["kwargs"], dict) and "ctx" in values["kwargs"]:
             errors["kwargs"] = "ctx is passed by JIM itself; give the argument another name"
         return errors
+
+    def warnings(self, config: Mapping[str, Any]) -> Mapping[str, str]:
+        """Workers may have other code than the process that asks, which is why this is no error."""
+        path = config.get("function")
+        if not isinstance(path, str) or not is_dotted_path(path) or not (why := missing_here(path)):
+            return {}
+        return {"function": f"“{path}” was not found here: {why}. The step fails unless its workers have it."}
 
     def run(self, ctx: Context) -> object:
         if self.isolation(ctx.config) == "thread" and ctx.runs_code:

@@ -4,7 +4,7 @@
 const editor = () => document.getElementById("editor");
 let isChanged = false;
 let isUnseen = false;
-let open = [];
+let held = null;
 
 const zones = document.getElementById("time-zones");
 for (const zone of zones ? ["UTC", ...(Intl.supportedValuesOf?.("timeZone") ?? [])] : []) {
@@ -17,19 +17,20 @@ document.addEventListener("input", (event) => {
   if (!event.target.form || event.target.form !== editor()) return;
   isChanged = isUnseen = true;
   touch(event.target.name);
+  if (/^step-\d+-name$/.test(event.target.name)) call(event.target.closest("[data-step]"), event.target.value);
   htmx.trigger(editor(), "preview");
 });
 
 // A preview is dropped while another request is under way, and not heard while the form is drawn anew: it is asked for again.
-document.addEventListener("htmx:beforeSend", (event) => { if (event.target.id === "preview") isUnseen = false; });
+document.addEventListener("htmx:beforeSend", (event) => { if (editor()?.contains(event.target)) isUnseen = false; });
 for (const ended of ["htmx:afterRequest", "htmx:afterSettle"]) {
   document.addEventListener(ended, () => { if (isUnseen) htmx.trigger(editor(), "preview"); });
 }
 
-document.addEventListener("change", (event) => {
-  if (event.target.form !== editor() || !event.target.name.endsWith("-runs")) return;
-  press("show");
-});
+// What a step is called, also by its buttons.
+function call(step, name) {
+  for (const each of step.querySelectorAll("[data-step-name]")) each.textContent = name.trim() || "the step without a name";
+}
 
 function touch(name) {
   const field = editor().elements.touched;
@@ -46,23 +47,87 @@ function press(command) {
 }
 
 window.addEventListener("beforeunload", (event) => { if (isChanged) event.preventDefault(); });
+// Whoever comes back may have defined what was missing.
+window.addEventListener("focus", () => { if (document.querySelector("#editor [data-secret]")) htmx.trigger(editor(), "preview"); });
 document.addEventListener("submit", (event) => { if (event.target === editor()) isChanged = false; });
 document.addEventListener("click", (event) => {
   if (event.target.closest("#editor [name=do]")?.hasAttribute("hx-post")) isChanged = true;
 });
 
-// What is folded out stays so, whatever is drawn anew.
+// What was used stays where it is on the screen and keeps the focus, and what is folded out stays so,
+// whatever is drawn anew. The browser must not hold on to what is about to go: it would scroll along with it.
 document.addEventListener("htmx:beforeSwap", (event) => {
-  if (event.detail.target.id === "editor") open = [...document.querySelectorAll("#editor details[open][id]")].map((each) => each.id);
+  const { target, elt } = event.detail;
+  if (!editor()?.contains(target) || target.id === "preview") return;
+  const used = editor().contains(document.activeElement) ? document.activeElement : elt;
+  const open = [...document.querySelectorAll("#editor details[open][id]")].map((each) => each.id);
+  held = { used, open, y: scrollY, top: used.getBoundingClientRect().top, alike: alike(used).indexOf(used) };
+  document.documentElement.style.overflowAnchor = "none";
 });
-document.addEventListener("htmx:afterSettle", () => {
+document.addEventListener("htmx:afterSwap", () => {
+  complain();
+  if (held) settle(held);
+  held = null;
+});
+
+function settle({ used, open, y, top, alike: index }) {
   for (const id of open) document.getElementById(id)?.setAttribute("open", "");
-  open = [];
-  for (const place of document.querySelectorAll("#editor .field > .error")) {
-    const control = place.parentElement.querySelector("input:not([type=radio]), select, textarea");
+  const added = editor().querySelector("[autofocus]");
+  const same = again(used);
+  scrollTo(0, y);
+  if (added) show(added);
+  else if (same?.getClientRects().length) {
+    scrollBy(0, same.getBoundingClientRect().top - top);
+    (same.disabled ? beside(same) : same)?.focus({ preventScroll: true });
+  } else if (used.name === "do") show(alike(used)[index] ?? alike(used).at(-1) ?? instead(used));
+  added?.removeAttribute("autofocus");
+  if (used.id === "do-check") show(document.getElementById("mistakes") ?? document.getElementById("warnings"));
+  document.documentElement.style.overflowAnchor = "";
+}
+
+function show(control) {
+  control?.focus({ preventScroll: true });
+  control?.scrollIntoView({ block: "nearest" });
+}
+
+function again(used) {
+  if (used.isConnected) return used;
+  const by = used.id ? `#${CSS.escape(used.id)}` : `[name="${used.name}"][value="${CSS.escape(used.value)}"]`;
+  return used.id || used.name ? editor().querySelector(by) : null;
+}
+
+// The buttons that do the same to other parts.
+function alike(button) {
+  if (button.name !== "do") return [];
+  return [...editor().querySelectorAll(`[name=do][value^="${CSS.escape(`${button.value.split(".")[0]}.`)}"]`)];
+}
+
+function beside(button) {
+  return button.parentElement.querySelector("button:not(:disabled)");
+}
+
+// Where one goes on after the last one of its kind is gone.
+function instead(button) {
+  const adds = button.value.split(".")[0].replace("remove-", "add-");
+  return editor().querySelector(`[name=do][value^="${CSS.escape(adds)}"]`) ?? document.getElementById("do-save");
+}
+
+// What is wrong is told at its field, wherever that is; a place that is not named has nothing to tell.
+function complain() {
+  const answer = document.getElementById("editor-slots");
+  const told = new Map(answer ? JSON.parse(answer.textContent) : []);
+  answer?.remove();
+  for (const place of document.querySelectorAll("#editor .error")) {
+    if (answer) tellAt(place, told.get(place.id.replace("error-", "")) ?? []);
+    const control = place.closest(".field")?.querySelector("input:not([type=radio]), select, textarea");
     control?.setAttribute("aria-invalid", place.childElementCount ? "true" : "false");
   }
-});
+}
+
+function tellAt(place, texts) {
+  if ([...place.children].map((each) => each.textContent).join("\n") === texts.join("\n")) return;
+  place.replaceChildren(...texts.map((text) => Object.assign(document.createElement("p"), { textContent: text })));
+}
 
 let dragged = null;
 document.addEventListener("dragstart", (event) => {

@@ -11,6 +11,7 @@ document.addEventListener("click", (event) => {
   if (on("[data-shortcuts]")) document.getElementById("shortcuts").showModal();
   if (on("[data-close]") && on("dialog")) { event.preventDefault(); on("dialog").close(); }
   if (on("[data-copy]")) copy(on("[data-copy]"));
+  if (on("a[data-field]")) { event.preventDefault(); goTo(on("a[data-field]").hash.slice(1)); }
   for (const menu of document.querySelectorAll("details.menu[open]")) {
     if (!menu.contains(event.target)) menu.open = false;
   }
@@ -24,13 +25,17 @@ function switchTheme() {
   toast(`Theme: ${next === "auto" ? "as the system" : next}`);
 }
 
-function toast(text) {
+function toast(text, tone = "") {
+  for (const each of document.querySelectorAll(".toast")) if (each.firstElementChild.textContent === text) each.remove();
   const note = document.createElement("p");
-  note.className = "toast";
-  note.textContent = text;
+  note.className = `toast ${tone}`;
+  note.innerHTML = '<span></span> <button type="button" class="quiet-button" data-dismiss aria-label="Dismiss">✕</button>';
+  note.firstChild.textContent = text;
   document.getElementById("toasts").append(note);
-  setTimeout(() => note.remove(), 3000);
 }
+
+// Errors stay until they are dismissed. The stylesheet says how long the others do, and stops while one is read.
+document.addEventListener("animationend", (event) => { if (event.animationName === "toast-ends") event.target.remove(); });
 
 // The clipboard is there only over HTTPS and on this machine; a selection works everywhere.
 async function copy(button) {
@@ -47,6 +52,16 @@ async function copy(button) {
     area.remove();
   }
   toast("Copied");
+}
+
+// From a list of mistakes to the field, which may be folded away.
+function goTo(id) {
+  const place = document.getElementById(id);
+  for (let each = place?.closest("details"); each; each = each.parentElement.closest("details")) each.open = true;
+  const near = place?.closest(".field, .step, section");
+  const control = place?.matches("input, select, textarea, [tabindex]") ? place : near?.querySelector("input:not([type=hidden]), select, textarea");
+  (control ?? place)?.scrollIntoView({ block: "center" });
+  control?.focus({ preventScroll: true });
 }
 
 let goes = false;
@@ -117,7 +132,7 @@ document.addEventListener("htmx:afterSwap", (event) => {
   watchBoxes();
 });
 document.addEventListener("htmx:responseError", (event) => {
-  toast(`That did not work (${event.detail.xhr.status}). Load the page again.`);
+  toast(`That did not work (${event.detail.xhr.status}). Load the page again.`, "error");
 });
 document.addEventListener("htmx:sendError", () => toast("JIM cannot be reached. Trying again."));
 

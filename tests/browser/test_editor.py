@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import ConsoleMessage, Page, Route, expect
 
-from schedules.models import Schedule
-from tests.base import make_schedule, step
+from schedules.models import Schedule, SharedCalendar
+from tests.base import NOW, SOMEBODY, make_schedule, make_template, step
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -15,7 +16,7 @@ def test_a_schedule_with_parallel_steps_is_made_and_previewed(admin_page: Page) 
     page = admin_page
     page.goto("/schedules/new")
     preview = page.get_by_role("complementary", name="Preview")
-    page.get_by_label("Name").fill("Working days")
+    page.locator("#id_name").fill("Working days")
     page.get_by_role("button", name="Days and times").click()
     expect(preview).to_contain_text("At 09:00 on weekdays")
     page.get_by_label("Times").fill("7 o'clock")
@@ -29,7 +30,13 @@ def test_a_schedule_with_parallel_steps_is_made_and_previewed(admin_page: Page) 
         page.locator("#add-step").click()
         expect(page.locator(f"#id_step-{number}-name")).to_be_focused()
         page.keyboard.type(name)
-        page.locator(f"#id_step-{number}-runs").select_option("type:wait")
+        runs = page.locator(f"#id_step-{number}-runs")
+        runs.focus()
+        before = runs.evaluate(PLACE)
+        runs.select_option("type:wait")
+        expect(page.locator(f"#id_step-{number}-config-duration")).to_be_visible()
+        expect(runs).to_be_focused()
+        assert abs(runs.evaluate(PLACE)["top"] - before["top"]) <= 1
         page.locator(f"#id_step-{number}-config-duration").fill("1s")
     page.get_by_role("button", name="Join right to the group before").click()
     expect(preview).to_contain_text(re.compile(r"left\s+beside\s+right"))
@@ -90,3 +97,216 @@ def test_a_step_is_dragged_beside_another(admin_page: Page) -> None:
     page.locator("[data-step='3'] .handle").drag_to(page.locator("[data-step='1'] summary").first)
     expect(page.get_by_text("2 steps side by side")).to_be_visible()
     expect(page.locator(".group").first.locator(".step")).to_have_count(2)
+
+
+class Use(NamedTuple):
+    """A control of the editor, how it is used, and what has the focus then, if that is another one."""
+
+    control: str
+    how: str
+    focused: str = ""
+    width: int = 1280
+
+
+USES = [
+    Use("#id_step-3-runs", "choose type:http"),
+    Use("#id_step-3-runs", "press ArrowDown"),
+    Use("#id_step-3-runs", "choose template:Export"),
+    Use("[value='json.3']", "click"),
+    Use("#step-3-earlier", "click"),
+    Use("#step-2-later", "press Enter", "#step-2-earlier"),  # it is the last one now
+    Use("#step-2-join", "press Enter"),
+    Use("#step-2-earlier", "press Enter", "#step-2-later"),  # it is the first one now
+    Use("[value='remove-step.2']", "click", "[value='remove-step.3']"),
+    Use("[value='remove-step.3']", "press Enter", "[value='remove-step.2']"),
+    Use("[value='copy-step.2']", "press Enter", "#id_step-4-name"),
+    Use("[value='add-step.1']", "click", "#id_step-4-name"),
+    Use("#add-step", "press Enter", "#id_step-4-name"),
+    Use("#add-rule-cron", "click", "#id_rule-2-expression"),
+    Use("[value='chip.1.0 * * * *']", "click"),
+    Use("[value='remove-rule.1']", "press Enter", "#add-rule-week"),
+    Use("#add-exclusion-dates", "press Enter", "#id_exclusion-2-first"),
+    Use("[value='remove-exclusion.1']", "click", "#add-exclusion-shared"),
+    Use("#id_exclusion-1-calendar", "choose Days off"),
+    Use("#id_time_zone", "fill Mars/Phobos"),
+    Use("#id_description", "fill It is mended as the preview comes."),
+    Use("#id_name", "press Enter"),  # which checks
+    Use("#do-check", "press Enter"),
+    Use("#id_step-3-runs", "choose type:http", width=390),
+    Use("#add-step", "click", "#id_step-4-name", width=390),
+]
+# As much above it as before; the control itself, or what has the focus instead, is there to be seen.
+PLACE = """(element) => {
+  const box = element.getBoundingClientRect();
+  const top = document.querySelector(".top").getBoundingClientRect().bottom;
+  const bar = document.querySelector(".editor-bar");
+  const bottom = bar.contains(element) ? innerHeight : bar.getBoundingClientRect().top;
+  return { top: box.top, seen: box.top >= top && box.bottom <= bottom };
+}"""
+PUT = "(element, top) => scrollBy(0, element.getBoundingClientRect().top - top)"
+COUNT_ANSWERS = "() => { window.answers = 0; addEventListener('htmx:afterSettle', () => window.answers++); }"
+
+
+@pytest.mark.parametrize("use", USES, ids=lambda use: f"{use.control} {use.how} {use.width}")
+def test_what_is_used_stays_in_its_place_with_the_focus(admin_page: Page, use: Use) -> None:
+    page, said = admin_page, complaints_of(admin_page)
+    page.set_viewport_size({"width": use.width, "height": 720})
+    open_editor(page)
+    control = page.locator(use.control).first
+    control.evaluate(PUT, 360)
+    before = control.evaluate(PLACE)
+    act(page, use)
+    focused = page.locator(use.focused or use.control).first
+    expect(focused).to_be_focused()
+    place = focused.evaluate(PLACE)
+    assert place["seen"]
+    if not use.focused:
+        assert abs(place["top"] - before["top"]) <= 1, (before, place)
+    assert said == []
+
+
+def test_a_drop_keeps_the_page_where_it_is(admin_page: Page) -> None:
+    page, said = admin_page, complaints_of(admin_page)
+    open_editor(page)
+    page.locator("#step-1-earlier").evaluate(PUT, 200)
+    before = page.evaluate("scrollY")
+    page.evaluate(COUNT_ANSWERS)
+    page.locator("[data-step='2'] .handle").drag_to(page.locator("[data-step='1'] summary").first)
+    expect(page.get_by_text("2 steps side by side")).to_be_visible()
+    page.wait_for_function("() => window.answers > 0")
+    assert abs(page.evaluate("scrollY") - before) <= 1
+    assert said == []
+
+
+def test_choosing_the_type_of_a_template_keeps_the_page_where_it_is(admin_page: Page) -> None:
+    page, said = admin_page, complaints_of(admin_page)
+    page.set_viewport_size({"width": 1280, "height": 400})
+    page.goto("/templates/new")
+    control = page.locator("#id_step-1-runs")
+    control.evaluate(PUT, 200)
+    before = control.bounding_box()
+    act(page, Use("#id_step-1-runs", "choose type:http"))
+    expect(page.locator("#id_step-1-config-url")).to_be_visible()
+    expect(control).to_be_focused()
+    assert control.bounding_box() == before
+    assert said == []
+
+
+def test_a_refused_save_leads_to_each_field(admin_page: Page) -> None:
+    page = admin_page
+    open_editor(page)
+    page.locator("#id_time_zone").fill("London")
+    page.locator("#step-3-failing > summary").click()
+    page.locator("#id_step-3-max_retries").fill("many")
+    page.locator("#do-save").click()
+    expect(page.locator("#mistakes")).to_be_focused()
+    expect(page.locator("#mistakes-title")).to_have_text("2 fields need fixing")
+    assert page.locator("#mistakes").evaluate(PLACE)["seen"]
+    page.locator("#step-3-open").evaluate("(details) => { details.open = false; }")
+    for link, control in (("third: Retries", "#id_step-3-max_retries"), ("Time zone", "#id_time_zone")):
+        page.locator("#mistakes").get_by_role("link", name=link).click()
+        check_wrong(page, control)
+        assert page.locator(control).evaluate(PLACE)["seen"]
+    # What is mended leaves the list, and the bar leads back to what is left.
+    page.locator("#id_time_zone").fill("Europe/London")
+    expect(page.locator("#mistakes-title")).to_have_text("1 field needs fixing")
+    expect(page.locator("#id_time_zone")).to_be_focused()
+    expect(page.locator("#id_time_zone")).to_have_attribute("aria-invalid", "false")
+    page.locator("#editor-sentence a").click()
+    expect(page.locator("#mistakes")).to_be_focused()
+
+
+def test_a_check_is_answered_also_if_all_is_well(admin_page: Page) -> None:
+    page = admin_page
+    open_editor(page)
+    page.locator("#id_step-3-config-function").fill("tests.work.noop ")
+    page.locator("#id_step-3-config-function").fill("tests.work.noop")
+    page.locator("#do-check").click()
+    expect(page.locator("#editor-sentence")).to_contain_text("No problems found")
+    expect(page.locator("#editor-status")).to_contain_text("No problems found")
+    page.locator("#id_step-3-config-function").fill("tests.wrok.noop")
+    page.locator("#do-check").click()
+    expect(page.locator("#warnings")).to_be_focused()
+    page.locator("#warnings a").click()
+    expect(page.locator("#id_step-3-config-function")).to_be_focused()
+
+
+# Of each page with a form: its address, and what is wrong when it is sent as it is.
+FORMS = {
+    "/templates/new": "#id_name",
+    "/calendars/new": "#id_name",
+    "/limits/new": "#id_key",
+    "/webhooks/new": "#id_name",
+    "/tokens/new": "#id_name",
+    "/password": "#id_old_password",
+}
+
+
+@pytest.mark.parametrize("url", FORMS)
+def test_each_form_leads_to_what_is_wrong(admin_page: Page, url: str) -> None:
+    page = admin_page
+    page.goto(url)
+    page.locator("main form button.primary").click()
+    expect(page.locator("#mistakes")).to_be_focused()
+    page.locator("#mistakes a").first.click()
+    check_wrong(page, FORMS[url])
+
+
+def test_so_does_a_question_in_a_dialogue(admin_page: Page) -> None:
+    page = admin_page
+    page.goto(make_schedule(step("first"), spec={"cron": ["0 3 * * *"]}).get_absolute_url())
+    page.locator(".split .menu > summary").click()
+    page.get_by_role("link", name="Backfill…").first.click()
+    page.locator("#dialog button.primary").click()
+    expect(page.locator("#dialog #mistakes")).to_be_focused()
+    page.locator("#mistakes a").first.click()
+    check_wrong(
+        page, page.locator("#dialog .field.wrong :is(input, select)").first.evaluate("(e) => `#${e.id}`")
+    )
+
+
+def check_wrong(page: Page, control: str) -> None:
+    """It has the focus, and says what is wrong with it."""
+    found = page.locator(control)
+    expect(found).to_be_focused()
+    expect(found).to_have_attribute("aria-invalid", "true")
+    told = (found.get_attribute("aria-describedby") or "").split()
+    assert page.locator(f"[id='{told[-1]}']").inner_text().strip()
+
+
+def open_editor(page: Page) -> None:
+    make_template("Export")
+    SharedCalendar.objects.define("Days off", [], initiator=SOMEBODY, now=NOW)
+    spec = {"cron": ["0 3 * * *"], "exclude": [{"calendar": "Days off"}]}
+    schedule = make_schedule(step("first"), step("second", 1), step("third", 2), spec=spec)
+    page.goto(f"/schedules/{schedule.pk}/edit")
+    page.locator("#step-3-open > summary").click()
+
+
+def act(page: Page, use: Use) -> None:
+    """And wait until the page has been answered and drawn."""
+    page.evaluate(COUNT_ANSWERS)
+    control, (verb, _, value) = page.locator(use.control).first, use.how.partition(" ")
+    control.focus()
+    match verb:
+        case "choose":
+            control.select_option(value)
+        case "press":
+            control.press(value)
+        case "fill":
+            control.fill(value)
+        case _:
+            control.click()
+    page.wait_for_function("() => window.answers > 0")
+
+
+def complaints_of(page: Page) -> list[str]:
+    """What its scripts complain about on the console."""
+    said: list[str] = []
+
+    def hear(message: ConsoleMessage) -> None:
+        if message.type == "error":
+            said.append(message.text)
+
+    page.on("console", hear)
+    return said

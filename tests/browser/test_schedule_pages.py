@@ -94,3 +94,27 @@ def test_several_schedules_are_paused_with_the_keyboard(admin_page: Page) -> Non
     admin_page.keyboard.type("gam")
     admin_page.keyboard.press("Enter")
     expect(admin_page.locator("[data-row-link]")).to_have_text(["Gamma"])
+
+
+def test_what_was_done_is_told_for_a_while_and_what_went_wrong_until_it_is_dismissed(
+    admin_page: Page,
+) -> None:
+    page = admin_page
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto("/do/schedule/pause")  # of which none was chosen
+    page.evaluate("() => toast('Copied')")
+    told, wrong = page.locator(".toast:not(.error)"), page.locator(".toast.error[role=alert]")
+    told.hover()
+    assert told.evaluate("(toast) => toast.getAnimations()[0].playState") == "paused"
+    page.mouse.move(0, 0)
+    assert told.evaluate("(toast) => toast.getAnimations()[0].playState") == "running"
+    told.evaluate("(toast) => toast.getAnimations()[0].finish()")
+    expect(told).to_have_count(0)
+    assert wrong.evaluate("(toast) => toast.getAnimations().length") == 0
+    # On a phone there is no room beside the content.
+    place, content = wrong.bounding_box(), page.locator("main").bounding_box()
+    assert place
+    assert content
+    assert place["y"] + place["height"] <= content["y"]
+    wrong.get_by_role("button", name="Dismiss").click()
+    expect(wrong).to_have_count(0)

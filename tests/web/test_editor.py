@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from html import unescape
 from typing import Any
 
@@ -11,6 +12,7 @@ from schedules.models import Occurrence, Schedule, SharedCalendar
 from tests.admin_pages import sign_in
 from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, make_template, step
 from tests.web.editor_form import Form, opened, pressed
+from tests.web.pages import toasts
 from web.editing import steps
 
 pytestmark = pytest.mark.django_db
@@ -182,6 +184,45 @@ def test_steps_that_run_code_need_a_permission_and_are_named() -> None:
     answer = client.post(edit(schedule), form.sent("save", step__2__config__function="os.getcwd"))
     assert "You may not write steps that run code: “new”." in answer.text
     assert [each.name for each in schedule.steps.all()] == ["old"]
+
+
+CHECKED: list[tuple[str, str]] = [
+    ("tests.work.noop", "No problems found in name, times, 1 step and policies."),
+    ("tests.work.nop", "“tests.work” has no “nop”"),
+    ("tests.wrok.noop", "there is no module “tests.wrok”"),
+    ("tests.flows.never_imported.noop", "there is no module “tests.flows.never_imported”"),
+    ("json.tool.main", "No problems found"),
+    ("json.tool.mian", "“json.tool” has no “mian”"),
+]
+
+
+@pytest.mark.parametrize(("function", "words"), CHECKED)
+def test_a_check_says_that_all_is_well_or_what_is_not_found_here(function: str, words: str) -> None:
+    """Workers may have other code: it is saved all the same, with the same warning."""
+    client, schedule = sign_in(), make_schedule(step("a"))
+    form = opened(client, edit(schedule))
+    loaded = set(sys.modules)
+    answer = client.post(edit(schedule), form.sent("check", step__1__config__function=function))
+    assert words in unescape(answer.text)
+    assert "json.tool" in loaded or "json.tool" not in sys.modules  # nothing is imported by looking
+    answer = client.post(edit(schedule), form.sent("save", step__1__config__function=function))
+    told = toasts(client, answer)
+    assert any(words in text for text in told) == (len(told) > 1) == ("No problems" not in words)
+    # Who may not write code is not told what is installed here.
+    author = sign_in("author")
+    assert "was not found here" not in author.post(edit(schedule), form.sent("check")).text
+
+
+def test_who_may_define_a_missing_secret_is_led_there() -> None:
+    schedule = make_schedule(HTTP)
+    definer, author = sign_in(), sign_in("author")
+    for client, is_led in ((definer, True), (author, False)):
+        form = opened(client, edit(schedule))
+        sent = form.sent("check", step__1__config__url="https://shop.example/{{ secrets.till }}")
+        text = unescape(client.post(edit(schedule), sent).text)
+        assert "The secret <code>till</code> is not defined." in text
+        assert ("/admin/schedules/secret/add/?name=till" in text) == is_led
+    assert 'value="till"' in definer.get("/admin/schedules/secret/add/?name=till").text
 
 
 def test_a_step_of_a_template_says_only_what_differs() -> None:

@@ -28,6 +28,27 @@ RULES: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+def several(kind: str) -> list[Any]:
+    return [field for each in step_types.values() for field in each.fields if field.kind == kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "lines", "whole"),
+    [("list", "north\n3", '["north", "3"]'), ("mapping", "a: north", '{"a": "north"}')],
+)
+def test_lists_and_mappings_are_written_by_line_or_as_json_as_their_help_says(
+    kind: str, lines: str, whole: str
+) -> None:
+    assert several(kind)
+    for field in several(kind):
+        told = settings._told(field)
+        assert (told.count("per line, or"), told.count("JSON")) == (1, 1)
+        assert told.count("such as") == field.help.count("such as")
+        if field.text_only:
+            assert settings.value_of(field, lines) == settings.value_of(field, whole)
+        assert isinstance(settings.value_of(field, whole), dict if kind == "mapping" else list)
+
+
 @pytest.mark.parametrize(("spec", "kind"), RULES)
 def test_a_rule_comes_back_as_it_was_stored(spec: dict[str, Any], kind: str) -> None:
     parts = rules_of(spec, {})

@@ -46,6 +46,20 @@ class TestHead:
             assert words in text
         assert "The plan: “import”, then “left” beside “right”, then “mail”" in text
 
+    def test_each_tab_has_its_own_title_and_what_is_done_there_leads_back_to_it(self, client: Client) -> None:
+        schedule = make_schedule(spec=HOURLY, name="Nightly", now=clock.now())
+        titles = set()
+        for tab in ("", "/ledger", "/why", "/backfills", "/revisions", "/export?show"):
+            shown = client.get(page(schedule, tab))
+            titles.add(shown.context["title"])
+            assert "Nightly" in shown.context["title"]
+            verbs = {verb.name: url for verb, url in shown.context["verbs"]}
+            assert client.get(verbs["pause"]).context["back"] == page(schedule, tab)
+        assert len(titles) == 6
+        assert client.post(verbs["pause"])["Location"] == page(schedule, tab)
+        # Of what is closed there is no code to be shown.
+        assert client.post(verbs["close"])["Location"] == page(schedule)
+
     def test_run_now_takes_one_click_and_shows_the_execution(self, client: Client) -> None:
         schedule = make_schedule()
         shown = client.get(page(schedule))

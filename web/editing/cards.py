@@ -9,6 +9,7 @@ from typing import Any
 from django import forms
 
 from schedules.models import TaskTemplate
+from web.mistakes import anchor_of
 
 from .draft import Part, Texts, packed
 from .fields import choice, line, lines
@@ -87,6 +88,21 @@ class Card:
     @cached_property
     def policies(self) -> forms.Form:
         return policy_form(self.prefix, self.texts)
+
+    def label_of(self, name: str) -> str:
+        """What the page calls this field of it; the step as a whole has its name."""
+        bound = self._bound(name)
+        return str(bound.label) if bound else "Step"
+
+    def anchor_of(self, name: str) -> str:
+        """Where the page shows what is wrong with it."""
+        bound = self._bound(name)
+        return anchor_of(bound) if bound else f"error-{name}"
+
+    def _bound(self, name: str) -> forms.BoundField | None:
+        inner = name.removeprefix(f"{self.prefix}-")
+        drawn = [self.head, self.policies, *([self.settings] if self.settings else [])]
+        return next((form[inner] for form in drawn if inner in form.fields), None)
 
     @property
     def leftover(self) -> Texts:

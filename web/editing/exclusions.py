@@ -137,6 +137,7 @@ def exclusion_form(part: Part, calendars: Sequence[str] = ()) -> Exclusion:
     form = KINDS.get(part.texts.get("kind", ""), Unknown)(part, "exclusion")
     if isinstance(form, Shared):
         form.offer(calendars)
+    form.begin()
     return form
 
 

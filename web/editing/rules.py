@@ -64,6 +64,11 @@ class Piece(forms.Form):
         """What is typed."""
         return [bound for bound in self.visible_fields() if not isinstance(bound.field, forms.BooleanField)]
 
+    def begin(self) -> None:
+        """It has just been added: whoever added it goes on in its first line."""
+        if self.texts.get("new") and self.lines:
+            self.lines[0].field.widget.attrs["autofocus"] = True
+
     def items(self) -> list[object]:
         """What it adds to its list of the spec; SpecError says what is wrong with it."""
         raise NotImplementedError
@@ -244,7 +249,9 @@ OFFERED = tuple(form for form in KINDS.values() if form is not Unknown)
 
 
 def rule_form(part: Part) -> Rule:
-    return KINDS.get(part.texts.get("kind", ""), Unknown)(part, "rule")
+    form = KINDS.get(part.texts.get("kind", ""), Unknown)(part, "rule")
+    form.begin()
+    return form
 
 
 def list_of(form: Rule) -> str:

@@ -16,11 +16,13 @@ from .draft import Texts
 from .fields import choice, line, lines, tick
 
 PREFIX = "config-"
-HINTS = {
-    "list": "One entry per line{}.",
-    "mapping": "One per line, each a name, a colon and a value{}.",
+# Both ways are read: see _list and _mapping.
+WAYS = {
+    "list": "one entry per line, or a JSON list",
+    "mapping": "one “name: value” per line, or a JSON object",
 }
-JSON_HINT = "; numbers, true, false, null, […] and {…} are read as JSON"
+TYPED_HINT = 'On a line, 3 is a number and "3" is text.'
+EXAMPLE = "such as "
 
 
 def texts_of(kind: StepKind, config: object) -> Texts | None:
@@ -93,10 +95,15 @@ def _drawn(field: StepField) -> forms.Field:
 
 
 def _told(field: StepField) -> str:
-    about = f"{field.help[:1].upper()}{field.help[1:]}." if field.help else ""
-    if field.kind not in HINTS:
-        return about
-    return f"{about} {HINTS[field.kind].format('' if field.text_only else JSON_HINT)}".strip()
+    if field.kind not in WAYS:
+        return _sentence(field.help)
+    about, found, example = field.help.partition(EXAMPLE)
+    way = f"Write {WAYS[field.kind]}{f' {found}{example}' if found else ''}."
+    return " ".join(filter(None, (_sentence(about.strip(" ,")), way, "" if field.text_only else TYPED_HINT)))
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
 def _text(field: StepField, value: Any) -> str | None:

@@ -11,13 +11,16 @@ from typing import Any
 
 from activities import words
 from schedules.form_fields import Tags
+from schedules.models import Step
 from schedules.models.occurrence import named_time
 from schedules.models.schedule import in_words
 from schedules.previews import Preview, preview
 from schedules.spec import SpecError
 from schedules.spec.zones import zone_of
+from web.mistakes import Mistake
 
 from . import exclusions, rules
+from .places import mistakes_of, undefined_secrets, warnings_of
 from .reading import Reading
 from .rivalry import Rivalry, rivalry
 
@@ -41,11 +44,26 @@ class Time:
     note: str = ""
 
 
+def checked(reading: Reading, *, knows_code: bool) -> Shown:
+    """As “Check” answers: all that is wrong, what may be, or that there is nothing."""
+    warnings = warnings_of(reading) if knows_code else []
+    if not reading.is_right:
+        said = "The fields that need fixing are listed at the top of the form."
+    elif warnings:
+        said = f"No errors, but {_count(warnings, 'warning')}. Nothing is saved yet."
+    else:
+        looked_at = f"name, times, {_count(reading.draft.steps, 'step')} and policies"
+        said = f"No problems found in {looked_at}. Nothing is saved yet."
+    return Shown(reading, is_checked=True, said=said, warnings=warnings)
+
+
 class Shown:
     """`is_checked`: all that is wrong is said; else only what is wrong with what somebody has touched."""
 
-    def __init__(self, reading: Reading, *, is_checked: bool, said: str = "") -> None:
-        self.reading, self.is_checked, self.said = reading, is_checked, said
+    def __init__(
+        self, reading: Reading, *, is_checked: bool, said: str = "", warnings: Sequence[Mistake] = ()
+    ) -> None:
+        self.reading, self.is_checked, self.said, self.warnings = reading, is_checked, said, warnings
         self.touched = _names(reading.draft.own.get("touched", ""))
 
     rule_kinds = rules.OFFERED
@@ -64,9 +82,15 @@ class Shown:
         names = {*self.touched, *parts, *SECTIONS, *(self.reading.errors if self.is_checked else ())}
         return [(name, self.errors_of(name)) for name in sorted(names)]
 
-    @property
-    def wrong_count(self) -> int:
-        return len(self.reading.errors) if self.is_checked else 0
+    @cached_property
+    def mistakes(self) -> list[Mistake]:
+        """All that is wrong, in the order of the page."""
+        return mistakes_of(self.reading) if self.is_checked else []
+
+    @cached_property
+    def missing_secrets(self) -> list[str]:
+        reading = self.reading
+        return undefined_secrets(Step.read(data, reading.templates) for data in reading.steps)
 
     @cached_property
     def rivals(self) -> Rivalry | None:
@@ -146,6 +170,10 @@ class Shown:
     @cached_property
     def cards(self) -> Any:
         return self.reading.cards
+
+
+def _count(things: Sequence[object], word: str) -> str:
+    return f"{len(things)} {word}{'' if len(things) == 1 else 's'}"
 
 
 def _names(text: str) -> set[str]:

@@ -17,12 +17,14 @@ from schedules.models import Conflict, Refused, TaskTemplate
 from schedules.registry import choices as type_choices
 from schedules.revisions import records_of
 from schedules.vault import VaultError
+from web.mistakes import Mistake
 from web.saving import Difference, Overtaken
 
 from .cards import Card
 from .complaints import Complaints, placed
 from .draft import Draft, Part, numbered
 from .fields import line, lines
+from .places import undefined_secrets
 from .saving import number_of
 from .steps import FROM_TYPE, LABELS, chosen, config_texts, fresh, policy_texts, written
 
@@ -70,9 +72,19 @@ class TemplateReading:
     def errors_of(self, name: str) -> Sequence[str]:
         return self._complaints.found.get(name, []) if self.is_checked else []
 
-    @property
-    def wrong_count(self) -> int:
-        return len(self._complaints.found) if self.is_checked else 0
+    @cached_property
+    def mistakes(self) -> list[Mistake]:
+        """All that is wrong but for what is said about the whole, in the order of the page."""
+        found = {name: texts for name, texts in self._complaints.found.items() if name and self.is_checked}
+        own = [name for name in found if name in self.form.fields]
+        told = [Mistake(str(self.form[name].label), f"id_{name}", found.pop(name)) for name in own]
+        return told + [
+            Mistake(self.card.label_of(name), self.card.anchor_of(name), found[name]) for name in found
+        ]
+
+    @cached_property
+    def missing_secrets(self) -> list[str]:
+        return undefined_secrets([self.made])
 
     @cached_property
     def card(self) -> Card:

@@ -4,7 +4,7 @@ import json
 from datetime import datetime, tzinfo
 from typing import Any
 
-from django import template
+from django import forms, template
 from django.contrib.admin.utils import quote
 from django.db.models import Model
 from django.http import HttpRequest
@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 
 from activities import clock, words
 from web import keyset
+from web.mistakes import mistakes_of
 from web.operating import operation_url, operations_of
 from web.page import is_htmx
 
@@ -85,6 +86,13 @@ def in_admin(context: Any, target: Model) -> SafeString | str:
 @register.inclusion_tag("web/_field.html")
 def field(bound: Any) -> dict[str, Any]:
     return {"field": bound, "kind": type(bound.field.widget).__name__.lower()}
+
+
+@register.inclusion_tag("web/_mistakes.html")
+def mistakes(form: forms.BaseForm) -> dict[str, Any]:
+    """What is wrong with a form that was sent: it has the focus, and leads to each field."""
+    hidden = [str(error) for bound in form.hidden_fields() for error in bound.errors]
+    return {"mistakes": mistakes_of(form), "general": [*map(str, form.non_field_errors()), *hidden]}
 
 
 def _with_back(url: str, request: HttpRequest) -> str:

@@ -16,10 +16,11 @@ from schedules import permissions
 from schedules.models import Conflict, Schedule
 from web.editing.commands import apply
 from web.editing.draft import Draft
+from web.editing.places import warnings_of
 from web.editing.reading import Reading, prepared
 from web.editing.rivalry import reconciled
 from web.editing.saving import save
-from web.editing.shown import Shown
+from web.editing.shown import Shown, checked
 from web.editing.stored import copy_of, draft_of, new_draft, with_theirs
 from web.page import form_page, is_htmx, page
 
@@ -52,12 +53,15 @@ def edit(request: HttpRequest, pk: int) -> HttpResponse:
 
 def _answer(request: HttpRequest, schedule: Schedule | None) -> HttpResponse:
     draft, command = Draft.read(request.POST), request.POST.get("do", "")
-    is_checked = command in ("save", "check") or bool(draft.own.get("checked"))
+    is_checked = command == "save" or bool(draft.own.get("checked"))
     if command == "save":
         return _save(request, draft, schedule)
     if command == "preview":
         shown = Shown(_read(draft, schedule), is_checked=is_checked)
         return render(request, "web/editor/_preview.html", _context(request, shown))
+    if command == "check":
+        knows_code = request.user.has_perm(permissions.DEFINE_CODE)
+        return _show(request, checked(_read(draft, schedule), knows_code=knows_code))
     verb, _, part = command.partition(".")
     if verb == "take" and schedule is not None:
         changed, said = with_theirs(draft, part, schedule), "Taken over as somebody else saved it."
@@ -83,6 +87,8 @@ def _save(request: HttpRequest, draft: Draft, schedule: Schedule | None) -> Http
     if saved is None:
         return _show(request, Shown(reading, is_checked=True))
     messages.success(request, f"“{saved}” is saved.")
+    for warning in warnings_of(reading) if request.user.has_perm(permissions.DEFINE_CODE) else ():
+        messages.warning(request, f"{warning.label}: {' '.join(warning.texts)}")
     return HttpResponseRedirect(saved.get_absolute_url())
 
 
@@ -101,9 +107,13 @@ def _context(request: HttpRequest, shown: Shown) -> dict[str, Any]:
         "shown": shown,
         "reading": shown.reading,
         "schedule": schedule,
+        "mistakes": shown.mistakes,
+        "is_check": request.POST.get("do") == "check",
+        "is_quiet": is_htmx(request) or request.POST.get("do") == "preview",
         "title": f"Edit “{schedule}”" if schedule else "New schedule",
         "address": reverse("web:schedule-edit", args=[schedule.pk])
         if schedule
         else reverse("web:schedule-new"),
         "may_run": request.user.has_perm(permissions.RUN),
+        "may_define_secrets": request.user.is_staff and request.user.has_perm("schedules.add_secret"),
     }

@@ -9,6 +9,7 @@ from django.shortcuts import render
 from django.utils.text import slugify
 
 from activities import clock
+from activities.operations import Operation
 from execution import history
 from schedules import registry
 from schedules.as_code import selected, written
@@ -30,6 +31,13 @@ RESULTS_SHOWN = 6
 RUNS_JUDGED = 100
 TIMES_SHOWN = 10
 MOST_BACKFILLS = 20
+TABS = {
+    "ledger": "Ledger",
+    "why": "Why?",
+    "backfills": "Backfills",
+    "revisions": "Revisions",
+    "code": "As code",
+}
 
 
 @page(VIEW)
@@ -85,9 +93,11 @@ def find(pk: int) -> Schedule:
 
 def about(request: HttpRequest, schedule: Schedule, tab: str) -> dict[str, Any]:
     """What all pages of a schedule begin with."""
-    verbs = operating.operations_of(request, schedule)
+    verbs = [
+        (verb, _url_of(request, verb, schedule)) for verb, _ in operating.operations_of(request, schedule)
+    ]
     return {
-        "title": schedule.name,
+        "title": f"{TABS[tab]}: {schedule.name}" if tab in TABS else schedule.name,
         "schedule": schedule,
         "state": state_of(schedule),
         "is_overdue": schedule.is_overdue(clock.now()),
@@ -100,6 +110,12 @@ def about(request: HttpRequest, schedule: Schedule, tab: str) -> dict[str, Any]:
         "may_add": request.user.has_perm("schedules.add_schedule"),
         "run_key": uuid.uuid4(),
     }
+
+
+def _url_of(request: HttpRequest, verb: Operation[Any], schedule: Schedule) -> str:
+    """Leads back to the tab on which it was used; not after the end, when some tabs are gone."""
+    back = "" if verb.is_final else request.get_full_path()
+    return operating.operation_url(verb.name, [schedule], back=back)
 
 
 def policies(schedule: Schedule) -> list[tuple[str, str]]:

@@ -22,6 +22,7 @@ from schedules.spec.wording import duration_words
 from web import operating
 from web.editing.commands import apply
 from web.editing.draft import Draft
+from web.editing.places import warnings_about
 from web.editing.steps import policy_texts
 from web.editing.template import TemplateReading, draft_of, label_of, new_draft
 from web.page import form_page, is_htmx, page
@@ -114,6 +115,8 @@ def _save(request: HttpRequest, reading: TemplateReading) -> HttpResponse:
         return _show(request, reading)
     said = f"“{saved}” is saved." if reading.template else f"“{saved}” is there: name it in a step."
     messages.success(request, said)
+    for warning in warnings_about(reading.made).values() if may else ():
+        messages.warning(request, warning)
     return redirect(saved)
 
 
@@ -133,6 +136,9 @@ def _show(request: HttpRequest, reading: TemplateReading) -> HttpResponse:
         "list": "web:templates",
         "address": address,
         "conflict": reading.conflict,
+        "mistakes": reading.mistakes,
+        "may_define_secrets": request.user.is_staff and request.user.has_perm("schedules.add_secret"),
+        "is_quiet": is_htmx(request),
         "used_by": found.used_by()[:USERS_SHOWN] if found else [],
     }
     template = "web/_template_form.html" if is_htmx(request) else "web/template_form.html"

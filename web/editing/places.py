@@ -1,0 +1,78 @@
+"""Where the page shows what is wrong with a draft, and what it calls these places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from schedules.models import Secret, Step
+from schedules.models.step import TaskFields
+from schedules.registry import step_types
+from web.mistakes import Mistake, anchor_of
+
+from .cards import Card
+from .reading import Reading
+from .rules import Piece
+from .settings import PREFIX
+
+# What is about no single field; the first has no heading of its own.
+SECTIONS = {"": "This schedule", "rules": "When it runs", "exclude": "Except", "steps": "What it runs"}
+# From top to bottom; policies come last.
+ORDER = (
+    *("", "name", "tags", "description", "memo", "rule", "rules", "time_zone", "topics"),
+    *("exclusion", "exclude", "start_at", "end_at", "jitter", "dst", "steps", "step"),
+)
+
+
+def mistakes_of(reading: Reading) -> list[Mistake]:
+    """In the order of the page."""
+    parts = dict(_parts(reading))
+    names = sorted(reading.errors, key=_rank)
+    return [Mistake(*_place(reading, parts, name), reading.errors[name]) for name in names]
+
+
+def warnings_of(reading: Reading) -> list[Mistake]:
+    """What may be a mistake in its steps; it can be saved all the same."""
+    parts = dict(_parts(reading))
+    return [
+        Mistake(*_place(reading, parts, f"step-{part.key}-{PREFIX}{name}"), [text])
+        for part, data in zip(reading.draft.steps, reading.steps, strict=True)
+        for name, text in warnings_about(Step.read(data, reading.templates)).items()
+    ]
+
+
+def warnings_about(task: TaskFields) -> Mapping[str, str]:
+    """By setting."""
+    kind = step_types.get(task.step_type)
+    return kind.warnings(task.config) if kind and isinstance(task.config, dict) else {}
+
+
+def undefined_secrets(tasks: Iterable[TaskFields]) -> list[str]:
+    """Those that settings refer to and that do not exist."""
+    named = {ref.name for task in tasks for _, ref in task.references() if ref.kind == "secret"}
+    return sorted(named - set(Secret.objects.names())) if named else []
+
+
+def _rank(name: str) -> int:
+    what = name.partition("-")[0]
+    return ORDER.index(what) if what in ORDER else len(ORDER)
+
+
+def _parts(reading: Reading) -> Iterator[tuple[str, Piece | Card]]:
+    for piece in (*reading.times.rules, *reading.times.exclusions):
+        yield str(piece.prefix), piece
+    for group in reading.cards:
+        for card in group:
+            yield card.prefix, card
+
+
+def _place(reading: Reading, parts: dict[str, Piece | Card], name: str) -> tuple[str, str]:
+    part = parts.get("-".join(name.split("-")[:2]))
+    if isinstance(part, Card):
+        called = part.texts.get("name", "").strip() or "New step"
+        return f"{called}: {part.label_of(name)}" if name != part.prefix else called, part.anchor_of(name)
+    if isinstance(part, Piece):
+        return part.title, anchor_of(part.lines[0]) if part.lines else f"error-{name}"
+    if name in reading.form.fields:
+        bound = reading.form[name]
+        return str(bound.label), anchor_of(bound)
+    return SECTIONS.get(name, name), f"error-{name}"
