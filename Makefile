@@ -95,6 +95,7 @@ format: .venv/.dev
 
 COMPILE = $(UV) pip compile -q $(if $(UPGRADE),--upgrade) --universal --python-version 3.11 --generate-hashes --no-header
 lock: $(UV)
+	$(COMPILE) -o requirements-uv.lock --group uv
 	$(COMPILE) -o requirements.lock pyproject.toml
 	$(COMPILE) -o requirements-dev.lock -c requirements.lock --group dev pyproject.toml
 
@@ -123,4 +124,4 @@ node_modules/.chromium: package-lock.json
 # pip --target needs neither ensurepip nor permission to write to the system's packages.
 $(UV):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "JIM needs Python 3.11 or newer; set PYTHON=")'
-	$(PYTHON) -m pip install -q --disable-pip-version-check --root-user-action=ignore --target .uv uv==0.13.7
+	$(PYTHON) -m pip install -q --disable-pip-version-check --root-user-action=ignore --target .uv --require-hashes -r requirements-uv.lock

@@ -63,6 +63,7 @@ class ActivityAdmin(RecordAdmin[Activity], OperationsAdmin[Activity]):
     operations: ClassVar[list[Operation[Any]]] = []
     list_display = ("state", "operation", "target", "initiator", "created", "duration", "words")
     list_filter: ClassVar = [("status", InWords), OperationFilter, TargetTypeFilter, InitiatorFilter]
+    linked_by = ("target_id",)
     search_fields = ("target_name", "initiator_name")
     fields = (
         "state",

@@ -41,9 +41,21 @@ class PlainSearch(ModelAdmin[M]):
         found = Q(*[(f"{name}__icontains", text) for name in names], _connector=Q.OR)
         return queryset.filter(found), False
 
+    # Columns that a link of ours narrows a list down by, besides its filters.
+    linked_by: ClassVar[tuple[str, ...]] = ()
+
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """An address may not hold a pattern: one that makes no sense breaks the list."""
-        return not lookup.endswith("regex") and super().lookup_allowed(lookup, value, request)
+        """Allow what the filters of the list use. Django allows every lookup of every column, and some of
+        them fail in the database: patterns, numbers that are too large, lookups of JSON."""
+        name = lookup.removesuffix("__exact").removesuffix("__isnull")
+        is_offered = name in self._filtered_by(request)
+        return is_offered and super().lookup_allowed(lookup, value, request)
+
+    def _filtered_by(self, request: HttpRequest) -> Iterator[str]:
+        for each in (*self.get_list_filter(request), *self.linked_by):
+            name = each[0] if isinstance(each, tuple | list) else getattr(each, "parameter_name", each)
+            yield str(name).removesuffix("__exact")
+            yield f"{name}__id"
 
 
 class JimAdmin(PlainSearch[M]):

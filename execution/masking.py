@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+import sys
 import threading
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
@@ -159,10 +160,30 @@ _active: dict[Mask, int] = {}
 _active_lock = threading.Lock()
 
 
+class _Concealing:
+    """A standard stream of this process, which functions in threads print to."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        self.stream.write(conceal(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
 @contextmanager
 def active(mask: Mask) -> Iterator[None]:
-    """Within the block, `conceal` hides these secrets in every thread."""
+    """Within the block, `conceal` and the standard streams hide these secrets in every thread."""
     with _active_lock:
+        if not _active:
+            sys.stdout, sys.stderr = _Concealing(sys.stdout), _Concealing(sys.stderr)
         _active[mask] = _active.get(mask, 0) + 1
     try:
         yield
@@ -171,6 +192,13 @@ def active(mask: Mask) -> Iterator[None]:
             _active[mask] -= 1
             if not _active[mask]:
                 del _active[mask]
+            if not _active:
+                sys.stdout, sys.stderr = _plain(sys.stdout), _plain(sys.stderr)
+
+
+def _plain(stream: Any) -> Any:
+    """What was there before, unless a function has put something else there."""
+    return stream.stream if isinstance(stream, _Concealing) else stream
 
 
 def conceal(text: str) -> str:

@@ -5,8 +5,10 @@ import warnings
 
 from django.core.asgi import get_asgi_application
 
+from jimsite.bodies import bounded_asgi
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "jimsite.settings")
 os.environ.setdefault("JIM_DATABASE_POOL", "1")
 # WhiteNoise hands static files over as ordinary iterators. They are few, small and cached by the browser.
 warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous iterators")
-application = get_asgi_application()
+application = bounded_asgi(get_asgi_application())

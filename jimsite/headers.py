@@ -27,3 +27,15 @@ def content_security_policy(get_response: Answer) -> Answer:
         return response
 
     return answer
+
+
+def not_stored(get_response: Answer) -> Answer:
+    """Let no browser and no proxy keep an answer, unless its view says otherwise. Static files are answered
+    before."""
+
+    def answer(request: HttpRequest) -> HttpResponse:
+        response = get_response(request)
+        response.headers.setdefault("Cache-Control", "no-store")
+        return response
+
+    return answer

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import sys
 from typing import Any
 
@@ -40,7 +41,10 @@ def logging_config(*, json: bool, level: str) -> dict[str, Any]:
                 ],
             },
         },
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "jim"}},
+        "filters": {"expected": {"()": WithoutExpectedTracebacks}},
+        "handlers": {
+            "stderr": {"class": "logging.StreamHandler", "formatter": "jim", "filters": ["expected"]}
+        },
         "root": {"handlers": ["stderr"], "level": level},
         # Django's own handlers print a second time, or send mail that nobody configured.
         "loggers": {
@@ -51,6 +55,16 @@ def logging_config(*, json: bool, level: str) -> dict[str, Any]:
             "httpcore2": {"level": "WARNING"},
         },
     }
+
+
+class WithoutExpectedTracebacks(logging.Filter):
+    """Leave one line of a request that was refused: Django adds the traceback of how it was refused."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        is_refused = getattr(record, "status_code", 500) < 500
+        if is_refused and record.name.startswith(("django.request", "django.security")):
+            record.exc_info = record.exc_text = None
+        return True
 
 
 def _without_request(logger: object, method: str, event: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.contrib.admin.exceptions import DisallowedModelAdminLookup
 from django.http import (
     HttpRequest,
     HttpResponse,
@@ -35,7 +36,10 @@ def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return _answer(request, 400, "Bad request", "This request makes no sense to JIM.")
+    text = "This request makes no sense to JIM."
+    if isinstance(exception, DisallowedModelAdminLookup):
+        text = f"{exception}: use the filters beside the list."
+    return _answer(request, 400, "Bad request", text)
 
 
 def broken(request: HttpRequest) -> HttpResponse:

@@ -218,6 +218,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "jimsite.headers.content_security_policy",
+    "jimsite.headers.not_stored",
 ]
 
 ROOT_URLCONF = "jimsite.urls"
@@ -261,11 +262,25 @@ AUTH_PASSWORD_VALIDATORS = [
     )
 ]
 
-# Behind TLS (JIM_HTTPS=1) cookies never travel in the clear; without it, a secure cookie would lock
-# everybody out of http://127.0.0.1.
-JIM_HTTPS = environment.flag("JIM_HTTPS", about="JIM is behind TLS: cookies never travel in the clear.")
-SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = JIM_HTTPS
+# Behind TLS (JIM_HTTPS=1) nothing travels in the clear; without it, a secure cookie would lock everybody
+# out of http://127.0.0.1.
+JIM_HTTPS = environment.flag(
+    "JIM_HTTPS",
+    about="JIM is behind TLS: cookies never travel in the clear, and what is asked for without TLS is "
+    "redirected. The proxy has to say X-Forwarded-Proto.",
+)
+JIM_HSTS_SECONDS = environment.whole(
+    "JIM_HSTS_SECONDS",
+    31_536_000,
+    least=0,
+    most=63_072_000,
+    about="With JIM_HTTPS, how long browsers use nothing but TLS for this host (HSTS); 0: they are not told.",
+)
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = JIM_HTTPS
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if JIM_HTTPS else None
+SECURE_HSTS_SECONDS = JIM_HSTS_SECONDS if JIM_HTTPS else 0
+# Probes and scrapers ask the process itself, not the proxy.
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^api/v1/health/", r"^metrics$"]
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SESSION_COOKIE_HTTPONLY = True

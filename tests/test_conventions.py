@@ -140,14 +140,23 @@ def test_no_file_names_a_registry_or_a_place_on_this_machine() -> None:
     assert {path: hits for path, hits in found.items() if hits} == {}
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock"])
-def test_a_lock_pins_everything_by_hash_and_names_no_address(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "least"), [("requirements.lock", 10), ("requirements-dev.lock", 10), ("requirements-uv.lock", 1)]
+)
+def test_a_lock_pins_everything_by_hash_and_names_no_address(name: str, least: int) -> None:
     lock = (ROOT / name).read_text()
     assert lock_addresses(lock) == []
     pinned = re.findall(r"^(\S+==\S+)", lock, re.MULTILINE)
     entries = re.split(r"^(?=\S+==)", lock, flags=re.MULTILINE)[1:]
-    assert len(pinned) == len(entries) > 10
+    assert len(pinned) == len(entries) >= least
     assert [entry.split()[0] for entry in entries if "--hash=sha256:" not in entry] == []
+
+
+def test_nothing_is_installed_without_a_hash() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    installing = re.findall(r"^.*\bpip (?:install|sync) .*$", makefile, re.MULTILINE)
+    assert len(installing) == 3
+    assert [line for line in installing if "--require-hashes" not in line] == []
 
 
 CLOCKS = {"monotonic", "perf_counter", "process_time", "time"}

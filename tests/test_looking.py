@@ -43,7 +43,12 @@ def test_looking_changes_nothing_and_shows_markup_as_text(monkeypatch: pytest.Mo
         is_page = answer.headers.get("Content-Type", "").startswith("text/html")
         if is_page and LIVE.search(content.decode()):
             wrong.append(f"{route.label} shows markup")
+        if "no-store" not in answer.headers.get("Cache-Control", ""):
+            wrong.append(f"{route.label} may be stored by a browser or a proxy")
     assert wrong == []
+    static = client.head("/static/jim/jim.css")
+    assert (static.status_code, "max-age" in static.headers["Cache-Control"]) == (200, True)
+    assert "no-store" not in static.headers["Cache-Control"]
     assert everything() | others() == before
 
 

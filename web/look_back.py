@@ -7,11 +7,13 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from django import forms
+from django.core.exceptions import ValidationError
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest
 
 from activities.statements import finding_first_since
 from activities.together import Statement, together
+from schedules.spec.wall_calendar import FIRST, LAST
 
 from .keyset import OLDER, ROWS, Pages, address
 
@@ -20,13 +22,22 @@ M = TypeVar("M", bound=Model)
 SLACK = timedelta(minutes=10)
 
 
+class _Moment(forms.DateTimeField):
+    """A time that leaves room on both sides: for zones, and for a little slack."""
+
+    def __init__(self, label: str) -> None:
+        widget = forms.DateTimeInput(attrs={"type": "datetime-local"})
+        super().__init__(label=label, required=False, widget=widget, validators=[_check_year])
+
+
+def _check_year(moment: datetime) -> None:
+    if not FIRST.year <= moment.year <= LAST.year:
+        raise ValidationError(f"Enter a year from {FIRST.year} to {LAST.year}.")
+
+
 class TimesForm(forms.Form):
-    since = forms.DateTimeField(
-        label="From (UTC)", required=False, widget=forms.DateTimeInput(attrs={"type": "datetime-local"})
-    )
-    until = forms.DateTimeField(
-        label="To (UTC)", required=False, widget=forms.DateTimeInput(attrs={"type": "datetime-local"})
-    )
+    since = _Moment("From (UTC)")
+    until = _Moment("To (UTC)")
 
 
 @dataclass(frozen=True)

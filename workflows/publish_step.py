@@ -14,6 +14,12 @@ from schedules.placeholders import has_placeholders
 from .models import Topic
 from .models.event import Publication
 
+# Events are kept, and shown to all who may view workflows.
+RECORDED: dict[str, Any] = {
+    "secrets": False,
+    "shown_in": "every viewer can read the event; let the consumer use the secret instead",
+}
+
 
 class PublishStep(StepType):
     name = "publish"
@@ -32,9 +38,10 @@ class PublishStep(StepType):
             "Message id",
             help="tells events of a topic apart: the same one again is the same event. "
             "Empty: the step's idempotency key, which stays the same across its retries",
+            **RECORDED,
         ),
-        Field("payload", "Payload", kind="mapping", help='such as {"order": 17}'),
-        Field("title", "Title", help="for people, such as Order 17"),
+        Field("payload", "Payload", kind="mapping", help='such as {"order": 17}', **RECORDED),
+        Field("title", "Title", help="for people, such as Order 17", **RECORDED),
     )
 
     def check(self, values: dict[str, Any]) -> dict[str, str]:

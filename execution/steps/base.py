@@ -528,10 +528,22 @@ class StepType(ABC):
     def fill(self, config: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
         """The config with its placeholders filled, by field; not checked yet."""
         settings = {setting.name: setting for setting in self.fields}
-        return {
-            name: settings[name].fill(value, values) if name in settings else value
-            for name, value in config.items()
-        }
+        filled: dict[str, Any] = {}
+        for name, value in config.items():
+            filled[name] = _fill(settings[name], value, values) if name in settings else value
+        return filled
+
+
+def _fill(setting: Field, value: object, values: Mapping[str, Any]) -> Any:
+    """Fill one setting. A plan may have been frozen before the setting refused secrets."""
+    try:
+        if not setting.secrets:
+            setting.refuse_secrets(value)
+    except PlaceholderError:
+        raise
+    except ValueError as error:
+        raise ConfigError({setting.name: str(error)}) from None
+    return setting.fill(value, values)
 
 
 class UnknownStepType(KeyError):

@@ -29,9 +29,9 @@ class Field:
     """One setting of a step type: what a form draws, and what `StepType.clean` checks.
 
     `fixed`: it decides which code runs, so it is taken as it is written and has no placeholders. `secrets` is
-    False where others could read the value, as in a process list. `text_only`: what fills a placeholder among
-    its entries is written as text. `fixed_names`: the names of its entries are taken as they are written, so
-    no placeholder may stand for all of them.
+    False where others could read the value, as in a process list; `shown_in` says where. `text_only`: what
+    fills a placeholder among its entries is written as text. `fixed_names`: the names of its entries are
+    taken as they are written, so no placeholder may stand for all of them.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Field:
     default: Any = None
     fixed: bool = False
     secrets: bool = True
+    shown_in: str = "it would show in the process list; pass it in env"
     text_only: bool = False
     fixed_names: bool = False
 
@@ -71,6 +72,10 @@ class Field:
                 return {name: as_filled(written(each)) for name, each in filled.items()}
         return filled
 
+    def refuse_secrets(self, value: object) -> None:
+        if any(each.kind == "secret" for each in references(value)) and not self.secrets:
+            raise ValueError(f"may not hold a secret: {self.shown_in}")
+
     def _fits(self, value: object) -> bool:
         if not isinstance(value, TYPES[self.kind]):
             return False
@@ -84,8 +89,7 @@ class Field:
 
     def _with_placeholders(self, value: object) -> Any:
         if self._is_open:
-            if any(each.kind == "secret" for each in references(value)) and not self.secrets:
-                raise ValueError("may not hold a secret: it would show in the process list; pass it in env")
+            self.refuse_secrets(value)
             if self._hides_names(value):
                 raise ValueError('takes placeholders as values only: write the names, such as {"name": …}')
             return value

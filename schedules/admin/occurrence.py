@@ -29,6 +29,7 @@ MOST_FOUND = 1_000
 class OccurrenceAdmin(RecordAdmin[Occurrence]):
     list_display = ("nominal", "schedule_link", "source", "state", "execution_link", "why", "lag")
     list_filter: ClassVar = [("status", InWords), "source", ScheduleFilter]
+    linked_by = ("backfill",)
     search_fields = ("schedule__name",)
     search_help_text = "The name of a schedule, or a part of it."
     fields = (

@@ -296,6 +296,15 @@ class TestSteps:
         assert MASK in everything(outcome, sink)
         assert (sink.lines("log"), len(sink.items)) == ([f"written {MASK}"], 1)
 
+    def test_what_a_function_in_a_thread_prints(self, capsys: pytest.CaptureFixture[str]) -> None:
+        streams = sys.stdout, sys.stderr
+        outcome, _ = run(in_thread("prints", "{{ secrets.x }}"))
+        assert outcome.status == "complete"
+        said = capsys.readouterr()
+        for text in (said.out, said.err):
+            assert (text.count(MASK), "hunter2" in text) == (2, False)
+        assert (sys.stdout, sys.stderr) == streams
+
     @pytest.mark.parametrize("levels", [1, MAX_LEVELS, MAX_LEVELS + 1, *range(110, 500, 40), 5_000])
     def test_a_result_is_masked_as_deep_as_it_may_be(self, levels: int) -> None:
         outcome, _ = run(in_thread("nest", levels, "{{ secrets.x }}"))
@@ -389,6 +398,12 @@ def dotnet_escaped(unit: int) -> str:
     short = json.dumps(chr(unit))[1:-1]
     needs_number = unit > 126 or chr(unit) in "&<>'\"+`" or short.startswith("\\u")
     return f"\\u{unit:04X}" if needs_number else short
+
+
+def prints(text: str) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        print("a line with", text, file=stream)
+        stream.writelines([f"{text}\n"])
 
 
 def tell(kind: str, secret: str, ctx: Context) -> object:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
+from django.test import Client, override_settings
 
 
 def load(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> dict[str, Any]:
@@ -66,6 +67,27 @@ def test_defaults_in_a_folder_with_an_awkward_name(monkeypatch: pytest.MonkeyPat
     listed = os.pathsep.join([str(tmp_path / "one"), "", str(tmp_path / "two")])
     loaded = load(monkeypatch, {"JIM_DATA_DIR": str(data), "JIM_EXECUTABLE_FOLDERS": listed})
     assert loaded["JIM_EXECUTABLE_FOLDERS"] == [tmp_path / "one", tmp_path / "two"]
+
+
+@pytest.mark.django_db
+def test_behind_tls_nothing_travels_in_the_clear(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def answers(environment: dict[str, str]) -> dict[str, Any]:
+        loaded = load(monkeypatch, {"JIM_DATA_DIR": str(tmp_path), **environment})
+        told = {name: value for name, value in loaded.items() if name.startswith("SECURE_")}
+        with override_settings(**told):
+            return {path: Client().get(path) for path in ("/login", "/healthz", "/api/v1/health/live")} | {
+                "tls": Client().get("/login", headers={"X-Forwarded-Proto": "https"})
+            }
+
+    plain = answers({})
+    assert plain["/login"].status_code == plain["tls"].status_code == 200
+    assert "Strict-Transport-Security" not in plain["tls"].headers
+    behind = answers({"JIM_HTTPS": "1"})
+    assert (behind["/login"].status_code, behind["/login"]["Location"]) == (301, "https://testserver/login")
+    assert [behind[path].status_code for path in ("/healthz", "/api/v1/health/live", "tls")] == [200] * 3
+    assert behind["tls"]["Strict-Transport-Security"] == "max-age=31536000"
+    short = answers({"JIM_HTTPS": "1", "JIM_HSTS_SECONDS": "60"})
+    assert short["tls"]["Strict-Transport-Security"] == "max-age=60"
 
 
 def test_postgresql(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from django.core.exceptions import ValidationError
 from execution import recovery
 from execution.models import Worker
 from execution.steps.base import get, perform
+from schedules.models import Secret
 from schedules.registry import ConfigError
 from tests.base import (
     NOW,
@@ -110,6 +111,14 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
     ("long title", {"title": "x" * 201}, "title", "A text of at most 200 characters"),
     ("another setting", {"key": "k"}, "key", "they have topic, message_id, payload, title"),
     ("no value", {"title": "{{ weather }}"}, "title", "there is no value “weather”"),
+    ("a secret as id", {"message_id": "x-{{ secrets.key }}"}, "message_id", "may not hold a secret"),
+    ("a secret as title", {"title": "{{ secrets.key }}"}, "title", "may not hold a secret"),
+    (
+        "a secret inside",
+        {"payload": {"a": [{"b": "is {{secrets.key}}"}]}},
+        "payload",
+        "every viewer can read the event",
+    ),
 ]
 
 
@@ -119,6 +128,17 @@ def test_bad_config() -> None:
             get("publish").clean({"topic": "orders"} | config)
         assert list(refused.value.errors) == [field], name
         assert words in refused.value.errors[field], name
+
+
+def test_a_plan_that_was_frozen_with_a_secret_publishes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    Secret.objects.define("key", "s3cret-value", initiator=SOMEBODY, now=NOW)
+    with monkeypatch.context() as before:
+        before.setattr("execution.steps.fields.Field.refuse_secrets", lambda self, value: None)
+        execution = start(publishing(payload={"a": "{{ secrets.key }}"}))
+    run_until_idle()
+    [failed] = attempts(execution, "publish")
+    assert (failed.status, Event.objects.exists()) == ("failed_with_error", False)
+    assert "payload: may not hold a secret" in failed.error
 
 
 def test_single_jobs_and_templates_publish_too() -> None:
