@@ -58,6 +58,12 @@ dead worker claims | execution/models/unlimited.py | execution/test_claim.py exe
 lease after an outage | execution/recovery.py | execution/test_recovery.py
 -     if now - steady_since < lease():
 +     if now < steady_since:
+lease before a program | execution/nursery_process.py | steps/test_nursery.py
+-             if not lease.is_good or is_given_up(wire):
++             if is_given_up(wire):
+lease before a function | execution/child.py | steps/test_nursery.py
+-             if not lease.is_good:
++             if lease.until is None:
 locks of executions | execution/models/execution.py | races/test_verbs.py | postgres
 -         locking = "FOR NO KEY UPDATE" if connection.vendor == "postgresql" else ""
 +         locking = ""
