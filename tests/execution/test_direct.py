@@ -28,7 +28,7 @@ from execution.models import Limit, Reservation, WorkerTask
 from execution.models.adhoc import job_line
 from execution.models.job import Job
 from execution.models.reservation import LOST, ReservationQuerySet
-from execution.steps import python
+from execution.nursery import Nursery
 from schedules.models import Secret
 from tests.base import SOMEBODY, claim, enqueue, make_worker, seconds, step
 from tests.invariants import violations
@@ -235,19 +235,19 @@ class TestLost:
         self, many_beats: None, elsewhere: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         interrupted = threading.Event()
-        interrupt, place = direct.Keeper.interrupt, python.place_of_context
+        interrupt, run_python = direct.Keeper.interrupt, Nursery.run_python
 
         def note(keeper: direct.Keeper, reason: Any) -> None:
             interrupt(keeper, reason)
             interrupted.set()
 
-        def stall(function: Any) -> int | None:
+        def stall(nursery: Nursery, ctx: Any) -> object:
             assert Reservation.objects.get().lapse(clock.now() + seconds(3600))
             assert interrupted.wait(PATIENCE_SECONDS)
-            return place(function)
+            return run_python(nursery, ctx)
 
         monkeypatch.setattr(direct.Keeper, "interrupt", note)
-        monkeypatch.setattr(python, "place_of_context", stall)
+        monkeypatch.setattr(Nursery, "run_python", stall)
         made = {"path": str(tmp_path), "then": str(tmp_path / "begun")}
         with pytest.raises(direct.Lost):
             elsewhere("now", 0, "wait_for_file", kwargs=made).result(PATIENCE_SECONDS)
