@@ -20,7 +20,7 @@ _PASSING = (
 )
 
 
-def is_outage(error: BaseException | None) -> bool:
+def is_outage(error: BaseException) -> bool:
     """Whether the database is away, or busy: expected now and then, and no reason to look for a mistake."""
     if not isinstance(error, AWAY):
         return False

@@ -79,7 +79,7 @@ def _outage_in_a_line(logger: object, method: str, event: Any) -> Any:
     from activities.outage import in_a_line, is_outage
 
     error = event["exc_info"][1] if isinstance(event.get("exc_info"), tuple) else None
-    if is_outage(error):
+    if error is not None and is_outage(error):
         del event["exc_info"]
         event |= {"event": f"{event['event']}: {in_a_line(error)}", "level": "warning"}
     return event
