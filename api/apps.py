@@ -12,7 +12,10 @@ class ApiConfig(AppConfig):
     def ready(self) -> None:
         from execution import housekeeping
 
-        from .models import ApiToken, KeyedAnswer
+        from .models import ApiToken, FailedSignIn, KeyedAnswer
 
         housekeeping.register("keyed answers", every=timedelta(hours=1), once=KeyedAnswer.objects.prune_old)
+        housekeeping.register(
+            "failed sign-ins", every=timedelta(hours=1), once=FailedSignIn.objects.prune_old
+        )
         housekeeping.register("tokens", every=timedelta(hours=6), once=ApiToken.objects.prune_old)

@@ -4,6 +4,7 @@ from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import path
 
 from .operating import operate
+from .signing_in import SignInForm, limits_guesses
 from .views import (
     account,
     activities,
@@ -30,7 +31,13 @@ from .views import (
 )
 
 app_name = "web"
-login = LoginView.as_view(template_name="web/login.html", http_method_names=("get", "head", "post"))
+login = limits_guesses(
+    LoginView.as_view(
+        template_name="web/login.html",
+        authentication_form=SignInForm,
+        http_method_names=("get", "head", "post"),
+    )
+)
 
 urlpatterns = [
     path("", home.home, name="home"),
