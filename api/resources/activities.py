@@ -138,7 +138,8 @@ OUTPUT_PARAMETERS = [
     OpenApiParameter(
         "follow",
         OpenApiTypes.BOOL,
-        description="Goes on until the attempt has ended, at most ten minutes, as `text` or `ndjson`.",
+        description="Goes on until the attempt has ended, at most ten minutes and as long as you may see it, "
+        "as `text` or `ndjson`.",
     ),
     OpenApiParameter("form", enum=["json", "text", "ndjson"], description="`json`; when followed, `text`."),
 ]
@@ -162,7 +163,7 @@ class Activities(Listed):
     needs: ClassVar[Mapping[str, str]] = {
         "list": VIEW,
         "retrieve": VIEW,
-        "output": "activities.view_outputline",
+        "output": following.VIEW_OUTPUT,
         "retry": RUN,
     }
 
