@@ -79,7 +79,7 @@ class ActivityAdmin(RecordAdmin[Activity], OperationsAdmin[Activity]):
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Activity]:
-        rows = super().get_queryset(request)
+        rows = super().get_queryset(request).seen_by(request.user.has_perm)  # type: ignore[attr-defined]
         is_list = request.resolver_match is not None and request.resolver_match.url_name == self._list_name
         return rows.defer("traceback", "result", "details") if is_list else rows.select_related("parent")
 
@@ -91,7 +91,7 @@ class ActivityAdmin(RecordAdmin[Activity], OperationsAdmin[Activity]):
         """Everything that was kept of its output, as plain text that no browser takes for markup."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        activity = Activity.objects.filter(pk=pk).first()
+        activity = self.get_queryset(request).filter(pk=pk).first()
         if activity is None:
             raise Http404(f"There is no activity {pk}.")
         lines = activity.output.values_list("text", flat=True)
