@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -11,7 +12,7 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
 from activities import clock
-from schedules.permissions import DEFINE_CODE
+from schedules.permissions import DEFINE_CODE, lacking
 
 from .models import ApiToken
 
@@ -63,13 +64,15 @@ def _lacking(request: Request, permission: str) -> str:
     return "you do not have"
 
 
-def check_code(request: Request, names: Sequence[str]) -> None:
-    """`names` of the steps that somebody wants to write, and that run code or use a secret."""
-    if names and not can(request, DEFINE_CODE):
+def check_steps(
+    request: Request, after: Sequence[Mapping[str, Any]], *, before: Sequence[Mapping[str, Any]] = ()
+) -> None:
+    """Refuses steps whose writer lacks a permission that they take, unless they were there before."""
+    for permission, names in lacking(before, after, partial(can, request)).items():
         told = ", ".join(f"“{name}”" for name in names[:MOST_NAMED])
         rest = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
-        lacking = _lacking(request, DEFINE_CODE)
+        what = "that run code or use a secret" if permission == DEFINE_CODE else "of this type"
         raise PermissionDenied(
-            f"Steps that run code or use a secret need the permission “{DEFINE_CODE}”, which {lacking}: "
-            f"{told}{rest}."
+            f"Steps {what} need the permission “{permission}”, which {_lacking(request, permission)}: "
+            f"{told}{rest}. A template runs without it as it is, with its own settings and in its own pool."
         )
