@@ -7,7 +7,7 @@ the same time are counted too.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from ipaddress import IPv6Address, ip_address
@@ -275,7 +275,5 @@ def _longest_wait(rows: Iterable[FailedSignIn], now: datetime) -> timedelta:
 
 def _is_told_enough(now: datetime) -> bool:
     last = Activity.objects.administrative().filter(finished_at__gt=now - timedelta(hours=1))
-    told: Sequence[int] = last.filter(operation=RECORDED_AS).values_list("pk", flat=True)[
-        :MOST_RECORDS_AN_HOUR
-    ]
-    return len(told) >= MOST_RECORDS_AN_HOUR
+    told = last.filter(operation=RECORDED_AS)[:MOST_RECORDS_AN_HOUR]
+    return told.count() >= MOST_RECORDS_AN_HOUR

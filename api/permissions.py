@@ -30,7 +30,7 @@ def can_still(request: Request, permission: str) -> bool:
     """The same, as the database has it now: for answers that take long to send."""
     token = request.auth
     if not isinstance(token, ApiToken):
-        return _signed_in(request).has_perm(permission)
+        return bool(_signed_in(request).has_perm(permission))
     is_living = ApiToken.objects.living(clock.now()).filter(pk=token.pk).exists()
     user = load_backend(settings.AUTHENTICATION_BACKENDS[0]).get_user(token.user_id) if is_living else None
     return user is not None and token.allows(permission) and user.has_perm(permission)

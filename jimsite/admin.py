@@ -35,12 +35,12 @@ class Users(PlainSearch[User], UserAdmin):  # type: ignore[type-arg]
     def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
         return super().has_delete_permission(request, obj) and (obj is None or _covers(request, _held(obj)))
 
-    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+    def formfield_for_manytomany(self, db_field: Any, request: Any = None, **kwargs: Any) -> Any:
         field = super().formfield_for_manytomany(db_field, request, **kwargs)
         if field is not None and not request.user.is_superuser:
             beyond = _beyond(request)
             within = {"user_permissions": ~Q(pk__in=beyond), "groups": ~Q(permissions__in=beyond)}
-            field.queryset = field.queryset.filter(within[db_field.name])
+            field.queryset = field.queryset.filter(within[db_field.name])  # type: ignore[union-attr]
         return field
 
 
@@ -56,14 +56,14 @@ class Groups(PlainSearch[Group], GroupAdmin):
             obj is None or _covers(request, obj.permissions.all())
         )
 
-    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+    def formfield_for_manytomany(self, db_field: Any, request: Any = None, **kwargs: Any) -> Any:
         field = super().formfield_for_manytomany(db_field, request, **kwargs)
         if field is not None and not request.user.is_superuser:
-            field.queryset = field.queryset.exclude(pk__in=_beyond(request))
+            field.queryset = field.queryset.exclude(pk__in=_beyond(request))  # type: ignore[union-attr]
         return field
 
 
-def _without(options: dict[str, Any], name: str) -> dict[str, Any]:
+def _without(options: Any, name: str) -> dict[str, Any]:
     return {**options, "fields": tuple(field for field in options["fields"] if field != name)}
 
 

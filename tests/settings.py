@@ -52,4 +52,4 @@ if TEST_DB == "sqlite":
 WHITENOISE_AUTOREFRESH = True
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 # All tests of a process are one stranger.
-REST_FRAMEWORK["DEFAULT_THROTTLE_RATES"]["stranger"] = "100000/min"
+REST_FRAMEWORK["DEFAULT_THROTTLE_RATES"] |= {"stranger": "100000/min"}  # type: ignore[operator]

@@ -95,7 +95,8 @@ def test_a_record_says_which_account_from_where_and_how_often_but_nothing_that_w
         ("user", "ada"),
         ("failedsignin", "sign-ins from 203.0.113.9"),
     ]
-    assert (told[0].details["failures"], told[0].details["address"]) == (FREE, "203.0.113.9")
+    details: Any = told[0].details
+    assert (details["failures"], details["address"]) == (FREE, "203.0.113.9")
     kept = repr([list(model.objects.values()) for model in (Activity, FailedSignIn)])
     assert not any(secret in kept for secret in (WRONG, "wrong-field"))
 

@@ -57,7 +57,7 @@ class AdminSignInForm(SignInForm, AdminAuthenticationForm):
 class PasswordForm(PasswordChangeForm):
     def __init__(self, request: HttpRequest) -> None:
         self.request = request
-        super().__init__(request.user, request.POST or None)
+        super().__init__(request.user, request.POST or None)  # type: ignore[arg-type]
 
     def clean_old_password(self) -> Any:
         return checked(self.request, self.user.get_username(), super().clean_old_password)

@@ -55,7 +55,8 @@ class TestQueueing:
         operator, author = Caller("Operator"), Caller("Author")
         make_template("Export", pool="dmz", resources=["db"])
         make_template("Ping", step_type="wait", config={"duration": "1s"})
-        for changes in ({"pool": "internal"}, {"resources": []}):
+        elsewhere: list[dict[str, Any]] = [{"pool": "internal"}, {"resources": []}]
+        for changes in elsewhere:
             job = {"template": "Export", **changes}
             assert operator.post(path, wrapped(path, job)).status_code == 403, changes
             if path != "direct":
@@ -172,9 +173,10 @@ class TestEnding:
 def wrapped(path: str, job: dict[str, Any]) -> dict[str, Any]:
     """One step, as each of these addresses takes it."""
     step = {"name": "one", **job}
-    return {
+    bodies: dict[str, dict[str, Any]] = {
         "tasks/batch": {"jobs": [job]},
         "executions": {"name": "group", "steps": [step]},
         "schedules": {"name": "plan", "spec": {"cron": ["30 2 * * *"]}, "steps": [step]},
         "templates": step,
-    }.get(path, job)
+    }
+    return bodies.get(path, job)
