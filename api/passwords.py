@@ -24,4 +24,5 @@ class RevokesTokens:
             )
 
     def get_help_text(self) -> str:
-        return ""
+        """Forms list it beside the password."""
+        return "A new password revokes all API tokens of the account."
