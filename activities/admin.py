@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from django.apps import apps
 from django.contrib import admin
@@ -16,7 +16,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from . import clock
-from .models import Activity
+from .models import Activity, ActivityQuerySet
 from .operations import Operation, OperationsAdmin
 from .pages import InWords, KnownValues, RecordAdmin
 from .words import NOTHING, badge, exact, moment, span
@@ -80,7 +80,7 @@ class ActivityAdmin(RecordAdmin[Activity], OperationsAdmin[Activity]):
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Activity]:
-        rows = super().get_queryset(request)
+        rows = cast(ActivityQuerySet, super().get_queryset(request)).seen_by(request.user.has_perm)
         is_list = request.resolver_match is not None and request.resolver_match.url_name == self._list_name
         return rows.defer("traceback", "result", "details") if is_list else rows.select_related("parent")
 
@@ -92,7 +92,7 @@ class ActivityAdmin(RecordAdmin[Activity], OperationsAdmin[Activity]):
         """Everything that was kept of its output, as plain text that no browser takes for markup."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        activity = Activity.objects.filter(pk=pk).first()
+        activity = self.get_queryset(request).filter(pk=pk).first()
         if activity is None:
             raise Http404(f"There is no activity {pk}.")
         lines = activity.output.values_list("text", flat=True)

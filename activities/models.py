@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -79,10 +79,18 @@ class Ending(NamedTuple):
         )
 
 
+# Records of these name what not everyone may see: each app adds its own, with the permission that shows them.
+RESTRICTED: dict[str, str] = {}
+
 _OPEN = "t.status IN ('pending', 'in_progress')"
 
 
 class ActivityQuerySet(models.QuerySet["Activity"]):
+    def seen_by(self, may: Callable[[str], bool]) -> ActivityQuerySet:
+        """Without the records of what this reader may not see; `may` is asked for permissions."""
+        hidden = sorted(kind for kind, permission in RESTRICTED.items() if not may(permission))
+        return self.exclude(target_type__in=hidden) if hidden else self
+
     def open(self) -> ActivityQuerySet:
         return self.filter(status__in=Activity.OPEN)
 

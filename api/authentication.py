@@ -1,17 +1,19 @@
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime
+from typing import Any, NoReturn
 
 from django.http import HttpRequest
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication, get_authorization_header
-from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.exceptions import AuthenticationFailed, Throttled
 from rest_framework.request import Request
 
 from activities import clock
 from activities.models import Initiator
 
-from .models import ApiToken
+from .guessing import Guess
+from .models import ApiToken, FailedSignIn
 
 
 class TokenAuthentication(BaseAuthentication):
@@ -26,15 +28,23 @@ class TokenAuthentication(BaseAuthentication):
         now = clock.now()
         token = ApiToken.objects.named_by(text.strip(), now=now)
         if token is None:
-            raise AuthenticationFailed(
-                "This token is not known, has expired or was revoked: create another one."
-            )
+            refuse(request, now)
         token.note_use(now)
         return token.user, token
 
     def authenticate_header(self, request: Request) -> str:
         """What makes an answer 401 instead of 403."""
         return self.keyword
+
+
+def refuse(request: Request, now: datetime) -> NoReturn:
+    """Wrong tokens are counted by address. Right ones pass all the same: others may share the address."""
+    guess = Guess.at_token(request)
+    if wait := FailedSignIn.objects.charge(guess, now=now):
+        told = "Too many calls with unknown tokens came from this address: use one that is known."
+        raise Throttled(wait.total_seconds(), told)
+    FailedSignIn.objects.record(guess, now=now)
+    raise AuthenticationFailed("This token is not known, has expired or was revoked: create another one.")
 
 
 class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

@@ -24,6 +24,8 @@ from activities.statements import AWAY
 from schedules.models import Conflict, Refused
 from schedules.permissions import NotYours
 
+from .throttling import StrangerThrottle
+
 logger = logging.getLogger(__name__)
 PROBLEM_JSON = "application/problem+json"
 NOBODY = "Send “Authorization: Bearer jim_…”: tokens are made under Settings, or by “manage.py createtoken”."
@@ -76,11 +78,21 @@ class ProblemSerializer(serializers.Serializer[Any]):
 def explain(error: Exception, context: Mapping[str, Any]) -> Response | None:
     """DRF's exception handler; None for what nobody expected."""
     known = _known(error)
+    if isinstance(known, exceptions.NotAuthenticated):
+        known = _throttled(context) or known
     if known is None:
         return None
     set_rollback()
     headers = {**getattr(known, "headers", {}), **_headers(known)}
     return Response(_body(known), status=known.status_code, headers=headers, content_type=PROBLEM_JSON)
+
+
+def _throttled(context: Mapping[str, Any]) -> exceptions.Throttled | None:
+    """DRF asks its throttles only about those who may call; strangers never come that far."""
+    throttle = StrangerThrottle()
+    if throttle.allow_request(context["request"], context["view"]):
+        return None
+    return exceptions.Throttled(throttle.wait(), f"Too many calls without a token. {NOBODY}")
 
 
 def _known(error: Exception) -> exceptions.APIException | None:

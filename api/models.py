@@ -15,7 +15,9 @@ from django.db.models import Q
 from activities.models import Activity, Initiator
 from activities.statements import AWAY
 from execution.housekeeping import BATCH
+from schedules.models import Refused
 
+from .guessing import FailedSignIn as FailedSignIn
 from .scopes import SCOPES, reach
 
 MARK = "jim"
@@ -34,9 +36,15 @@ class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
         initiator: Initiator,
         now: datetime,
         expires_at: datetime | None = None,
+        parent: ApiToken | None = None,
     ) -> tuple[ApiToken, str]:
-        """The token and its text, which nobody can read again."""
+        """The token and its text, which nobody can read again.
+
+        One that another token asks for ends with that, at the latest.
+        """
         prefix, text = _new_text()
+        if parent is not None and expires_at is None:
+            expires_at = parent.expires_at
         token = ApiToken(
             user=user,
             name=name.strip(),
@@ -45,9 +53,16 @@ class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
             scopes=sorted(set(scopes), key=list(scopes).index),
             created_at=now,
             expires_at=expires_at,
+            parent=parent,
         )
         token.check_definition(now)
         with transaction.atomic():
+            # Revoking waits for this, or this for it: nothing is made by what is revoked.
+            if (
+                parent
+                and not self.filter(pk=parent.pk, revoked_at=None).select_for_update(no_key=True).first()
+            ):
+                raise Refused(f"“{parent}” was revoked: it makes no more tokens.")
             token.save(force_insert=True)
             details = {"prefix": prefix, "scopes": token.scopes, "user": str(user)}
             Activity.objects.record("create", token, initiator=initiator, now=now, details=details)
@@ -61,6 +76,17 @@ class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
         living = self.living(now).filter(digest=_digest(text), user__is_active=True)
         return living.select_related("user").first()
 
+    def revoke(self, *, initiator: Initiator, now: datetime, message: str = "") -> int:
+        """Those of these that are not revoked yet, and all that they made."""
+        count, found = 0, self.all()
+        with transaction.atomic():
+            while tokens := list(found.filter(revoked_at=None).select_for_update(no_key=True).order_by("pk")):
+                ids = [token.pk for token in tokens]
+                count += ApiToken.objects.filter(pk__in=ids).update(revoked_at=now)
+                Activity.objects.record_each("revoke", tokens, initiator=initiator, now=now, message=message)
+                found = ApiToken.objects.filter(parent__in=ids)
+        return count
+
     def prune_old(self, now: datetime) -> int:
         """Those that have been of no use for a while; their activities stay."""
         before = now - KEPT_AFTER_ITS_END
@@ -72,6 +98,14 @@ class ApiToken(models.Model):
     """Stands for its user, as far as its scopes reach. Only a digest of its text is kept."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="api_tokens")
+    parent = models.ForeignKey(
+        "self",
+        models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="made",
+        help_text="The token that asked for it, and ends it with itself.",
+    )
     name = models.CharField(max_length=100)
     prefix = models.CharField(max_length=12, unique=True)
     digest = models.CharField(max_length=64, unique=True)
@@ -104,6 +138,9 @@ class ApiToken(models.Model):
             errors["scopes"] = f"Choose at least one of: {', '.join(SCOPES)}."
         if self.expires_at is not None and self.expires_at <= now:
             errors["expires_at"] = "It must end in the future."
+        elif self.parent and self.parent.expires_at and (self.expires_at or now) > self.parent.expires_at:
+            until = self.parent.expires_at.isoformat()
+            errors["expires_at"] = f"The token that asks for it ends at {until}: it must end then, or before."
         if errors:
             raise ValidationError(errors)
         self.full_clean(validate_unique=False)
@@ -116,11 +153,10 @@ class ApiToken(models.Model):
                 mine.update(last_used_at=now)
 
     def revoke(self, *, initiator: Initiator, now: datetime) -> bool:
-        with transaction.atomic():
-            if not ApiToken.objects.filter(pk=self.pk, revoked_at=None).update(revoked_at=now):
-                return False
-            self.revoked_at = now
-            Activity.objects.record("revoke", self, initiator=initiator, now=now)
+        """With all that it made; False if it was revoked already."""
+        if not ApiToken.objects.filter(pk=self.pk).revoke(initiator=initiator, now=now):
+            return False
+        self.revoked_at = now
         return True
 
 

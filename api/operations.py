@@ -13,7 +13,10 @@ from .models import ApiToken
 
 class Revoke(Operation[ApiToken]):
     name, label, permission, is_final = "revoke", "Revoke", "api.change_apitoken", True
-    question = "From now on nobody can use it; programs that do are told 401. It cannot be undone. Revoke it?"
+    question = (
+        "From now on it cannot be used, nor can tokens that were made with it; programs that do are told "
+        "401. It cannot be undone. Revoke it?"
+    )
 
     def applies(self, token: ApiToken) -> bool:
         return token.revoked_at is None

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from django.conf import settings
+from django.contrib.auth import get_user, load_backend
+from django.http import HttpRequest
 from rest_framework.exceptions import PermissionDenied
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from schedules.permissions import DEFINE_CODE
+from activities import clock
+from schedules.permissions import DEFINE_CODE, lacking
 
 from .models import ApiToken
 
@@ -19,6 +24,23 @@ def can(request: Request, permission: str) -> bool:
     token = request.auth
     within = not isinstance(token, ApiToken) or token.allows(permission)
     return within and request.user.has_perm(permission)
+
+
+def can_still(request: Request, permission: str) -> bool:
+    """The same, as the database has it now: for answers that take long to send."""
+    token = request.auth
+    if not isinstance(token, ApiToken):
+        return bool(_signed_in(request).has_perm(permission))
+    is_living = ApiToken.objects.living(clock.now()).filter(pk=token.pk).exists()
+    user = load_backend(settings.AUTHENTICATION_BACKENDS[0]).get_user(token.user_id) if is_living else None
+    return user is not None and token.allows(permission) and user.has_perm(permission)
+
+
+def _signed_in(request: Request) -> Any:
+    """Whoever the session stands for: nobody, if it was ended or the password is another one."""
+    again = HttpRequest()
+    again.session = type(request.session)(request.session.session_key)
+    return get_user(again)
 
 
 class Allowed(BasePermission):
@@ -42,13 +64,15 @@ def _lacking(request: Request, permission: str) -> str:
     return "you do not have"
 
 
-def check_code(request: Request, names: Sequence[str]) -> None:
-    """`names` of the steps that somebody wants to write, and that run code or use a secret."""
-    if names and not can(request, DEFINE_CODE):
+def check_steps(
+    request: Request, after: Sequence[Mapping[str, Any]], *, before: Sequence[Mapping[str, Any]] = ()
+) -> None:
+    """Refuses steps whose writer lacks a permission that they take, unless they were there before."""
+    for permission, names in lacking(before, after, partial(can, request)).items():
         told = ", ".join(f"“{name}”" for name in names[:MOST_NAMED])
         rest = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
-        lacking = _lacking(request, DEFINE_CODE)
+        what = "that run code or use a secret" if permission == DEFINE_CODE else "of this type"
         raise PermissionDenied(
-            f"Steps that run code or use a secret need the permission “{DEFINE_CODE}”, which {lacking}: "
-            f"{told}{rest}."
+            f"Steps {what} need the permission “{permission}”, which {_lacking(request, permission)}: "
+            f"{told}{rest}. A template runs without it as it is, with its own settings and in its own pool."
         )

@@ -1,10 +1,14 @@
-"""Accounts, searched as everything else is."""
+"""Accounts and groups. Nobody gives away, or takes over, more than they hold themselves."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin, UserAdmin
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import Group, Permission, User
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
 
 from activities.pages import PlainSearch
 
@@ -13,9 +17,74 @@ admin.site.unregister([User, Group])
 
 @admin.register(User)
 class Users(PlainSearch[User], UserAdmin):  # type: ignore[type-arg]
-    pass
+    """Accounts that may do more than the person who looks cannot be changed, nor their passwords."""
+
+    def get_fieldsets(self, request: HttpRequest, obj: User | None = None) -> Any:
+        fieldsets = super().get_fieldsets(request, obj)
+        if request.user.is_superuser:
+            return fieldsets
+        return [(title, _without(options, "is_superuser")) for title, options in fieldsets]
+
+    def get_list_filter(self, request: HttpRequest) -> Any:
+        filters = super().get_list_filter(request)
+        return [name for name in filters if request.user.is_superuser or name != "is_superuser"]
+
+    def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        return super().has_change_permission(request, obj) and (obj is None or _covers(request, _held(obj)))
+
+    def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        return super().has_delete_permission(request, obj) and (obj is None or _covers(request, _held(obj)))
+
+    def formfield_for_manytomany(self, db_field: Any, request: Any = None, **kwargs: Any) -> Any:
+        field = super().formfield_for_manytomany(db_field, request, **kwargs)
+        if field is not None and not request.user.is_superuser:
+            beyond = _beyond(request)
+            within = {"user_permissions": ~Q(pk__in=beyond), "groups": ~Q(permissions__in=beyond)}
+            field.queryset = field.queryset.filter(within[db_field.name])  # type: ignore[union-attr]
+        return field
 
 
 @admin.register(Group)
 class Groups(PlainSearch[Group], GroupAdmin):
-    pass
+    def has_change_permission(self, request: HttpRequest, obj: Group | None = None) -> bool:
+        return super().has_change_permission(request, obj) and (
+            obj is None or _covers(request, obj.permissions.all())
+        )
+
+    def has_delete_permission(self, request: HttpRequest, obj: Group | None = None) -> bool:
+        return super().has_delete_permission(request, obj) and (
+            obj is None or _covers(request, obj.permissions.all())
+        )
+
+    def formfield_for_manytomany(self, db_field: Any, request: Any = None, **kwargs: Any) -> Any:
+        field = super().formfield_for_manytomany(db_field, request, **kwargs)
+        if field is not None and not request.user.is_superuser:
+            field.queryset = field.queryset.exclude(pk__in=_beyond(request))  # type: ignore[union-attr]
+        return field
+
+
+def _without(options: Any, name: str) -> dict[str, Any]:
+    return {**options, "fields": tuple(field for field in options["fields"] if field != name)}
+
+
+def _held(user: User) -> QuerySet[Permission] | None:
+    """Also while the account is inactive: it can be activated again. None: everything."""
+    if user.is_superuser:
+        return None
+    return Permission.objects.filter(Q(user=user) | Q(group__user=user))
+
+
+def _covers(request: HttpRequest, held: QuerySet[Permission] | None) -> bool:
+    """Whether the person who asks may do all of this."""
+    if request.user.is_superuser:
+        return True
+    return held is not None and not held.filter(pk__in=_beyond(request)).exists()
+
+
+def _beyond(request: HttpRequest) -> list[int]:
+    """The permissions that the person who asks does not hold; the same during one request."""
+    if not hasattr(request, "beyond"):
+        own = request.user.get_all_permissions()
+        every = Permission.objects.values_list("content_type__app_label", "codename", "pk")
+        request.beyond = [pk for app, codename, pk in every if f"{app}.{codename}" not in own]  # type: ignore[attr-defined]
+    return request.beyond  # type: ignore[attr-defined, no-any-return]

@@ -36,6 +36,7 @@ ADMINISTRATOR = (
     *("webhooks.add_endpoint", "webhooks.change_endpoint", "webhooks.delete_endpoint"),
     *("webhooks.change_delivery",),
     *("api.view_apitoken", "api.add_apitoken", "api.change_apitoken", "api.delete_apitoken"),
+    "api.view_failedsignin",
     "web.view_settings",
     *("auth.view_user", "auth.add_user", "auth.change_user", "auth.view_group"),
 )

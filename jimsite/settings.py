@@ -252,6 +252,15 @@ DATABASES = {
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
+# Whoever can write X-Forwarded-For would choose the address that their guesses are counted for.
+JIM_PROXIES = environment.whole(
+    "JIM_PROXIES",
+    0,
+    least=0,
+    most=10,
+    about="How many proxies in front of JIM add to X-Forwarded-For. With 0, that header is ignored.",
+)
+
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{validator}"}
     for validator in (
@@ -260,7 +269,7 @@ AUTH_PASSWORD_VALIDATORS = [
         "CommonPasswordValidator",
         "NumericPasswordValidator",
     )
-]
+] + [{"NAME": "api.passwords.RevokesTokens"}]
 
 # Behind TLS (JIM_HTTPS=1) nothing travels in the clear; without it, a secure cookie would lock everybody
 # out of http://127.0.0.1.
@@ -290,6 +299,9 @@ X_FRAME_OPTIONS = "DENY"
 SESSION_COOKIE_NAME = f"jim_session_{JIM_PORT}"
 CSRF_COOKIE_NAME = f"jim_csrf_{JIM_PORT}"
 
+# Tells browsers that have signed in before from those that guess.
+BROWSER_COOKIE_NAME = f"jim_browser_{JIM_PORT}"
+
 # A schedule's form has a dozen fields for each of up to 500 steps.
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 10_000
 
@@ -302,7 +314,8 @@ JIM_API_PER_MINUTE = environment.whole(
     1_200,
     least=1,
     most=1_000_000,
-    about="How often a minute one user or token may call the API.",
+    about="How often a minute one token, or a browser, may call the API; all tokens of a user together four "
+    "times as often.",
 )
 JIM_METRICS_OPEN = environment.flag(
     "JIM_METRICS_OPEN", about="Whether /metrics answers everybody; else it takes a token that may view."
@@ -318,10 +331,15 @@ REST_FRAMEWORK = {
     "DEFAULT_PAGINATION_CLASS": "api.paging.KeysetPages",
     "DEFAULT_FILTER_BACKENDS": ["api.filtering.FilterBackend"],
     "DEFAULT_THROTTLE_CLASSES": [
-        "rest_framework.throttling.AnonRateThrottle",
         "api.throttling.PrincipalThrottle",
+        "api.throttling.UserThrottle",
     ],
-    "DEFAULT_THROTTLE_RATES": {"anon": "60/min", "user": f"{JIM_API_PER_MINUTE}/min"},
+    "DEFAULT_THROTTLE_RATES": {
+        "stranger": "60/min",
+        "principal": f"{JIM_API_PER_MINUTE}/min",
+        "user": f"{JIM_API_PER_MINUTE * 4}/min",
+    },
+    "NUM_PROXIES": JIM_PROXIES,
     "DEFAULT_SCHEMA_CLASS": "api.schema.Schema",
     "EXCEPTION_HANDLER": "api.errors.explain",
     "URL_FORMAT_OVERRIDE": None,

@@ -9,6 +9,7 @@ from django.contrib.admin import AdminSite, autodiscover
 from django.core.checks import CheckMessage
 from django.db.models import Model
 from django.http import HttpRequest, QueryDict
+from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
@@ -16,6 +17,7 @@ from activities import clock
 from activities.text import clean_text
 from execution.models import Execution, Worker
 from schedules.models import Schedule
+from web.signing_in import AdminSignInForm, limits_guesses
 from webhooks.models import Endpoint
 
 ROWS = 10
@@ -34,6 +36,7 @@ class JimAdminSite(AdminSite):
 
     site_header = site_title = "JIM"
     site_url = "/"
+    login_form = AdminSignInForm
     index_title = "What runs, when, and what became of it"
 
     @property
@@ -54,6 +57,13 @@ class JimAdminSite(AdminSite):
             return view(request, *args, **kwargs)
 
         return super().admin_view(looked_at, cacheable)
+
+    def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
+        return limits_guesses(super().login)(request, extra_context)
+
+    def password_change(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
+        """One page for all: it counts guesses, and says what becomes of tokens."""
+        return redirect("web:password")
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
         """In the order in which people need them, not in that of the alphabet."""

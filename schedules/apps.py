@@ -7,3 +7,8 @@ class SchedulesConfig(AppConfig):
     name = "schedules"
     default_auto_field = "django.db.models.BigAutoField"
     verbose_name = "What and when"
+
+    def ready(self) -> None:
+        from activities.models import RESTRICTED
+
+        RESTRICTED["secret"] = "schedules.view_secret"  # noqa: S105

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -14,21 +15,54 @@ from .registry import step_types
 RUN = "schedules.run_schedule"
 CLOSE = "schedules.delete_schedule"
 DEFINE_CODE = "schedules.define_code"
+# Whether somebody has a permission.
+May = Callable[[str], bool]
+
+
+def anything(permission: str) -> bool:
+    """For JIM itself, and for people at its shell."""
+    return True
 
 
 class NotYours(ValidationError):
     """Somebody may change this, but not in this way."""
 
 
-def new_code(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Names of the steps in `after` that run code or use a secret, and were not in `before` exactly so."""
-    known = {_exactly(step) for step in before}
-    return [step["name"] for step in after if _exactly(step) not in known and needs_code(step)]
+def lacking(
+    before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]], may: May
+) -> dict[str, list[str]]:
+    """Each permission that its writer lacks, with the names of the steps in `after` that need it.
+
+    Steps that were in `before` exactly so are not written anew.
+    """
+    known, found = {_exactly(step) for step in before}, defaultdict[str, list[str]](list)
+    for step in after:
+        for permission in needed_by(step) if _exactly(step) not in known else ():
+            if not may(permission):
+                found[permission].append(step["name"])
+    return dict(found)
+
+
+def check(lacking: Mapping[str, Sequence[str]]) -> None:
+    """NotYours, which names the steps and what is missing; nothing if that is nothing."""
+    for permission, names in lacking.items():
+        told = ", ".join(f"“{name}”" for name in names)
+        is_code = permission == DEFINE_CODE
+        what = "steps that run code" if is_code else "such steps"
+        needed = "to define steps that run code" if is_code else permission
+        raise NotYours({"steps": f"You may not write {what}: {told}. That needs the permission {needed}."})
 
 
 def _exactly(step: Mapping[str, Any]) -> str:
     """As text: to Python, 1 and True are the same."""
     return json.dumps(step, sort_keys=True)
+
+
+def needed_by(step: Mapping[str, Any]) -> list[str]:
+    """The permissions that it takes to write it."""
+    kind = step_types.get(step["step_type"])
+    own = [kind.permission] if kind is not None and kind.permission else []
+    return [DEFINE_CODE, *own] if needs_code(step) else own
 
 
 def needs_code(step: Mapping[str, Any]) -> bool:

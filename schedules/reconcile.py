@@ -212,7 +212,7 @@ class TemplateChange(SharedChange):
         by: dict[str, Any] = {
             "initiator": author.initiator,
             "now": now,
-            "may_define_code": author.may(permissions.DEFINE_CODE),
+            "may": author.may,
         }
         if self.is_new:
             TaskTemplate.objects.define(**self.after, **by)
@@ -239,12 +239,11 @@ class ScheduleChange(Change):
 
     def misfits(self, author: Author) -> Iterator[Problem]:
         yield from super().misfits(author)
-        if author.may(permissions.DEFINE_CODE):
-            return
         before = [] if self.is_new else [step.as_json() for step in self.stored.steps.all()]
-        if names := permissions.new_code(before, template.as_they_run(self.steps, self.templates)):
+        after = template.as_they_run(self.steps, self.templates)
+        for permission, names in permissions.lacking(before, after, author.may).items():
             told = ", ".join(f"“{name}”" for name in names)
-            words = f"{author.initiator.name} needs the permission {permissions.DEFINE_CODE} for {told}"
+            words = f"{author.initiator.name} needs the permission {permission} for {told}"
             yield self.entry.problem(f"steps: {words}", "steps")
 
     def apply(self, author: Author, now: datetime) -> None:

@@ -43,6 +43,8 @@ class StepKind(Protocol):
     name: ClassVar[str]
     title: ClassVar[str]
     needs_code_permission: ClassVar[bool]
+    # What else it takes to write such a step; empty: nothing.
+    permission: ClassVar[str]
     # False: only JIM itself makes such steps.
     is_offered: ClassVar[bool]
     # Whether each attempt that was lost is ended in a transaction of its own.

@@ -53,6 +53,7 @@ ON_BOTH_DATABASES = {
     "stories/test_scheduler_archetype_7_limits.py",
     "test_bad_lists.py",
     "test_bad_searches.py",
+    "test_guessing.py",
     "test_looking.py",
     "web/test_polling.py",
     "webhooks/test_delivery.py",

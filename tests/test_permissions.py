@@ -12,9 +12,12 @@ import pytest
 from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.db import connection  # noqa: F401 (what is skipped asks for it)
+from django.test import Client
 
+from activities.models import Activity
 from jimsite.roles import ROLES
 from tests.addresses import METHODS, Route, routes, visitor
+from tests.base import NOW
 
 pytestmark = pytest.mark.django_db
 TABLE = Path(settings.BASE_DIR, "docs", "permissions.md")
@@ -73,6 +76,54 @@ def test_methods_that_are_not_in_the_table_do_not_exist(monkeypatch: pytest.Monk
                 if answer.status_code not in (404, 405):
                     wrong.append(f"{route.label} {method}: {answer.status_code}")
     assert wrong == []
+
+
+# From which role on people see the records of what is done to these.
+SEEN = {
+    "schedule": "Viewer",
+    "endpoint": "Operator",
+    "delivery": "Operator",
+    "secret": "Administrator",
+    "apitoken": "Administrator",
+    "failedsignin": "Administrator",
+    "user": "Administrator",
+}
+LISTS = ("/api/v1/activities", "/activities", "/activities?q=named", "/admin/activities/activity/")
+PAGES = ("/api/v1/activities/{pk}", "/activities/{pk}", "/admin/activities/activity/{pk}/change/")
+PARTS = (
+    *("/api/v1/activities/{pk}/output", "/api/v1/activities/{pk}/children", "/api/v1/activities/{pk}/items"),
+    *("/activities/{pk}/live", "/activities/{pk}/output", "/activities/{pk}/output.txt"),
+    *("/admin/activities/activity/{pk}/output.txt", "/do/activity/retry?id={pk}"),
+)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_records_are_seen_by_those_who_may_see_what_they_are_about(role: str) -> None:
+    """Wherever activities are shown: their names, messages and details say more than that they exist."""
+    client = Client()
+    client.force_login(member(role))  # type: ignore[arg-type]
+    rows = {kind: record_of(kind) for kind in SEEN}
+    hidden = {kind for kind, who in SEEN.items() if not may(role, who)}
+    for place in LISTS:
+        page = client.get(place).content.decode()
+        assert {kind for kind in SEEN if f"named {kind}" not in page} == hidden, place
+    for place in (*PAGES, *PARTS):
+        codes = {kind: client.get(place.format(pk=row.pk)).status_code for kind, row in rows.items()}
+        asks_for_more = place.startswith("/do/") and role == "Viewer"
+        assert asks_for_more or {kind for kind, code in codes.items() if code in (302, 404)} == hidden, codes
+
+
+def record_of(kind: str) -> Activity:
+    return Activity.objects.create(
+        operation="edit",
+        status="complete",
+        target_type=kind,
+        target_id="7",
+        target_name=f"named {kind}",
+        initiator_type="system",
+        created_at=NOW,
+        finished_at=NOW,
+    )
 
 
 def cases() -> Iterator[tuple[Route, str, str]]:

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.db.models import Model, UUIDField
+from django.db.models import Model, QuerySet, UUIDField
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
@@ -41,6 +41,7 @@ class Kind:
     model: type[Model]
     view_permission: str
     load: Callable[[], Sequence[Operation[Any]]]
+    rows: Callable[[HttpRequest], QuerySet[Any]]
 
     def operation(self, name: str) -> Operation[Any]:
         found = next((each for each in self.load() if each.name == name), None)
@@ -53,10 +54,18 @@ kinds: dict[str, Kind] = {}
 
 
 def register(
-    model: type[Model], *, view_permission: str, operations: Callable[[], Sequence[Operation[Any]]]
+    model: type[Model],
+    *,
+    view_permission: str,
+    operations: Callable[[], Sequence[Operation[Any]]],
+    rows: Callable[[HttpRequest], QuerySet[Any]] | None = None,
 ) -> None:
-    """`operations` is called when they are needed: they are those of the admin, which loads late."""
-    kinds[str(model._meta.model_name)] = Kind(model, view_permission, operations)
+    """`operations` is called when they are needed: they are those of the admin, which loads late.
+
+    `rows` are those that a person may see, unless that is all of them.
+    """
+    seen = rows or (lambda request: model._default_manager.all())
+    kinds[str(model._meta.model_name)] = Kind(model, view_permission, operations, seen)
 
 
 def operations_of(request: HttpRequest, target: Model) -> list[tuple[Operation[Any], str]]:
@@ -87,7 +96,7 @@ def operate(request: HttpRequest, kind: str, name: str) -> HttpResponse:
     if not request.GET.getlist("id"):
         messages.error(request, "Choose at least one first.")
         return _go(request, _back(request, [], []))
-    return conduct(request, operation, _targets(request, of.model))
+    return conduct(request, operation, _targets(request, of))
 
 
 def conduct(request: HttpRequest, operation: Operation[Any], targets: Sequence[Model]) -> HttpResponse:
@@ -106,11 +115,11 @@ def conduct(request: HttpRequest, operation: Operation[Any], targets: Sequence[M
     return _go(request, _back(request, targets, done))
 
 
-def _targets(request: HttpRequest, model: type[Model]) -> list[Any]:
+def _targets(request: HttpRequest, of: Kind) -> list[Any]:
     ids = set(request.GET.getlist("id"))
-    if not ids or not all(_is_id(model, text) for text in ids):
+    if not ids or not all(_is_id(of.model, text) for text in ids):
         raise Http404("That is no id.")
-    targets = list(model._default_manager.filter(pk__in=ids).order_by("pk")[: MOST_AT_ONCE + 1])
+    targets = list(of.rows(request).filter(pk__in=ids).order_by("pk")[: MOST_AT_ONCE + 1])
     if len(targets) != len(ids) or len(targets) > MOST_AT_ONCE:
         raise Http404(f"Not all of these exist, or they are more than {MOST_AT_ONCE}.")
     return targets

@@ -4,6 +4,7 @@ from django.contrib.auth.views import LogoutView
 from django.urls import path
 
 from .operating import operate
+from .signing_in import limits_guesses
 from .views import (
     account,
     activities,
@@ -33,7 +34,7 @@ app_name = "web"
 
 urlpatterns = [
     path("", home.home, name="home"),
-    path("login", account.Login.as_view(), name="login"),
+    path("login", limits_guesses(account.Login.as_view()), name="login"),
     path("logout", LogoutView.as_view(next_page="web:login"), name="logout"),
     path("do/<slug:kind>/<slug:name>", operate, name="operate"),
     path("schedules/new", editor.new, name="schedule-new"),

@@ -12,6 +12,7 @@ class WebhooksConfig(AppConfig):
     verbose_name = "Who is told"
 
     def ready(self) -> None:
+        from activities.models import RESTRICTED
         from activities.signals import activities_finished, listening, noticed
         from execution import companions, housekeeping
         from execution.checks import ENGINE
@@ -21,6 +22,8 @@ class WebhooksConfig(AppConfig):
         from .models import Endpoint
         from .models.endpoint import LISTENING
 
+        RESTRICTED["endpoint"] = "webhooks.view_endpoint"
+        RESTRICTED["delivery"] = "webhooks.view_delivery"
         activities_finished.connect(outbox.hear_of_activities)
         noticed.connect(outbox.hear_of_events)
         listening.append(f"EXISTS (SELECT 1 FROM {LISTENING})")

@@ -25,6 +25,7 @@ class PublishStep(StepType):
     name = "publish"
     title = "Publish an event"
     needs_code_permission = False
+    permission = "workflows.publish_event"
     fields = (
         Field(
             "topic",

@@ -15,9 +15,10 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from activities.models import Activity, ActivityItem
+from activities.models import Activity, ActivityItem, ActivityQuerySet
 from api.filtering import Filters, MomentFilter, TextFilter, WholeFilter
 from api.looking_back import PartByPart, Times
+from api.permissions import can
 from api.reading import Nothing
 from api.schema import IDEMPOTENCY_KEY, accepts
 from execution.models import Job
@@ -138,7 +139,8 @@ OUTPUT_PARAMETERS = [
     OpenApiParameter(
         "follow",
         OpenApiTypes.BOOL,
-        description="Goes on until the attempt has ended, at most ten minutes, as `text` or `ndjson`.",
+        description="Goes on until the attempt has ended, at most ten minutes and as long as you may see it, "
+        "as `text` or `ndjson`.",
     ),
     OpenApiParameter("form", enum=["json", "text", "ndjson"], description="`json`; when followed, `text`."),
 ]
@@ -162,7 +164,7 @@ class Activities(Listed):
     needs: ClassVar[Mapping[str, str]] = {
         "list": VIEW,
         "retrieve": VIEW,
-        "output": "activities.view_outputline",
+        "output": following.VIEW_OUTPUT,
         "retry": RUN,
     }
 
@@ -173,7 +175,7 @@ class Activities(Listed):
         return bool(given) and not given & INDEXED
 
     def get_queryset(self) -> Any:
-        rows = Activity.objects.all()
+        rows = _seen(self.request)
         return rows.defer("traceback", "result", "details") if self.action == "list" else rows
 
     def get_serializer_class(self) -> Any:
@@ -197,7 +199,7 @@ class Activities(Listed):
     def output(self, request: Request, pk: str) -> HttpResponseBase:
         """What an attempt wrote: a page of lines, or all of it as it is written."""
         asked = self._asked()
-        activity = Activity.objects.filter(pk=pk).only("pk", "status").first()
+        activity = _seen(request).filter(pk=pk).only("pk", "status").first()
         if activity is None:
             raise Http404(f"There is no activity {pk}.")
         form = asked.get("form") or ("text" if asked["follow"] else "json")
@@ -231,6 +233,10 @@ class Activities(Listed):
         return dict(asked.validated_data)
 
 
+def _seen(request: Request) -> ActivityQuerySet:
+    return Activity.objects.seen_by(lambda permission: can(request, permission))
+
+
 class OfActivity(mixins.ListModelMixin, Resource, ABC):
     """A list of what one activity has."""
 
@@ -239,7 +245,7 @@ class OfActivity(mixins.ListModelMixin, Resource, ABC):
 
     def get_queryset(self) -> Any:
         pk = int(self.kwargs.get("activity", 0))
-        if self.kwargs and not Activity.objects.filter(pk=pk).exists():
+        if self.kwargs and not _seen(self.request).filter(pk=pk).exists():
             raise Http404(f"There is no activity {pk}.")
         return self.rows(pk)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC
 from typing import Any
@@ -17,7 +17,9 @@ from django.http import StreamingHttpResponse
 from rest_framework.request import Request
 
 from activities.models import Activity, OutputLine
+from api.permissions import can_still
 
+VIEW_OUTPUT = "activities.view_outputline"
 LONGEST_SECONDS = 600
 LOOK_SECONDS = 0.5
 AT_ONCE = 1_000
@@ -43,8 +45,8 @@ def page(activity_id: int, *, after: int, limit: int) -> Page:
 
 
 def stream(activity_id: int, *, after: int, form: str, request: Request) -> StreamingHttpResponse:
-    """Ends by itself: with the attempt, or after ten minutes."""
-    follower = Follower(activity_id, after, form)
+    """Ends by itself: with the attempt, after ten minutes, or when its reader may not read it any more."""
+    follower = Follower(activity_id, after, form, lambda: can_still(request, VIEW_OUTPUT))
     is_async = isinstance(request._request, ASGIRequest)
     content: Any = follower.as_it_comes() if is_async else follower.in_turn()
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -62,14 +64,17 @@ def written(line: OutputLine, form: str) -> str:
 class Follower:
     """One look at a time, each with a connection that it gives back: many may follow for long."""
 
-    def __init__(self, activity_id: int, after: int, form: str) -> None:
-        self.activity_id, self.after, self.form = activity_id, after, form
+    def __init__(self, activity_id: int, after: int, form: str, is_allowed: Callable[[], bool]) -> None:
+        self.activity_id, self.after, self.form, self.is_allowed = activity_id, after, form, is_allowed
         self.is_over = self.has_more = False
         self.deadline = time.monotonic() + LONGEST_SECONDS
 
     def look(self) -> str:
         """What is new."""
         try:
+            if not self.is_allowed():
+                self.is_over = True
+                return ""
             found = page(self.activity_id, after=self.after, limit=AT_ONCE)
         finally:
             if not connection.in_atomic_block:

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 
 from activities import clock
 from api.filtering import Filters, FlagFilter, MomentFilter, TextFilter, WholeFilter, WordsFilter
-from api.permissions import check_code
+from api.permissions import check_steps
 from api.reading import Nothing, Strict
 from api.schema import (
     IDEMPOTENCY_KEY,
@@ -170,7 +170,7 @@ class Schedules(Inquiries, Listed):
     def create(self, request: Request) -> Response:
         """Define a schedule, checked as a whole."""
         read = self.read(NewSchedule)
-        self._check_code(read["steps"])
+        self._check_steps(read["steps"])
         return self.once(lambda: self._define(read))
 
     def _define(self, read: dict[str, Any]) -> Response:
@@ -270,7 +270,7 @@ class Schedules(Inquiries, Listed):
         if same_json(steps, [step.written() for step in schedule.steps.all()]):
             steps = None
         if steps is not None:
-            self._check_code(steps, schedule)
+            self._check_steps(steps, schedule)
         changed = {
             name: value for name, value in fields.items() if not same_json(value, getattr(schedule, name))
         }
@@ -288,10 +288,10 @@ class Schedules(Inquiries, Listed):
         schedule: Schedule = self.get_object()
         return schedule, schedule.token if self.match_if_said(schedule.token) else None
 
-    def _check_code(self, steps: list[dict[str, Any]], schedule: Schedule | None = None) -> None:
+    def _check_steps(self, steps: list[dict[str, Any]], schedule: Schedule | None = None) -> None:
         before = [step.as_json() for step in schedule.steps.all()] if schedule else []
         templates = TaskTemplate.objects.needed_by(steps, schedule=schedule)
-        check_code(self.request, permissions.new_code(before, as_they_run(steps, templates)))
+        check_steps(self.request, as_they_run(steps, templates), before=before)
 
 
 def _ledger(occurrence: Occurrence) -> tuple[str, list[int]]:

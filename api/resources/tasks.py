@@ -18,12 +18,12 @@ from rest_framework.response import Response
 from activities.models import Activity
 from api.errors import said
 from api.filtering import Filters, TextFilter, WholeFilter
-from api.permissions import check_code
+from api.permissions import check_steps
 from api.reading import Nothing, Strict
 from api.schema import IDEMPOTENCY_KEY, IF_MATCH, IF_NONE_MATCH, accepts, acts, changes, reads
 from api.versions import digest_of
 from execution.models import Execution, Job, WorkerTask
-from execution.models.adhoc import Wanted, own_code
+from execution.models.adhoc import Wanted, own_steps
 from execution.models.task import MOST_PRIORITY
 from execution.waits import reasons
 from schedules.models import Refused
@@ -262,7 +262,7 @@ class Tasks(Listed):
 
     def _allowed(self, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         wanted = [named(job) for job in jobs]
-        check_code(self.request, own_code(wanted))
+        check_steps(self.request, own_steps(wanted))
         return wanted
 
     def _blame(self, jobs: list[dict[str, Any]]) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 from django.urls import reverse
@@ -172,8 +173,7 @@ class Templates(Listed):
 
     @property
     def _who(self) -> dict[str, Any]:
-        may = can(self.request, permissions.DEFINE_CODE)
-        return {"initiator": self.by, "now": self.now, "may_define_code": may}
+        return {"initiator": self.by, "now": self.now, "may": partial(can, self.request)}
 
     def _edit(self, read: dict[str, Any]) -> Response:
         template: TaskTemplate = self.get_object()

@@ -78,7 +78,9 @@ class NewTokenSerializer(TokenSerializer):
 class TokenDefinition(Strict[Any]):
     name = serializers.CharField(max_length=100, help_text="What it is for.")
     scopes = serializers.ListField(child=serializers.ChoiceField(choices=list(SCOPES)), min_length=1)
-    expires_at = serializers.DateTimeField(allow_null=True, default=None, help_text="None: never.")
+    expires_at = serializers.DateTimeField(
+        allow_null=True, default=None, help_text="None: never, or with the token that asks."
+    )
 
 
 class TokenFilters(Filters):
@@ -117,11 +119,14 @@ class Tokens(Listed):
     def create(self, request: Request) -> Response:
         """A new token for yourself; its text is in this answer only.
 
+        One that is made with a token ends with that one: at its end at the latest, or when it is revoked.
+
         There is no Idempotency-Key: that would keep the answer.
         """
         user: Any = request.user
+        parent = request.auth if isinstance(request.auth, ApiToken) else None
         token, text = ApiToken.objects.issue(
-            **self.read(TokenDefinition), user=user, initiator=self.by, now=self.now
+            **self.read(TokenDefinition), user=user, initiator=self.by, now=self.now, parent=parent
         )
         url = reverse("api:token-detail", args=[token.pk])
         made = self.shown(token, code=status.HTTP_201_CREATED, url=url)
@@ -131,7 +136,7 @@ class Tokens(Listed):
     @extend_schema(request=Nothing, responses=acts(TokenSerializer))
     @action(detail=True, methods=["post"])
     def revoke(self, request: Request, pk: str) -> Response:
-        """From now on it is not known any more."""
+        """From now on neither it nor any token that was made with it is known any more."""
         token, _ = self.get_object(), self.read(Nothing)
         if not token.revoke(initiator=self.by, now=self.now):
             raise Refused(f"“{token}” was revoked already.")

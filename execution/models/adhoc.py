@@ -15,11 +15,10 @@ from django.core.exceptions import ValidationError
 from activities.models import Activity, Initiator
 from execution.binding import note
 from execution.concurrency import limit_keys
-from schedules import permissions
 from schedules.models import Step, TaskTemplate
 from schedules.models.schedule import YEAR_SECONDS
 from schedules.models.step import check_plain_text, check_steps, config_invalid
-from schedules.models.template import as_they_run, names_in
+from schedules.models.template import as_they_run, names_in, same_json
 from schedules.registry import ConfigError, failure_policies, step_types
 from schedules.spec.wording import shown
 
@@ -30,6 +29,8 @@ Mode = Literal["sequential", "parallel", "steps"]
 KEYS = frozenset({"idempotency_key", "dedup_key"})
 # What a request for a job may say besides the fields of its step.
 OPTIONS = KEYS | {"position", "available_at"}
+# Where a step runs, and which limits it counts for.
+PLACE = ("pool", "resources")
 FARTHEST_POSITION = 1_000_000_000
 LONGEST_KEY = 200
 LONGEST_DELAY = timedelta(days=3_650)
@@ -149,16 +150,31 @@ def _checked(frame: tuple[tuple[str, type, Any], ...]) -> dict[str, Any]:
         raise ValidationError({"resources": f"Its limits cannot be told: {error}"}) from error
 
 
-def own_code(requests: Sequence[Any]) -> list[str]:
-    """Names of those of these steps that run code or use a secret, beyond what a template does as it is."""
+def own_steps(requests: Sequence[Any]) -> list[dict[str, Any]]:
+    """Those of these steps that somebody wrote, complete; a template as it is was written by others."""
+    own = [each for each in requests if isinstance(each, Mapping) and _says_more(each)]
+    templates = TaskTemplate.objects.needed_by(own)
     written = [
         {name: request[name] for name in ("name", "template", "step_type", "config") if name in request}
-        for request in requests
-        if isinstance(request, Mapping) and not ("template" in request and "config" not in request)
+        for request in own
+        if not _says_the_same(request, templates)
     ]
     # What has no type that exists is refused for that.
     known = [step for step in written if "template" in step or _has_type(step)]
-    return permissions.new_code([], as_they_run(known, TaskTemplate.objects.needed_by(known)))
+    return as_they_run(known, templates)
+
+
+def _says_more(request: Mapping[str, Any]) -> bool:
+    """Than which template to run. Where its code runs, and beside what, is the template's to say."""
+    return "template" not in request or not {"config", *PLACE}.isdisjoint(request)
+
+
+def _says_the_same(request: Mapping[str, Any], templates: Mapping[str, TaskTemplate]) -> bool:
+    """As its template does."""
+    template = templates.get(str(request.get("template")))
+    if template is None or "config" in request:
+        return False
+    return all(same_json(request[name], getattr(template, name)) for name in PLACE if name in request)
 
 
 def _has_type(step: Mapping[str, Any]) -> bool:

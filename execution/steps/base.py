@@ -479,6 +479,7 @@ class StepType(ABC):
     title: ClassVar[str]
     fields: ClassVar[tuple[Field, ...]] = ()
     needs_code_permission: ClassVar[bool] = True
+    permission: ClassVar[str] = ""
     is_offered: ClassVar[bool] = True
     is_lost_alone: ClassVar[bool] = False
 

@@ -109,7 +109,7 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         schedule, steps = form.instance, formsets[0].steps
         try:
-            _check_code(request, schedule, steps)
+            permissions.check(schedule.lacking(steps, request.user.has_perm))
             if change:
                 _edit(request, schedule, form, steps)
             else:
@@ -226,15 +226,6 @@ def _uses(schedule: Schedule | None, names: tuple[str, ...]) -> bool:
     spec = schedule.spec if isinstance(schedule.spec, dict) else {}
     own = {name: getattr(schedule, name) for name in Schedule.EDITABLE}
     return any((spec | own).get(name) not in (None, False, {}, USUAL_POLICY) for name in names)
-
-
-def _check_code(request: HttpRequest, schedule: Schedule, steps: list[dict[str, Any]]) -> None:
-    if request.user.has_perm(permissions.DEFINE_CODE):
-        return
-    if names := schedule.new_code(steps):
-        told = ", ".join(f"“{name}”" for name in names)
-        needed = "That needs the permission to define steps that run code."
-        raise ValidationError({"steps": f"You may not write steps that run code: {told}. {needed}"})
 
 
 def _define(request: HttpRequest, form: Any, steps: list[dict[str, Any]]) -> Schedule:

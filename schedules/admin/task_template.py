@@ -20,7 +20,7 @@ from activities.models import Initiator
 from activities.operations import Declined, Done, Operation
 from activities.pages import InWords
 from activities.words import badge
-from schedules import permissions, registry
+from schedules import registry
 from schedules.forms import TaskForm, Unsaved
 from schedules.models import Conflict, Refused, Step, TaskTemplate
 from schedules.spec.wording import counted
@@ -143,7 +143,7 @@ class TaskTemplateAdmin(VerbsAdmin[TaskTemplate]):
         by: dict[str, Any] = {
             "initiator": initiator_of(request),
             "now": clock.now(),
-            "may_define_code": request.user.has_perm(permissions.DEFINE_CODE),
+            "may": request.user.has_perm,
         }
         try:
             if change:

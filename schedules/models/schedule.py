@@ -862,11 +862,11 @@ class Schedule(StrictlyTyped):
         is_templated = any("template" in step for step in written)
         return [step.as_json() for step in self.steps.all()] if is_templated else written
 
-    def new_code(self, steps: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Names of the steps that run code or use a secret, and that it does not have exactly so yet."""
+    def lacking(self, steps: Sequence[Mapping[str, Any]], may: permissions.May) -> dict[str, list[str]]:
+        """The permissions that their writer lacks for steps that it does not have exactly so yet."""
         before = [step.as_json() for step in self.steps.all()] if self.pk else []
         templates = TaskTemplate.objects.needed_by(steps, schedule=self)
-        return permissions.new_code(before, as_they_run(steps, templates))
+        return permissions.lacking(before, as_they_run(steps, templates), may)
 
     def why(self, at: datetime, *, now: datetime) -> Answer:
         """Why it ran at a time, or did not, or whether it will; without a zone, on its own clock."""

@@ -42,15 +42,19 @@ class TaskTemplateQuerySet(models.QuerySet["TaskTemplate"]):
         return self.filter(Q(status=TaskTemplate.Status.ACTIVE) | Q(pk__in=used.values("template")))
 
     def define(
-        self, *, initiator: Initiator, now: datetime, may_define_code: bool = True, **fields: Any
+        self,
+        *,
+        initiator: Initiator,
+        now: datetime,
+        may: permissions.May = permissions.anything,
+        **fields: Any,
     ) -> TaskTemplate:
         """A new template; nothing is saved if anything is wrong."""
         template = TaskTemplate(**fields)
         try:
             with transaction.atomic():
                 template.check_definition()
-                if not may_define_code:
-                    _check_code({f"“{template}”": template.as_step()})
+                _check_writer({f"“{template}”": template.as_step()}, may)
                 template.save(force_insert=True)
                 details = {"name": template.name} | template.definition()
                 Activity.objects.record("create", template, initiator=initiator, now=now, details=details)
@@ -174,7 +178,7 @@ class TaskTemplate(TaskFields):
         changes: Mapping[str, Any],
         initiator: Initiator,
         now: datetime,
-        may_define_code: bool = True,
+        may: permissions.May = permissions.anything,
     ) -> None:
         """Changes it, and in the same transaction the steps of all open schedules that use it."""
         if unknown := set(changes) - set(self.EDITABLE):
@@ -189,8 +193,7 @@ class TaskTemplate(TaskFields):
             self.check_definition()
             if not same_json(self.as_step(), was):
                 changed = self._hand_on(before, initiator=initiator, now=now)
-                if not may_define_code:
-                    _check_code({f"“{self}”": self.as_step(), **changed})
+                _check_writer({f"“{self}”": self.as_step(), **changed}, may)
             self._save_moved()
             details = {"before": before, "after": self.definition()}
             Activity.objects.record("edit", self, initiator=initiator, now=now, details=details)
@@ -338,15 +341,15 @@ def as_they_run(
     return complete
 
 
-def _check_code(changed: Mapping[str, Mapping[str, Any]]) -> None:
-    """For somebody who may not define code: NotYours, which names what runs it, or uses a secret."""
-    if names := [label for label, step in changed.items() if permissions.needs_code(step)]:
+def _check_writer(changed: Mapping[str, Mapping[str, Any]], may: permissions.May) -> None:
+    """NotYours, which names what its writer has no permission for."""
+    named = [{**step, "name": label} for label, step in changed.items()]
+    for permission, names in permissions.lacking([], named, may).items():
         rest = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
         told = f"{', '.join(names[:MOST_NAMED])}{rest}"
-        needed = f"That needs the permission {permissions.DEFINE_CODE}."
-        raise permissions.NotYours(
-            {"config": f"You may not write what runs code or uses a secret: {told}. {needed}"}
-        )
+        what = "what runs code or uses a secret" if permission == permissions.DEFINE_CODE else "this"
+        needed = f"That needs the permission {permission}."
+        raise permissions.NotYours({"config": f"You may not write {what}: {told}. {needed}"})
 
 
 def _labelled(schedule: Schedule, plan: Sequence[Step]) -> dict[str, Step]:

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connections
+from django.test import Client
 
-from activities.models import Activity
+from activities.models import Activity, Initiator
+from api.models import ApiToken
 from api.resources.activities import Activities
 from execution.recorder import Said, write
 from tests.api.calling import Caller, fields
@@ -119,6 +122,36 @@ class TestOutput:
         for query in odd:
             wrong = Caller("Viewer").get(f"activities/{spoken.pk}/output", **query)
             assert (wrong.status_code, fields(wrong)) == (400, [next(iter(query))])
+
+
+LOST: dict[str, Callable[[Caller], Any]] = {
+    "token revoked": lambda api: api.token.revoke(initiator=Initiator.user(api.user), now=NOW),
+    "token expired": lambda api: ApiToken.objects.update(expires_at=NOW),
+    "permission lost": lambda api: api.user.groups.clear(),
+    "account closed": lambda api: User.objects.update(is_active=False),
+    "signed out": lambda api: api.client.logout(),
+    "password changed": lambda api: User.objects.update(password="another"),
+}
+
+
+@pytest.mark.parametrize("what", LOST)
+def test_what_is_followed_ends_when_its_reader_may_not_read_it_any_more(what: str) -> None:
+    api, worker = Caller("Viewer"), make_worker()
+    if what in ("signed out", "password changed"):
+        api.client = Client()
+        api.client.force_login(api.user)
+    enqueue(step("talk"))
+    [held] = claim(worker)
+    said = Said(held.activity_id, lambda: NOW)
+    said.output("stdout", ["seen"])
+    write([said], worker_id=worker.pk)
+    answer = api.get(f"activities/{held.activity_id}/output", follow="true")
+    coming: Iterator[bytes] = iter(answer.streaming_content)
+    assert next(coming) == b"seen\n"
+    LOST[what](api)
+    said.output("stdout", ["not for them"])
+    write([said], worker_id=worker.pk)
+    assert next(coming, None) is None
 
 
 @pytest.mark.django_db(transaction=True)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import uuid
+from copy import copy
+from io import StringIO
 from typing import Any
 
 import pytest
+from django.contrib.auth.hashers import MD5PasswordHasher, make_password
 from django.contrib.auth.models import User
+from django.core.management import call_command
 from django.test import Client
 
 from activities import clock
-from activities.models import Activity
+from activities.models import Activity, Initiator
 from api.models import ApiToken, KeyedAnswer
 from execution.models import Limit, Worker
 from tests.api.calling import Caller, fields
@@ -127,6 +131,49 @@ class TestTokens:
         narrow = Caller(scopes=["view", "run", "define"])
         assert narrow.get("tokens").status_code == 403
         assert narrow.post("tokens", {"name": "x", "scopes": ["admin"]}).status_code == 403
+
+    def test_what_a_token_made_ends_with_it(self) -> None:
+        api, end = Caller(), clock.now() + seconds(3600)
+        ApiToken.objects.update(expires_at=end)
+        wanted = {"name": "x", "scopes": ["admin"]}
+        later = api.post("tokens", wanted | {"expires_at": "2099-01-01T00:00:00Z"})
+        assert (later.status_code, fields(later)) == (400, ["expires_at"])
+        callers = [api]
+        for _ in range(2):
+            made = callers[-1].post("tokens", wanted).json()
+            assert ApiToken.objects.get(pk=made["id"]).expires_at == end
+            callers.append(copy(api))
+            callers[-1].client = Client(headers={"Authorization": f"Bearer {made['text']}"})
+        api.token.revoke(initiator=Initiator.user(api.user), now=clock.now())
+        assert [each.get("tokens").status_code for each in callers] == [401] * 3
+        assert Activity.objects.filter(operation="revoke").count() == 3
+
+    @pytest.mark.parametrize("how", ["page", "admin", "command", "hash"])
+    def test_tokens_end_with_a_password_but_not_with_its_hash(
+        self, how: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        api, other, password = Caller(), Caller("Viewer"), "correct horse 7"
+        User.objects.filter(pk=api.user.pk).update(
+            password=make_password(password), is_superuser=True, is_staff=True
+        )
+        client, new = Client(), "battery staple 8"
+        client.force_login(User.objects.get(pk=api.user.pk))
+        match how:
+            case "page":
+                given = {"old_password": password, "new_password1": new, "new_password2": new}
+                assert "your API token will need a new one" in client.get("/password").text
+                assert client.post("/password", given).status_code == 302
+            case "admin":
+                given = {"password1": new, "password2": new, "usable_password": "true"}
+                assert client.post(f"/admin/auth/user/{api.user.pk}/password/", given).status_code == 302
+            case "command":
+                monkeypatch.setattr("getpass.getpass", lambda prompt: new)
+                call_command("changepassword", api.user.username, stdout=StringIO())
+            case "hash":
+                monkeypatch.setattr(MD5PasswordHasher, "must_update", lambda *_: True)
+                assert client.login(username=api.user.username, password=password)
+        assert api.get("limits").status_code == (200 if how == "hash" else 401)
+        assert other.get("limits").status_code == 200
 
     def test_what_is_wrong_is_told_by_field(self) -> None:
         odd: list[dict[str, Any]] = [{"scopes": []}, {"expires_at": "2001-01-01T00:00:00Z"}]

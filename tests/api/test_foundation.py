@@ -16,7 +16,7 @@ from django.test import Client
 from activities import clock
 from api.models import ApiToken, KeyedAnswer
 from api.resources.limits import Limits
-from api.throttling import PrincipalThrottle
+from api.throttling import PrincipalThrottle, UserThrottle
 from execution.models import Limit
 from tests.api.calling import Caller, fields
 from tests.base import NOW, SOMEBODY
@@ -213,10 +213,12 @@ def test_a_session_has_to_prove_that_it_is_no_other_page() -> None:
 
 def test_too_many_requests_are_told_when_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     cache.clear()
-    monkeypatch.setattr(PrincipalThrottle, "THROTTLE_RATES", {"user": "2/min"})
+    monkeypatch.setattr(PrincipalThrottle, "THROTTLE_RATES", {"principal": "2/min"})
     api, other = Caller(), Caller()
     codes = [api.get("limits").status_code for _ in range(3)]
     response = api.get("limits")
     assert (codes, response.status_code) == ([200, 200, 429], 429)
     assert 1 <= int(response["Retry-After"]) <= 60
     assert other.get("limits").status_code == 200
+    monkeypatch.setattr(UserThrottle, "THROTTLE_RATES", {"user": "6/min"})
+    assert [Caller().get("limits").status_code for _ in range(3)] == [200, 429, 429], "however many tokens"

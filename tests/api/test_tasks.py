@@ -5,11 +5,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Group, Permission
 
 from activities import clock
 from execution.models import WorkerTask
 from tests.api.calling import Caller, fields
 from tests.base import claim, enqueue, make_template, make_worker, run_until_idle, start, step
+from tests.workflows.base import make_topics
 
 pytestmark = pytest.mark.django_db
 WAIT: dict[str, Any] = {"step_type": "wait", "config": {"duration": "1s"}}
@@ -47,6 +49,36 @@ class TestQueueing:
         refused = api.post("tasks", {"template": "Export", "config": {"function": "os.system"}})
         assert (refused.status_code, "“Export”" in refused.json()["detail"]) == (403, True)
         assert api.post("tasks", {"step_type": "python", "config": {}}).status_code == 403
+
+    @pytest.mark.parametrize("path", ["tasks", "tasks/batch", "executions", "direct"])
+    def test_a_template_runs_where_it_says_unless_one_may_define_its_code(self, path: str) -> None:
+        operator, author = Caller("Operator"), Caller("Author")
+        make_template("Export", pool="dmz", resources=["db"])
+        make_template("Ping", step_type="wait", config={"duration": "1s"})
+        elsewhere: list[dict[str, Any]] = [{"pool": "internal"}, {"resources": []}]
+        for changes in elsewhere:
+            job = {"template": "Export", **changes}
+            assert operator.post(path, wrapped(path, job)).status_code == 403, changes
+            if path != "direct":
+                assert author.post(path, wrapped(path, job)).status_code == 202
+                assert operator.post(path, wrapped(path, job | {"template": "Ping"})).status_code == 202
+        if path != "direct":
+            as_it_is = {"template": "Export", "pool": "dmz", "resources": ["db"]}
+            assert operator.post(path, wrapped(path, as_it_is)).status_code == 202
+
+    @pytest.mark.parametrize(
+        "path", ["tasks", "tasks/batch", "executions", "direct", "schedules", "templates"]
+    )
+    def test_writing_a_step_that_publishes_takes_the_permission_to_publish(self, path: str) -> None:
+        make_topics("orders")
+        job = {"step_type": "publish", "config": {"topic": "orders", "message_id": "1"}}
+        api = Caller("Author")
+        group = Group.objects.get(name="Author")
+        group.permissions.remove(Permission.objects.get(codename="publish_event"))
+        refused = api.post(path, wrapped(path, job))
+        assert (refused.status_code, "workflows.publish_event" in refused.json()["detail"]) == (403, True)
+        group.permissions.add(Permission.objects.get(codename="publish_event"))
+        assert api.post(path, wrapped(path, job)).status_code in (200, 201, 202)
 
     def test_what_is_wrong_is_told_by_field_and_a_batch_is_queued_as_a_whole_or_not_at_all(self) -> None:
         api = Caller()
@@ -136,3 +168,15 @@ class TestEnding:
         assert api.get(f"tasks/{key}").json()["execution"] == execution.pk
         run_until_idle()
         assert api.get(f"tasks/{key}").json()["execution"] == execution.pk
+
+
+def wrapped(path: str, job: dict[str, Any]) -> dict[str, Any]:
+    """One step, as each of these addresses takes it."""
+    step = {"name": "one", **job}
+    bodies: dict[str, dict[str, Any]] = {
+        "tasks/batch": {"jobs": [job]},
+        "executions": {"name": "group", "steps": [step]},
+        "schedules": {"name": "plan", "spec": {"cron": ["30 2 * * *"]}, "steps": [step]},
+        "templates": step,
+    }
+    return bodies.get(path, job)

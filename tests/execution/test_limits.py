@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -15,6 +14,7 @@ from django.test.utils import CaptureQueriesContext
 
 from activities import clock
 from activities.models import Activity
+from execution.lease import Lease
 from execution.models import Limit, Reservation, Worker, WorkerTask, limited
 from execution.models.attempt import Held
 from execution.models.handover import HandedOver
@@ -559,7 +559,7 @@ def test_a_lost_attempt_is_recorded_from_when_it_had_its_place(monkeypatch: pyte
     limit("type:python")
     early, late = enqueue(step("early", priority=1), step("late"))
     first, loop = make_worker(clock.now()), WorkerLoop(processes=1, threads=1)
-    loop.worker, loop.last_beat = make_worker(clock.now()), time.monotonic()
+    loop.place = make_worker(clock.now()), Lease()
 
     def while_it_waits(*given: Any) -> Any:
         monkeypatch.undo()

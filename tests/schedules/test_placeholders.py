@@ -16,7 +16,7 @@ from execution.steps.base import get
 from execution.steps.fields import Field, Kind
 from schedules.models import Secret
 from schedules.models.step import check_steps
-from schedules.permissions import new_code
+from schedules.permissions import DEFINE_CODE, lacking
 from schedules.placeholders import (
     Filled,
     PlaceholderError,
@@ -375,5 +375,5 @@ class TestSaving:
 )
 def test_using_a_secret_takes_the_permission_to_define_code(config: Any, needed: bool) -> None:
     harmless = {"name": "a", "step_type": "http", "config": config}
-    assert new_code([], [harmless]) == (["a"] if needed else [])
-    assert new_code([harmless], [harmless]) == []
+    assert lacking([], [harmless], lambda _: False) == ({DEFINE_CODE: ["a"]} if needed else {})
+    assert lacking([harmless], [harmless], lambda _: False) == {}

@@ -341,12 +341,12 @@ class TestWhoMayNotDefineCode:
     PING: dict[str, Any] = {"step_type": "http", "config": {"url": "https://shop.example/"}}
 
     def edit(self, template: TaskTemplate, **changes: Any) -> None:
-        template.edit(token=1, changes=changes, initiator=SOMEBODY, now=NOW, may_define_code=False)
+        template.edit(token=1, changes=changes, initiator=SOMEBODY, now=NOW, may=lambda _: False)
 
     def test_defines_none_turns_nothing_into_code_and_describes_what_is(self) -> None:
-        template = make_template(**self.PING, may_define_code=False)
+        template = make_template(**self.PING, may=lambda _: False)
         with pytest.raises(ValidationError, match=r"You may not write what runs code .* “Other”"):
-            make_template("Other", may_define_code=False)
+            make_template("Other", may=lambda _: False)
         with pytest.raises(ValidationError, match="You may not write what runs code"):
             self.edit(template, step_type="python", config=EXPORT["config"])
         code = make_template("Code")

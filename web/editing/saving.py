@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -22,7 +21,7 @@ def save(reading: Reading, *, user: Any, initiator: Initiator, now: datetime) ->
     """None if the model refused: the reading says why. Conflict if somebody else was first."""
     schedule = reading.schedule
     try:
-        _check_code(schedule or Schedule(), as_written(reading), user)
+        permissions.check((schedule or Schedule()).lacking(as_written(reading), user.has_perm))
         if schedule is None:
             return _define(reading, user=user, initiator=initiator, now=now)
         _edit(schedule, reading, initiator=initiator, now=now)
@@ -78,15 +77,6 @@ def as_written(reading: Reading) -> list[dict[str, Any]]:
     for step in steps:
         step.complaints()  # which makes the config complete
     return [step.written() for step in steps]
-
-
-def _check_code(schedule: Schedule, steps: Sequence[dict[str, Any]], user: Any) -> None:
-    if user.has_perm(permissions.DEFINE_CODE):
-        return
-    if names := schedule.new_code(steps):
-        told = ", ".join(f"“{name}”" for name in names)
-        needed = "That needs the permission to define steps that run code."
-        raise ValidationError({"steps": f"You may not write steps that run code: {told}. {needed}"})
 
 
 def _place(name: str) -> str:

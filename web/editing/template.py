@@ -14,6 +14,7 @@ from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 
 from activities.models import Initiator
 from schedules.models import Conflict, Refused, TaskTemplate
+from schedules.permissions import May
 from schedules.registry import choices as type_choices
 from schedules.revisions import records_of
 from schedules.vault import VaultError
@@ -92,9 +93,9 @@ class TemplateReading:
         wrong = list(self._complaints.found) if self.is_checked else []
         return Card(self.part, {}, offered=lambda: [("Step types", types)], wrong=wrong)
 
-    def save(self, *, initiator: Initiator, now: datetime, may_define_code: bool) -> TaskTemplate | None:
+    def save(self, *, initiator: Initiator, now: datetime, may: May) -> TaskTemplate | None:
         """None if the model refused: the reading says why."""
-        by = {"initiator": initiator, "now": now, "may_define_code": may_define_code}
+        by = {"initiator": initiator, "now": now, "may": may}
         try:
             return self._define(by) if self.template is None else self._edit(self.template, by)
         except Conflict as conflict:

@@ -42,7 +42,12 @@ REASONS_SECONDS = 15
 OPEN = "('pending', 'in_progress')"
 UNREAD = ("traceback", "result", "details")
 
-register(Activity, view_permission=VIEW, operations=lambda: activities.admin.ActivityAdmin.operations)
+register(
+    Activity,
+    view_permission=VIEW,
+    operations=lambda: activities.admin.ActivityAdmin.operations,
+    rows=lambda request: Activity.objects.seen_by(request.user.has_perm),
+)
 
 
 class ActivityFilters(TimesForm):
@@ -111,7 +116,7 @@ def _list(request: HttpRequest) -> dict[str, Any]:
 
 def _found(request: HttpRequest, wanted: dict[str, Any]) -> Pages[Activity]:
     """What is open, and what is about one target, is found on an index; the rest is looked for."""
-    rows = Activity.objects.defer(*UNREAD).filter(_condition(wanted))
+    rows = Activity.objects.seen_by(request.user.has_perm).defer(*UNREAD).filter(_condition(wanted))
     if not wanted:
         # Workflows that look for work every few seconds would fill the list with runs that found none.
         idle = Q(target_type=HandlerStep.name, message=NOTHING_TO_DO)
@@ -156,7 +161,7 @@ def _row(activity: Activity) -> dict[str, Any]:
 
 @page(VIEW)
 def activity(request: HttpRequest, pk: int) -> HttpResponse:
-    [row] = _one(pk, whole=True)
+    [row] = _one(request, pk, whole=True)
     parts = row.children.defer(*UNREAD).order_by("step_index", "line", "attempt")[: MOST_PARTS + 1]
     context = {
         "title": row.target_name,
@@ -173,7 +178,7 @@ def activity(request: HttpRequest, pk: int) -> HttpResponse:
 
 @page(VIEW)
 def activity_live(request: HttpRequest, pk: int) -> HttpResponse:
-    [row] = _one(pk)
+    [row] = _one(request, pk)
     look = Look.at(row)
     if not row.is_final and request.GET.get("version") == look.version:
         return HttpResponse(status=204)
@@ -184,22 +189,22 @@ def activity_live(request: HttpRequest, pk: int) -> HttpResponse:
 
 @page(VIEW)
 def activity_output(request: HttpRequest, pk: int) -> HttpResponse:
-    rows = _one(pk)
+    rows = _one(request, pk)
     return follow(request, rows, is_final=rows[0].is_final)
 
 
 @page(VIEW)
 def activity_output_text(request: HttpRequest, pk: int) -> HttpResponse:
-    return download(request, _one(pk), name=f"activity-{pk}")
+    return download(request, _one(request, pk), name=f"activity-{pk}")
 
 
-def _one(pk: int, *, whole: bool = False) -> list[Any]:
-    rows = with_last_lines(Activity.objects.filter(pk=pk)).select_related("parent__execution", "execution")
+def _one(request: HttpRequest, pk: int, *, whole: bool = False) -> list[Any]:
+    found = Activity.objects.seen_by(request.user.has_perm).filter(pk=pk)
+    rows = with_last_lines(found).select_related("parent__execution", "execution")
     rows = rows.defer("parent__execution__plan", "execution__plan", *(f"parent__{name}" for name in UNREAD))
-    found = list(rows if whole else rows.defer("result", "details"))
-    if not found:
+    if not (one := list(rows if whole else rows.defer("result", "details"))):
         raise Http404(f"There is no activity {pk}.")
-    return found
+    return one
 
 
 @dataclass(frozen=True)

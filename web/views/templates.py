@@ -13,7 +13,7 @@ from django.urls import reverse
 from activities import clock
 from activities.text import search_text
 from activities.words import NOTHING
-from schedules import permissions, registry
+from schedules import registry
 from schedules.admin.task_template import USERS_SHOWN, TaskTemplateAdmin, uses
 from schedules.admin.verbs import initiator_of
 from schedules.models import Step, TaskTemplate
@@ -107,15 +107,15 @@ def _answer(request: HttpRequest, found: TaskTemplate | None) -> HttpResponse:
 
 
 def _save(request: HttpRequest, reading: TemplateReading) -> HttpResponse:
-    may = request.user.has_perm(permissions.DEFINE_CODE)
     saved = None
     if reading.is_right:
-        saved = reading.save(initiator=initiator_of(request), now=clock.now(), may_define_code=may)
+        saved = reading.save(initiator=initiator_of(request), now=clock.now(), may=request.user.has_perm)
     if saved is None:
         return _show(request, reading)
     said = f"“{saved}” is saved." if reading.template else f"“{saved}” is there: name it in a step."
     messages.success(request, said)
-    for warning in warnings_about(reading.made).values() if may else ():
+    may_define_code = request.user.has_perm(permissions.DEFINE_CODE)
+    for warning in warnings_about(reading.made).values() if may_define_code else ():
         messages.warning(request, warning)
     return redirect(saved)
 

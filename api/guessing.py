@@ -1,0 +1,279 @@
+"""Wrong passwords and tokens, counted for all web processes, so that guessing them is slow.
+
+A guess counts as wrong before it is looked at, and is taken back if it was right: guesses that arrive at
+the same time are counted too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from ipaddress import IPv6Address, ip_address
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core import signing
+from django.db import models, transaction
+from django.db.models import F
+from django.http import HttpRequest
+from django.utils.crypto import get_random_string, salted_hmac
+
+from activities.models import Activity, Initiator
+from activities.words import exact
+from execution.housekeeping import BATCH
+
+logger = logging.getLogger(__name__)
+FORGOTTEN_AFTER = timedelta(hours=1)
+KEPT = timedelta(days=1)
+RECORDED_AS = "lock"
+MOST_RECORDS_AN_HOUR = 60
+BROWSER_SALT = "jim.browser"
+BROWSER_IS_KNOWN = timedelta(days=365)
+UNKNOWN = "unknown"
+
+
+class Kind(models.TextChoices):
+    BROWSER = "browser", "an account in a browser that signed in to it before"
+    PAIR = "pair", "an account from an address"
+    ADDRESS = "address", "an address"
+    ACCOUNT = "account", "an account from anywhere"
+    TOKEN = "token", "API tokens from an address"
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """`free` wrong guesses; from then on each locks, for twice as long as the one before it."""
+
+    free: int
+    first: timedelta
+    longest: timedelta
+
+
+# An account is locked briefly, as anyone can do that to anyone; browsers that know it are not concerned.
+ALLOWANCES = {
+    Kind.BROWSER: Allowance(5, timedelta(seconds=30), timedelta(minutes=15)),
+    Kind.PAIR: Allowance(5, timedelta(seconds=30), timedelta(minutes=15)),
+    Kind.ADDRESS: Allowance(20, timedelta(seconds=30), timedelta(minutes=15)),
+    Kind.ACCOUNT: Allowance(50, timedelta(seconds=10), timedelta(minutes=1)),
+    Kind.TOKEN: Allowance(30, timedelta(seconds=10), timedelta(minutes=15)),
+}
+# One success shows who is there; of these, it takes back no more than its own count.
+SHARED = (Kind.ADDRESS, Kind.ACCOUNT, Kind.TOKEN)
+
+
+def lock_of(kind: str, failures: int) -> timedelta:
+    """How long nothing more may be tried after so many failures."""
+    allowed = ALLOWANCES[Kind(kind)]
+    over = failures - allowed.free
+    return min(allowed.first * 2 ** min(over, 10), allowed.longest) if over >= 0 else timedelta(0)
+
+
+def is_told(kind: str, failures: int) -> bool:
+    """Whether this many are worth a record: with the first lock, then each time that they have doubled."""
+    times, rest = divmod(failures, ALLOWANCES[Kind(kind)].free)
+    return rest == 0 and times > 0 and times & (times - 1) == 0
+
+
+@dataclass
+class Guess:
+    """One try: at the password of an account, or at a token if there is none."""
+
+    address: str
+    account: str = ""
+    browser: str = ""
+    counted: list[FailedSignIn] = field(default_factory=list)
+
+    @classmethod
+    def at_password(cls, request: HttpRequest, username: str) -> Guess:
+        account = _digest("account", User.normalize_username(username.strip()))
+        return cls(address_of(request), account, _browser(request, account))
+
+    @classmethod
+    def at_token(cls, request: Any) -> Guess:
+        return cls(address_of(request))
+
+    def rows(self, now: datetime) -> list[FailedSignIn]:
+        """One for each thing that it counts for, in the order in which everyone locks them."""
+        rows = [self._row(kind, now) for kind in self._kinds()]
+        return sorted(rows, key=lambda row: row.subject)
+
+    def known_browser(self) -> str:
+        """What a browser keeps that has signed in to this account."""
+        text = {"account": self.account, "browser": self.browser or get_random_string(16)}
+        return signing.dumps(text, salt=BROWSER_SALT)
+
+    def _kinds(self) -> tuple[Kind, ...]:
+        if not self.account:
+            return (Kind.TOKEN,)
+        return (Kind.BROWSER,) if self.browser else (Kind.PAIR, Kind.ADDRESS, Kind.ACCOUNT)
+
+    def _row(self, kind: Kind, now: datetime) -> FailedSignIn:
+        address = "" if kind == Kind.ACCOUNT else self.address
+        account = "" if kind in (Kind.ADDRESS, Kind.TOKEN) else self.account
+        subject = _digest(kind, account, self.browser or address)
+        return FailedSignIn(
+            kind=kind, subject=subject, account=account, address=address, first_at=now, last_at=now
+        )
+
+
+class FailedSignInQuerySet(models.QuerySet["FailedSignIn"]):
+    def charge(self, guess: Guess, *, now: datetime) -> timedelta:
+        """Count it as wrong for now; if it may not be tried at all, say how long to wait instead.
+
+        What is locked costs a question, and writes nothing.
+        """
+        rows = guess.rows(now)
+        theirs = self.filter(subject__in=[row.subject for row in rows]).order_by("subject")
+        if wait := _longest_wait(theirs, now):
+            return wait
+        with transaction.atomic():
+            self.bulk_create(rows, ignore_conflicts=True)
+            held = list(theirs.select_for_update(no_key=True))
+            if wait := _longest_wait(held, now):
+                return wait
+            for row in held:
+                row.count(now)
+            self.bulk_update(held, ["failures", "first_at", "last_at", "locked_until"])
+        guess.counted = held
+        return timedelta(0)
+
+    def refund(self, guess: Guess) -> None:
+        """It was right: an account's own failures are forgotten, those that others share in are not."""
+        with transaction.atomic():
+            for row in guess.counted:
+                mine = self.filter(pk=row.pk)
+                if row.kind not in SHARED:
+                    mine.delete()
+                elif not mine.filter(failures=row.failures).update(
+                    failures=F("failures") - 1, locked_until=None
+                ):
+                    mine.filter(failures__gt=0).update(failures=F("failures") - 1)
+
+    def record(self, guess: Guess, username: str = "", *, now: datetime) -> None:
+        """It was wrong: tell administrators now and then, however many come.
+
+        Only names of accounts that exist are told: people type passwords into the wrong field.
+        """
+        told = [row for row in guess.counted if is_told(row.kind, row.failures)]
+        if not told or _is_told_enough(now):
+            return
+        user = User.objects.filter(username=User.normalize_username(username.strip())).first()
+        for row in told:
+            row.record(user if row.account else None, now=now)
+
+    def lift(self, *, username: str = "", address: str = "", initiator: Initiator, now: datetime) -> int:
+        """Forget the failures of an account, of an address, or all; how many locks that ended."""
+        rows = self.all()
+        if username:
+            rows = rows.filter(account=_digest("account", User.normalize_username(username)))
+        if address:
+            rows = rows.filter(address=_normal(address))
+        with transaction.atomic():
+            locked = list(rows.filter(locked_until__gt=now))
+            rows.delete()
+            Activity.objects.record_each("unlock", locked, initiator=initiator, now=now)
+        return len(locked)
+
+    def prune_old(self, now: datetime) -> int:
+        old = self.filter(last_at__lt=now - KEPT)
+        return self.filter(pk__in=list(old.values_list("pk", flat=True)[:BATCH])).delete()[0]
+
+
+class FailedSignIn(models.Model):
+    """How often guesses that have something in common were wrong. Names that were typed are not kept."""
+
+    kind = models.CharField(max_length=8, choices=Kind.choices)
+    subject = models.CharField(max_length=64, unique=True)
+    account = models.CharField(max_length=64, blank=True, help_text="A digest of its name.")
+    address = models.CharField(max_length=45, blank=True)
+    failures = models.PositiveIntegerField(default=0)
+    first_at = models.DateTimeField()
+    last_at = models.DateTimeField()
+    locked_until = models.DateTimeField(null=True)
+
+    objects = FailedSignInQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = "failed sign-in"
+        default_permissions = ("view",)
+        indexes = [models.Index(fields=["last_at"], name="failed_sign_in_by_age")]
+
+    def __str__(self) -> str:
+        what = "API calls" if self.kind == Kind.TOKEN else "sign-ins"
+        return f"{what} from {self.address or 'anywhere'}"
+
+    def wait(self, now: datetime) -> timedelta:
+        return max((self.locked_until or now) - now, timedelta(0))
+
+    def count(self, now: datetime) -> None:
+        if self.last_at < now - FORGOTTEN_AFTER:
+            self.failures, self.first_at = 0, now
+        self.failures, self.last_at = self.failures + 1, now
+        lock = lock_of(self.kind, self.failures)
+        self.locked_until = now + lock if lock else None
+
+    def record(self, user: User | None, *, now: datetime) -> None:
+        who = f"“{user}”" if user else ("accounts that do not exist" if self.account else "any account")
+        what = "Unknown API tokens" if self.kind == Kind.TOKEN else f"Wrong passwords for {who}"
+        message = (
+            f"{what} from {self.address or 'any address'}: {self.failures:,} since {exact(self.first_at)}."
+        )
+        logger.warning("%s Locked until %s.", message, self.locked_until)
+        details = {
+            "counted_for": self.get_kind_display(),
+            "address": self.address,
+            "failures": self.failures,
+            "since": self.first_at.isoformat(),
+            "locked_until": self.locked_until.isoformat() if self.locked_until else None,
+        }
+        by = Initiator.system("sign-in")
+        Activity.objects.record(
+            RECORDED_AS, user or self, initiator=by, now=now, message=message, details=details
+        )
+
+
+def address_of(request: Any) -> str:
+    """Where a request comes from; what a proxy says of that is believed only as far as there are proxies."""
+    address = request.META.get("REMOTE_ADDR", "")
+    said = request.META.get("HTTP_X_FORWARDED_FOR", "").split(",")
+    if settings.JIM_PROXIES and said[0]:
+        address = said[-min(settings.JIM_PROXIES, len(said))]
+    return _normal(address)
+
+
+def _normal(address: str) -> str:
+    """Of IPv6 the network: each customer of a provider has 2^64 addresses."""
+    try:
+        known = ip_address(address.strip())
+    except ValueError:
+        return UNKNOWN
+    if not isinstance(known, IPv6Address):
+        return str(known)
+    return str(known.ipv4_mapped or IPv6Address(int(known) >> 64 << 64))
+
+
+def _browser(request: HttpRequest, account: str) -> str:
+    try:
+        known = signing.loads(
+            request.COOKIES.get(settings.BROWSER_COOKIE_NAME, ""), salt=BROWSER_SALT, max_age=BROWSER_IS_KNOWN
+        )
+    except signing.BadSignature:
+        return ""
+    return str(known["browser"]) if known["account"] == account else ""
+
+
+def _digest(*parts: str) -> str:
+    return salted_hmac("jim.sign-in", "\n".join(parts), algorithm="sha256").hexdigest()
+
+
+def _longest_wait(rows: Iterable[FailedSignIn], now: datetime) -> timedelta:
+    return max((row.wait(now) for row in rows), default=timedelta(0))
+
+
+def _is_told_enough(now: datetime) -> bool:
+    last = Activity.objects.administrative().filter(finished_at__gt=now - timedelta(hours=1))
+    told = last.filter(operation=RECORDED_AS)[:MOST_RECORDS_AN_HOUR]
+    return told.count() >= MOST_RECORDS_AN_HOUR
