@@ -197,7 +197,8 @@ class TestCleanUp:
 
     def test_a_plan_that_cannot_be_read_promises_nothing(self) -> None:
         execution = start(*self.PLAN)
-        Execution.objects.filter(pk=execution.pk).update(plan={"steps": [{"name": "a"}]})
+        damaged = {"steps": [{"index": 0}, {"index": 1, "run_if": "always"}]}
+        Execution.objects.filter(pk=execution.pk).update(plan=damaged)
         assert cancel(execution)
         assert fresh(execution).status == Execution.Status.CANCELLED
 
