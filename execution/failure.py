@@ -125,14 +125,14 @@ def _unmet(line: Line, failed: str, rest: Rest) -> tuple[str, str] | None:
     return (rest, SOMETHING_FAILED) if failed and rest != "run" else None
 
 
-def clean_up(plan: Sequence[Line], *, is_failure: bool) -> list[Line]:
-    """The steps that run also after a cancel, unless they ran before; after a timeout, alerts do too.
+def clean_up(plan: Sequence[Line], *, is_failure: bool) -> list[int]:
+    """The lines that run also after a cancel, unless they ran before; after a timeout, alerts do too.
 
     A step of the first group has nothing to clean up after: it stops like any other.
     """
     kept = ("always", "failure") if is_failure else ("always",)
     first = min((line["index"] for line in plan), default=0)
-    return [line for line in plan if line["index"] > first and line.get("run_if") in kept]
+    return [line["line"] for line in plan if line["index"] > first and line.get("run_if") in kept]
 
 
 def stopping_reason(group: Sequence[Line], last: Mapping[int | None, Last]) -> str:

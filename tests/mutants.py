@@ -71,8 +71,11 @@ locks of limits | execution/models/limit.py | races/test_limits.py | postgres
 -             these += " ORDER BY key FOR NO KEY UPDATE"
 +             these += " ORDER BY key"
 locks of tasks to cancel | execution/models/task.py | races/test_verbs.py | postgres
--         tasks = list(self.lock())
-+         tasks = list(self.order_by("pk"))
+-         tasks = [task for task in self.lock() if task.line not in kept]
++         tasks = [task for task in self.order_by("pk") if task.line not in kept]
+clean-up after a cancel | execution/failure.py | execution/test_cancel.py
+-     return [line["line"] for line in plan if line["index"] > first and line.get("run_if") in kept]
++     return [line["line"] for line in plan if line["index"] >= first and line.get("run_if") in kept]
 locks in order | execution/invoker.py | races/test_row_locks.py | postgres
 - in Execution.objects.lock().filter(pk__in=stopped) if stopped else ():
 + in Execution.objects.filter(pk__in=stopped).order_by("-pk") if stopped else ():

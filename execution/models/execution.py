@@ -585,15 +585,15 @@ class Execution(models.Model):
             execution.cancel_requested_at, execution.cancel_reason = now, reason[:1000]
             execution.is_timed_out = timed_out
             execution.save(update_fields=["cancel_requested_at", "cancel_reason", "is_timed_out"])
-            kept = [line["line"] for line in execution.clean_up(is_failure=timed_out)]
+            kept = execution.clean_up(is_failure=timed_out)
             WorkerTask.objects.filter(execution=execution).cancel(now=now, kept=kept)
             Activity.objects.record("cancel", execution, initiator=initiator, now=now, message=reason)
             Execution.objects.advance([execution], now=now)
             wake("jim_tasks")
         return True
 
-    def clean_up(self, *, is_failure: bool = False) -> list[failure.Line]:
-        """What a cancel leaves alone; a damaged plan promises nothing."""
+    def clean_up(self, *, is_failure: bool = False) -> list[int]:
+        """The lines that a cancel leaves alone; a damaged plan promises nothing."""
         try:
             return failure.clean_up(self.plan["steps"], is_failure=is_failure)
         except (AttributeError, KeyError, TypeError):
@@ -601,8 +601,7 @@ class Execution(models.Model):
 
     def clean_up_tasks(self) -> list[tuple[int, str]]:
         """The ids and names of the tasks that a cancel leaves alone, in order."""
-        lines = [line.get("line") for line in self.clean_up()]
-        rows = self.tasks.filter(line__in=lines) if lines else self.tasks.none()
+        rows = self.tasks.filter(line__in=self.clean_up())
         return list(rows.order_by("step_index", "line").values_list("pk", "name"))
 
     def terminate(self, *, initiator: Initiator, now: datetime, reason: str = "") -> bool:

@@ -285,11 +285,14 @@ class Backfill(models.Model):
             )
         return True
 
-    def progress(self) -> Progress:
+    def progress(self, *, running: int | None = None) -> Progress:
+        """`running`: how many of its executions have not ended, if that is known."""
         statuses = self.occurrences.order_by().values_list("status").annotate(Count("pk"))
         counts: Counter[str] = Counter(dict(statuses))
         waiting, started = counts.pop("pending", 0), counts.pop("started", 0)
-        running = self.schedule.executions.filter(status="in_progress", occurrence__backfill=self.pk).count()
+        if running is None:
+            mine = self.schedule.executions.filter(occurrence__backfill=self.pk)
+            running = mine.filter(status="in_progress").count()
         return Progress(
             self.total,
             self.passed_count,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from activities.models import Activity
-from execution.invoker import invoke
+from execution.invoker import invoke, trigger
 from execution.models import Execution, Worker, WorkerTask
 from tests.base import (
     NOW,
@@ -175,6 +175,19 @@ class TestCleanUp:
         assert step_statuses(execution)["tidy"] == ["failed_with_error", "failed_with_error", "complete"]
         assert fresh(execution).status == Execution.Status.CANCELLED
 
+    def test_what_takes_its_place_starts_after_it(self) -> None:
+        first, worker = start(*self.PLAN, overlap="cancel_other"), make_worker()
+        tasks = claim(worker)
+        assert first.schedule is not None
+        trigger(first.schedule, initiator=SOMEBODY, now=LATER)
+        for name in ("a", "tidy"):
+            assert [task.name for task in tasks] == [name]
+            assert fresh(first).state == "cancelling"
+            end(worker, *tasks, now=LATER)
+            invoke(LATER)
+            assert first.schedule.executions.count() == (1 if name == "a" else 2)
+            tasks = claim(worker, now=LATER)
+
     def test_a_step_of_the_first_group_cleans_up_after_nothing(self) -> None:
         execution, worker = start(step("a", run_if="always"), step("b", run_if="always")), make_worker()
         (task,) = claim(worker, limit=1)
@@ -197,7 +210,8 @@ class TestCleanUp:
 
     def test_a_plan_that_cannot_be_read_promises_nothing(self) -> None:
         execution = start(*self.PLAN)
-        Execution.objects.filter(pk=execution.pk).update(plan={"steps": [{"name": "a"}]})
+        damaged = {"steps": [{"index": 0}, {"index": 1, "run_if": "always"}]}
+        Execution.objects.filter(pk=execution.pk).update(plan=damaged)
         assert cancel(execution)
         assert fresh(execution).status == Execution.Status.CANCELLED
 

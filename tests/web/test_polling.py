@@ -116,7 +116,7 @@ def ask(client: Client, url: str, given: dict[str, Any], part: str) -> tuple[Any
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """No quarter of a minute ends between a page and its poll; and nobody looks back to the beginning."""
-    for view in ("queue", "activities"):
+    for view in ("queue", "activities", "execution"):
         monkeypatch.setattr(f"web.views.{view}.REASONS_SECONDS", 10**12)
     monkeypatch.setattr("web.views.workflows.WORDS_SECONDS", 10**12)
     for view in ("executions", "runs", "topics"):

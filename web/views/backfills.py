@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db.models import OuterRef, Subquery
+from django.db.models import Count, OuterRef, Subquery
+from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
@@ -63,8 +64,13 @@ def _news(request: HttpRequest, found: Any) -> HttpResponse:
 
 
 def _find(pk: int) -> Any:
-    running = Execution.objects.in_progress().filter(schedule=OuterRef("schedule")).order_by("pk")
-    rows = Backfill.objects.with_waiting().annotate(running_now=Subquery(running.values("pk")[:1]))
+    """With what a poll would have to ask for besides."""
+    running = Execution.objects.in_progress().filter(schedule=OuterRef("schedule"))
+    mine = running.filter(occurrence__backfill=OuterRef("pk")).order_by().values("status")
+    rows = Backfill.objects.with_waiting().annotate(
+        running_now=Subquery(running.order_by("pk").values("pk")[:1]),
+        running_count=Coalesce(Subquery(mine.annotate(count=Count("pk")).values("count")), 0),
+    )
     rows = rows.select_related("schedule").defer("schedule__last_result")
     found = rows.filter(pk=pk).first() if pk < 2**63 else None
     if found is None:
@@ -84,7 +90,7 @@ def _times(request: HttpRequest, backfill: Any) -> dict[str, Any]:
 
 
 def _progress(backfill: Any) -> dict[str, Any]:
-    at = backfill.progress()
+    at = backfill.progress(running=backfill.running_count)
     became = (
         (at.started - at.running, "ended"),
         (at.running, "running"),
