@@ -13,7 +13,7 @@ from django.urls import reverse
 from activities import clock
 from activities.text import search_text
 from activities.words import NOTHING
-from schedules import registry
+from schedules import permissions, registry
 from schedules.admin.task_template import USERS_SHOWN, TaskTemplateAdmin, uses
 from schedules.admin.verbs import initiator_of
 from schedules.models import Step, TaskTemplate
