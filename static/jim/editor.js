@@ -55,14 +55,13 @@ document.addEventListener("click", (event) => {
 });
 
 // What was used stays where it is on the screen and keeps the focus, and what is folded out stays so,
-// whatever is drawn anew. The browser must not hold on to what is about to go: it would scroll along with it.
+// whatever is drawn anew.
 document.addEventListener("htmx:beforeSwap", (event) => {
   const { target, elt } = event.detail;
   if (!editor()?.contains(target) || target.id === "preview") return;
   const used = editor().contains(document.activeElement) ? document.activeElement : elt;
   const open = [...document.querySelectorAll("#editor details[open][id]")].map((each) => each.id);
   held = { used, open, y: scrollY, top: used.getBoundingClientRect().top, alike: alike(used).indexOf(used) };
-  document.documentElement.style.overflowAnchor = "none";
 });
 document.addEventListener("htmx:afterSwap", () => {
   complain();
@@ -82,7 +81,6 @@ function settle({ used, open, y, top, alike: index }) {
   } else if (used.name === "do") show(alike(used)[index] ?? alike(used).at(-1) ?? instead(used));
   added?.removeAttribute("autofocus");
   if (used.id === "do-check") show(document.getElementById("mistakes") ?? document.getElementById("warnings"));
-  document.documentElement.style.overflowAnchor = "";
 }
 
 function show(control) {

@@ -116,6 +116,15 @@ document.addEventListener("htmx:beforeSwap", (event) => {
   if (event.detail.elt.hasAttribute("data-poll") && isBusy(event.detail.target)) event.detail.shouldSwap = false;
 });
 
+// The browser scrolls along with what is in view. While that is replaced, there is twice as much of it, and it
+// would end up at the end of the page. What stands beside the content does not move it.
+document.addEventListener("htmx:beforeSwap", (event) => {
+  if (event.detail.target.closest("aside")) return;
+  const { style } = document.documentElement;
+  style.overflowAnchor = "none";
+  requestAnimationFrame(() => { style.overflowAnchor = ""; });
+});
+
 function isBusy(part) {
   const at = document.activeElement;
   const typing = at && part.contains(at) && at.matches("input, textarea, select");

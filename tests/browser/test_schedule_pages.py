@@ -118,3 +118,15 @@ def test_what_was_done_is_told_for_a_while_and_what_went_wrong_until_it_is_dismi
     assert place["y"] + place["height"] <= content["y"]
     wrong.get_by_role("button", name="Dismiss").click()
     expect(wrong).to_have_count(0)
+
+
+def test_a_list_that_is_drawn_anew_stays_where_it_is(admin_page: Page) -> None:
+    page = admin_page
+    found = [make_schedule(name=f"Schedule {number:02}", spec=DAILY, now=clock.now()) for number in range(30)]
+    page.set_viewport_size({"width": 1280, "height": 400})
+    page.goto("/schedules")
+    page.get_by_role("link", name="Schedule 12").first.focus()
+    page.evaluate("() => scrollTo(0, 300)")
+    found[0].pause(note="for a while", initiator=SOMEBODY, now=clock.now())
+    expect(page.get_by_text("for a while")).to_have_count(1)
+    assert page.evaluate("() => scrollY") == 300
