@@ -1,11 +1,21 @@
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from django.core.cache import cache
+from rest_framework.exceptions import Throttled
 from rest_framework.request import Request
 from rest_framework.throttling import SimpleRateThrottle
 
+from schedules.spec.timeline import EFFORT, Effort
+
 from .authentication import principal_of
+
+# How many previews that look at all they may one caller can ask for in a minute. Others are not counted.
+FULL_PREVIEWS = 10
 
 
 class StrangerThrottle(SimpleRateThrottle):
@@ -37,3 +47,18 @@ class UserThrottle(SimpleRateThrottle):
         if not request.user.is_authenticated:
             return None
         return self.cache_format % {"scope": self.scope, "ident": request.user.pk}
+
+
+@contextmanager
+def preview_effort(request: Request) -> Iterator[Effort]:
+    """Give an effort for one preview, and count what it used for its caller."""
+    minute, second = divmod(int(time.time()), 60)
+    key = f"preview:{principal_of(request)}:{minute}"
+    if (cache.get_or_set(key, 0, 120) or 0) >= FULL_PREVIEWS * EFFORT:
+        raise Throttled(60 - second, f"Previews of large specs take long: at most {FULL_PREVIEWS} a minute.")
+    effort = Effort()
+    try:
+        yield effort
+    finally:
+        if effort.used:
+            cache.incr(key, effort.used)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
-Message = dict[str, Any]
+Message = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-AsgiApplication = Callable[[Any, Receive, Send], Awaitable[None]]
+AsgiApplication = Callable[[dict[str, Any], Receive, Send], Coroutine[Any, Any, None]]
 WsgiApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 MOST_BYTES = 4 * 1_048_576
@@ -18,7 +18,7 @@ TEXT = f"The body of a request may have at most {MOST_BYTES:,} bytes (4 MiB): se
 
 
 def bounded_asgi(application: AsgiApplication) -> AsgiApplication:
-    async def answer(scope: Any, receive: Receive, send: Send) -> None:
+    async def answer(scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await application(scope, receive, send)
         body = _Body(receive)

@@ -12,6 +12,7 @@ from django.conf import settings
 from .models import Refused, Schedule, SharedCalendar
 from .spec import Spec, SpecError
 from .spec.explanation import Upcoming
+from .spec.timeline import TOO_MUCH, Effort
 
 
 class Difference(NamedTuple):
@@ -31,19 +32,32 @@ class Preview:
 
 
 def preview(
-    spec: object, *, count: int, now: datetime, name: str = "", instead_of: Schedule | None = None
+    spec: object,
+    *,
+    count: int,
+    now: datetime,
+    name: str = "",
+    instead_of: Schedule | None = None,
+    effort: Effort | None = None,
 ) -> Preview:
     """SpecError if it is none. `instead_of` is the schedule that would be edited."""
+    effort = effort or Effort()
     parsed = Spec.parse(spec, SharedCalendar.objects.needed_by(spec))
     warnings = list(parsed.notes)
     try:
-        upcoming = parsed.upcoming(now, count, name or (instead_of.name if instead_of else ""))
-        parsed.check(now, minimum_seconds=settings.JIM_MINIMUM_INTERVAL_SECONDS)
+        upcoming = parsed.upcoming(now, count, name or (instead_of.name if instead_of else ""), effort)
+        if effort.is_spent:
+            warnings.append(f"exclude: {TOO_MUCH}")
+        else:
+            parsed.check(now, settings.JIM_MINIMUM_INTERVAL_SECONDS, effort)
     except SpecError as error:
         upcoming, warnings = [], [*warnings, str(error)]
     difference = None
     if instead_of is not None:
-        difference = changed_times(_times(instead_of, count, now), [row.at for row in upcoming], count)
+        before = _times(instead_of, count, now, effort)
+        # A list that was cut short does not say which times are gone.
+        if not effort.is_spent:
+            difference = changed_times(before, [row.at for row in upcoming], count)
     return Preview(parsed.describe(), parsed.time_zone, upcoming, warnings, difference)
 
 
@@ -55,8 +69,8 @@ def changed_times(before: Sequence[datetime], after: Sequence[datetime], count: 
     return Difference(sorted(old - new), sorted(new - old))
 
 
-def _times(schedule: Schedule, count: int, now: datetime) -> list[datetime]:
+def _times(schedule: Schedule, count: int, now: datetime, effort: Effort) -> list[datetime]:
     try:
-        return schedule.next_times(count, now=now)
+        return [row.at for row in schedule.upcoming(count, now=now, effort=effort)]
     except Refused:  # it is broken, which is why somebody edits it
         return []

@@ -17,10 +17,12 @@ from rest_framework.response import Response
 from api.paging import limit_of
 from api.reading import Strict
 from api.schema import problems
+from api.throttling import preview_effort
 from schedules.models import Schedule
-from schedules.previews import preview
+from schedules.previews import Preview, preview
 from schedules.spec import SpecError
 from schedules.spec.moments import clock_reading
+from schedules.spec.timeline import TOO_MUCH, Effort
 
 from .base import Resource
 from .definitions import SpecField, UpcomingSerializer
@@ -87,11 +89,13 @@ class Inquiries(Resource):
         """Its next times, with what changes of the clocks do to them; not those left out on request."""
         schedule: Schedule = self.get_object()
         count = limit_of(request, USUAL_TIMES, name="count", most=MOST_TIMES)
+        with preview_effort(request) as effort:
+            upcoming = schedule.upcoming(count, now=self.now, effort=effort)
         body = {
             "sentence": schedule.spec_in_words,
             "time_zone": schedule.zone.key,
-            "upcoming": schedule.upcoming(count, now=self.now),
-            "warnings": _notes(schedule),
+            "upcoming": upcoming,
+            "warnings": [*_notes(schedule), *[f"exclude: {TOO_MUCH}"] * effort.is_spent],
             "difference": None,
         }
         return Response(PreviewSerializer(body).data)
@@ -106,17 +110,18 @@ class Inquiries(Resource):
         """What a spec would do, before it is saved: the sentence, the next times, what may surprise."""
         read = self.read(PreviewWriting)
         schedule = Schedule.objects.get(pk=read["schedule"]) if "schedule" in read else None
+        with preview_effort(request) as effort:
+            shown = self._preview(read, schedule, effort)
+        return Response(PreviewSerializer(shown).data)
+
+    def _preview(self, read: dict[str, Any], schedule: Schedule | None, effort: Effort) -> Preview:
+        count, name = read.get("count", USUAL_TIMES), read.get("name", "")
         try:
-            shown = preview(
-                read["spec"],
-                count=read.get("count", USUAL_TIMES),
-                now=self.now,
-                name=read.get("name", ""),
-                instead_of=schedule,
+            return preview(
+                read["spec"], count=count, now=self.now, name=name, instead_of=schedule, effort=effort
             )
         except SpecError as error:
             raise ValidationError({"spec": str(error)}) from error
-        return Response(PreviewSerializer(shown).data)
 
     @extend_schema(parameters=[AT], responses=WhySerializer, filters=False)
     @action(detail=True, pagination_class=None)

@@ -27,6 +27,7 @@ from schedules import permissions, registry
 from schedules.field_types import StrictlyTyped
 from schedules.overlap import MISSED, latest_missed
 from schedules.spec import Spec, SpecError
+from schedules.spec.timeline import Effort
 from schedules.spec.wording import listed
 from schedules.spec.zones import zone_of
 
@@ -683,8 +684,11 @@ class Schedule(StrictlyTyped):
             dropped = self.occurrences.filter(pk__in=list(oldest))
             self.dropped_count += dropped.settle("dropped", reason="buffer full", now=now)
 
-    def upcoming(self, count: int, *, now: datetime) -> list[Upcoming]:
-        """The times at which it will start, as far as that is known; not those left out on request."""
+    def upcoming(self, count: int, *, now: datetime, effort: Effort | None = None) -> list[Upcoming]:
+        """The times at which it will start, as far as that is known; not those left out on request.
+
+        The first one at least, and the others as long as the effort is not spent.
+        """
         if self.status == self.Status.CLOSED or self.remaining == 0:
             return []
         if self.spec_error:
@@ -692,7 +696,7 @@ class Schedule(StrictlyTyped):
         count = count if self.remaining is None else min(count, self.remaining)
         after = max(self.processed_until or now, now)
         with self._readable_spec() as spec:
-            rows = spec.upcoming(after, count + len(self.skips), self.name)
+            rows = spec.upcoming(after, count + len(self.skips), self.name, effort or Effort())
         return [row for row in rows if named_time(row.at) not in self.skips][:count]
 
     def next_times(self, count: int, *, now: datetime) -> list[datetime]:

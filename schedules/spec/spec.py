@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, time, timedelta
 from functools import cached_property, lru_cache
@@ -24,7 +25,7 @@ from .patterns import Pattern
 from .sentences import calendar_words
 from .shapes import each_of, list_of, object_of, text_of
 from .structured import Structured
-from .timeline import Moments, OnTheClock, Rule, Timeline
+from .timeline import Effort, Moments, OnTheClock, Rule, Timeline, TooMuch
 from .wall_calendar import FIRST, LAST, SECOND, Calendar, is_steady
 from .wording import (
     SpecError,
@@ -108,9 +109,9 @@ class Spec:
         }
         return {key: value for key, value in values.items() if value and value != getattr(Spec, key)}
 
-    def next(self, after: datetime) -> datetime | None:
+    def next(self, after: datetime, effort: Effort | None = None) -> datetime | None:
         """Return the first nominal time strictly after an instant, in UTC; None when there is none."""
-        for second in self.walk(_second_after(after)):
+        for second in self.walk(_second_after(after), effort=effort):
             return datetime.fromtimestamp(second, UTC)
         return None
 
@@ -123,51 +124,62 @@ class Spec:
         seconds = islice(self.walk(_second_after(after), _second_of(until)), limit)
         return (datetime.fromtimestamp(second, UTC) for second in seconds)
 
-    def walk(self, floor: int, until: int = _LAST) -> Iterator[int]:
+    def walk(self, floor: int, until: int = _LAST, *, effort: Effort | None = None) -> Iterator[int]:
         """Yield the nominal times between two instants, inclusive, in seconds since the epoch."""
         if self.start_at is not None:
             floor = max(floor, _second_of(self.start_at))
         if self.end_at is not None:
             until = min(until, _second_of(self.end_at))
-        return self.timeline.walk(floor, min(until, _LAST))
+        return self.timeline.walk(floor, min(until, _LAST), effort)
 
-    def due_at(self, nominal: datetime, seed: str) -> datetime:
+    def due_at(self, nominal: datetime, seed: str, effort: Effort | None = None) -> datetime:
         """Return when a nominal time is really due: later by its jitter, but before the next nominal time."""
         if not self.jitter:
             return nominal
         second = _second_of(nominal)
         try:
-            following = next(self.walk(second + 1, second + self.jitter), None)
+            following = next(self.walk(second + 1, second + self.jitter, effort=effort), None)
+        except TooMuch:
+            raise
         except SpecError:
             following = None  # nothing but exclusions, as far as was looked
         window = self.jitter if following is None else following - second
         return nominal.astimezone(UTC) + timedelta(seconds=delay(seed, second, window))
 
-    def upcoming(self, after: datetime, count: int, seed: str) -> list[Upcoming]:
-        """Return the next times as people want to see them; `seed` is the schedule's name."""
-        zone = zone_of(self.time_zone)
-        return [
-            Upcoming(at, at.astimezone(zone), self.due_at(at, seed), note_on(self, _second_of(at)))
-            for at in self.times(after, LAST, limit=count)
-        ]
+    def upcoming(
+        self, after: datetime, count: int, seed: str, effort: Effort | None = None
+    ) -> list[Upcoming]:
+        """Return the next times as people want to see them; `seed` is the schedule's name.
+
+        With an effort, those that were found until it was spent.
+        """
+        zone, rows = zone_of(self.time_zone), []
+        try:
+            for second in islice(self.walk(_second_after(after), effort=effort), count):
+                at = datetime.fromtimestamp(second, UTC)
+                due_at = self.due_at(at, seed, effort)
+                rows.append(Upcoming(at, at.astimezone(zone), due_at, note_on(self, second)))
+        except TooMuch:
+            pass  # `effort.is_spent` says so
+        return rows
 
     def explain(self, at: datetime) -> Verdict:
         """Say of any instant whether it is a nominal time, and if not, why not."""
         return explain(self, at)
 
-    def check(self, now: datetime, minimum_seconds: int = 1) -> None:
+    def check(self, now: datetime, minimum_seconds: int = 1, effort: Effort | None = None) -> None:
         """Refuse, before it is saved, a spec that has no time left, or whose times are too close together."""
         if self.is_manual:
             return
-        if self.next(now) is None:
-            raise self._without_future(now)
+        if self.next(now, effort) is None:
+            raise self._without_future(now, effort)
         if minimum_seconds > 1:
             self._check_distances(now, minimum_seconds)
 
-    def _without_future(self, now: datetime) -> SpecError:
+    def _without_future(self, now: datetime, effort: Effort | None) -> SpecError:
         open_ended: dict[str, Any] = {"end_at": None, "start_at": None, "exclude": ()}
         for name, nothing in open_ended.items():
-            following = replace(self, **{name: nothing}).next(now) if getattr(self, name) else None
+            following = replace(self, **{name: nothing}).next(now, effort) if getattr(self, name) else None
             if following is not None:
                 return SpecError(name, f"leaves no time; without it, the next one is {_as_text(following)}")
         last = previous(self, _second_after(now))
@@ -177,11 +189,17 @@ class Spec:
         return SpecError(self._only_field, f"only matches in the past; the last time is {words}")
 
     def _check_distances(self, now: datetime, minimum_seconds: int) -> None:
-        for earlier, later in pairwise(islice(self.walk(_second_after(now)), _DISTANCES_CHECKED)):
-            if later - earlier < minimum_seconds:
-                pair = listed([_as_text(datetime.fromtimestamp(second, UTC)) for second in (earlier, later)])
-                allowed = f"at least {duration(minimum_seconds)} between two times is allowed"
-                raise SpecError(self._only_field, f"{pair} are {duration(later - earlier)} apart; {allowed}")
+        """As far as an effort goes: times that take long to find are not close together."""
+        with suppress(TooMuch):
+            walk = islice(self.walk(_second_after(now), effort=Effort()), _DISTANCES_CHECKED)
+            for earlier, later in pairwise(walk):
+                if later - earlier < minimum_seconds:
+                    raise self._too_close(earlier, later, minimum_seconds)
+
+    def _too_close(self, earlier: int, later: int, minimum_seconds: int) -> SpecError:
+        pair = listed([_as_text(datetime.fromtimestamp(second, UTC)) for second in (earlier, later)])
+        allowed = f"at least {duration(minimum_seconds)} between two times is allowed"
+        return SpecError(self._only_field, f"{pair} are {duration(later - earlier)} apart; {allowed}")
 
     @property
     def _only_field(self) -> str:

@@ -19,6 +19,9 @@ from .wording import SpecError
 from .zones import LONGEST_SHIFTED_GAP, Stretch, stretch_at
 
 CANDIDATES = 20_000
+# Of a whole preview: about half a second of work, and enough to find the first time with any number of rules.
+EFFORT = 5 * CANDIDATES
+_RULES_PER_COST = 25
 _YEAR = 366 * DAY
 # To look up the holidays of a year takes long. After fifty years of nothing else there is no hope; where they
 # are looked up for many places, at least ten have to do.
@@ -40,13 +43,13 @@ class Timeline(NamedTuple):
     rules: tuple[Rule, ...]
     exclusions: Exclusions
 
-    def walk(self, floor: int, until: int) -> Iterator[int]:
+    def walk(self, floor: int, until: int, effort: Effort | None = None) -> Iterator[int]:
         """Yield the nominal times between two instants, inclusive."""
-        budget = _Budget(self.exclusions)
+        budget = _Budget(self.exclusions, len(self.rules), effort)
         while floor <= until:
             stretch = stretch_at(floor, self.zone)
             if floor == stretch.start and self.is_moved_to(stretch):
-                budget.refill()
+                budget.keep(floor)
                 yield floor
                 floor += 1
             high = min(until, stretch.end - 1)
@@ -77,7 +80,7 @@ class Timeline(NamedTuple):
                 passed = 0
                 end = self.exclusions.end(instant + stretch.offset, instant)
                 if end is None:
-                    budget.refill()
+                    budget.keep(instant)
                     yield instant
                 else:
                     budget.charge(instant)
@@ -142,21 +145,72 @@ class Moments(NamedTuple):
         return self.instants[place] if place < len(self.instants) else None
 
 
+class TooMuch(SpecError):
+    """What a preview may look at is used up; what was found before stands."""
+
+
+class Effort:
+    """Bound the work of one preview, however many times it shows.
+
+    Count each candidate that is excluded, more where many rules have to be asked for the next one; and each
+    year of holidays.
+    """
+
+    def __init__(self) -> None:
+        self.left = EFFORT
+
+    @property
+    def is_spent(self) -> bool:
+        return self.left <= 0
+
+    @property
+    def used(self) -> int:
+        return EFFORT - self.left
+
+    def charge(self, cost: int) -> None:
+        self.left -= cost
+        if self.is_spent:
+            raise TooMuch("exclude", TOO_MUCH)
+
+
+TOO_MUCH = (
+    f"not all of the next times are shown: more than {EFFORT:,} others would have to be looked at and "
+    "excluded before them; use rules that match less often, and exclude less"
+)
+
+
 class _Budget:
     """No spec can hang a tick: a search that meets nothing but exclusions ends."""
 
-    def __init__(self, exclusions: Exclusions) -> None:
+    def __init__(self, exclusions: Exclusions, rules: int, effort: Effort | None) -> None:
         tens = 1 + exclusions.places // 10
         self._per_year = min(_YEAR_OF_HOLIDAYS * tens, _MOST_PER_YEAR) if exclusions.places else 0
-        self.refill()
+        self._cost, self._effort = 1 + rules // _RULES_PER_COST, effort
+        self._known_year = -1
+        self._refill()
 
-    def refill(self) -> None:
+    def _refill(self) -> None:
         self._left, self._year = CANDIDATES, -1
 
+    def keep(self, instant: int) -> None:
+        """Count a time that is found: the next one may take as long again."""
+        self._refill()
+        self._spend(instant, 0)
+
     def charge(self, instant: int) -> None:
+        """Count a time that is excluded."""
         self._left -= 1
         if self._per_year and instant // _YEAR != self._year:
             self._year = instant // _YEAR
             self._left -= self._per_year
         if self._left <= 0:
             raise SpecError("exclude", "leaves nothing: every time looked at is excluded; exclude less")
+        self._spend(instant, self._cost)
+
+    def _spend(self, instant: int, cost: int) -> None:
+        if self._effort is None:
+            return
+        if self._per_year and instant // _YEAR != self._known_year:
+            self._known_year = instant // _YEAR
+            cost += self._per_year
+        self._effort.charge(cost)

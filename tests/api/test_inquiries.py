@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,6 +31,22 @@ def test_a_spec_is_previewed_before_anybody_saves_it() -> None:
     past = api.post("schedules/preview", {"spec": {"at": ["2020-01-01T00:00:00Z"]}}).json()
     assert (past["upcoming"], "only matches in the past" in past["warnings"][0]) == ([], True)
     assert everything() == before
+
+
+def test_previews_that_take_long_are_few_for_each_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("schedules.spec.timeline", "api.throttling"):
+        monkeypatch.setattr(f"{module}.EFFORT", 100)
+    monkeypatch.setattr("api.throttling.time", SimpleNamespace(time=lambda: 130.0))
+    api, other = Caller("Viewer"), Caller("Operator")
+    large = {"spec": {"cron": ["*/2 * * * * * *"], "exclude": [{"second": "2-59/2"}]}}
+    answers = [api.post("schedules/preview", large) for _ in range(11)]
+    assert [answer.status_code for answer in answers] == [200] * 10 + [429]
+    assert "not all of the next times are shown" in answers[0].json()["warnings"][0]
+    assert answers[-1].headers["Retry-After"] == "50"
+    saved = make_schedule(spec=large["spec"], now=clock.now())
+    assert api.get(f"schedules/{saved.pk}/preview").status_code == 429
+    shown = other.get(f"schedules/{saved.pk}/preview").json()
+    assert (len(shown["upcoming"]) >= 1, len(shown["warnings"])) == (True, 1)
 
 
 def test_a_preview_of_an_edit_says_which_times_change() -> None:

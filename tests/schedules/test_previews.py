@@ -5,7 +5,9 @@ from datetime import timedelta
 import pytest
 
 from schedules.previews import changed_times, preview
-from schedules.spec import SpecError
+from schedules.spec import Spec, SpecError
+from schedules.spec.exclusions import Exclusions
+from schedules.spec.timeline import EFFORT
 from tests.base import NOW, make_schedule
 
 HOUR = timedelta(hours=1)
@@ -40,3 +42,38 @@ def test_a_preview_of_a_broken_schedule_has_only_new_times() -> None:
     assert (shown.difference.gone, len(shown.difference.added)) == ([], 2)
     with pytest.raises(SpecError):
         preview({"cron": ["nonsense"]}, count=1, now=NOW)
+
+
+# One time in five hours is left of every second one.
+SPARSE = {
+    "cron": ["*/2 * * * * * *"],
+    "exclude": [
+        {"second": "2-59/2"},
+        {"minute": "1-59", "second": "*/2"},
+        {"second": "*/2", "hour": "1-4,6-9,11-14,16-19,21-23"},
+    ],
+}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("more", [{}, {"jitter": "10d"}], ids=["plain", "with jitter"])
+def test_a_preview_ends_when_its_effort_is_spent_and_shows_what_it_found(
+    more: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule, asked, end = make_schedule(spec=SPARSE), 0, Exclusions.end
+
+    def counted(self: Exclusions, wall: int, instant: int) -> int | None:
+        nonlocal asked
+        asked += 1
+        return end(self, wall, instant)
+
+    monkeypatch.setattr(Exclusions, "end", counted)
+    monkeypatch.setattr("django.conf.settings.JIM_MINIMUM_INTERVAL_SECONDS", 60)
+    shown = preview(SPARSE | more, count=100, now=NOW, instead_of=schedule)
+    assert asked <= 2 * EFFORT
+    assert 1 <= len(shown.upcoming) < 100
+    assert [text for text in shown.warnings if "not all of the next times are shown" in text]
+    assert shown.difference is None
+    asked = 0
+    Spec.parse(SPARSE).check(NOW, 60)
+    assert asked <= 2 * EFFORT
