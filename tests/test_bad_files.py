@@ -240,7 +240,8 @@ def refused(command: list[str]) -> str:
 PACKAGES = ("activities", "api", "execution", "jimsite", "schedules", "web", "webhooks", "workflows")
 # Files that are JIM's own or the system's, and one that is cut off at a size.
 OWN = {
-    *("activities/given_files.py", "activities/private_files.py", "execution/nursery_process.py"),
+    *("activities/given_files.py", "activities/private_files.py"),
+    *("execution/lifeline.py", "execution/nursery_process.py"),
     *("jimsite/doctor/database.py", "jimsite/following.py", "jimsite/workflows.py", "web/views/settings.py"),
 }
 READING = {"read_text", "read_bytes", "FILES", "FileField", "stdin"}

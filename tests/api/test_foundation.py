@@ -69,7 +69,7 @@ def test_what_a_body_says_has_the_right_type() -> None:
 
 def test_what_does_not_exist_is_a_problem_too() -> None:
     api = Caller()
-    for path in ("nowhere", "limits/", "limits/none", "limits/a%00b", "schedules/x"):
+    for path in ("nowhere", "limits/none", "limits/a%00b", "schedules/x"):
         response = api.get(path)
         assert (response.status_code, response["Content-Type"]) == (404, PROBLEM), path
         assert response.json()["status"] == 404
@@ -204,7 +204,7 @@ def test_a_session_has_to_prove_that_it_is_no_other_page() -> None:
     body = json.dumps(LIMIT)
     refused = client.post("/api/v1/limits", body, content_type="application/json")
     assert (refused.status_code, refused["Content-Type"]) == (403, PROBLEM)
-    client.get("/login")
+    client.get("/password")
     token = next(cookie.value for name, cookie in client.cookies.items() if "csrf" in name)
     headers = {"X-CSRFToken": token}
     made = client.post("/api/v1/limits", body, content_type="application/json", headers=headers)
