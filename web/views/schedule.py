@@ -21,8 +21,7 @@ from schedules.spec import SpecError
 from schedules.spec.wording import duration_words
 from web import charts, operating
 from web.lanes import Planned, lanes
-from web.live import version_of
-from web.page import fragment, page
+from web.page import fragment, page, version_of
 from web.running import running_of
 from web.urls_of import execution_url
 
@@ -44,7 +43,7 @@ TABS = {
 def schedule(request: HttpRequest, pk: int) -> HttpResponse:
     found, now = find(pk), clock.now()
     ran = _ran(found)
-    durations = charts.durations(ran, zone=found.zone)
+    durations = charts.durations(ran)
     context = {
         **about(request, found, "overview"),
         **_now(found, ran, now),

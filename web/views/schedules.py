@@ -18,8 +18,7 @@ from schedules.models import Schedule
 from schedules.selection import ORDERS, STATES, select, tags_in_use
 from web import charts, operating
 from web.keyset import address
-from web.live import version_of
-from web.page import fragment, page
+from web.page import fragment, page, version_of
 from web.urls_of import execution_url
 
 ROWS = 50
