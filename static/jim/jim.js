@@ -184,7 +184,7 @@ for (const each of document.querySelectorAll("[data-browser-zone]")) {
   each.value = BROWSER_ZONE;
   if (each.type === "submit" && BROWSER_ZONE !== document.documentElement.dataset.zone) {
     each.textContent = `Use ${BROWSER_ZONE}, as this browser`;
-    each.hidden = false;
+    each.form.hidden = false;
   }
 }
 tell();
