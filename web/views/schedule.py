@@ -14,7 +14,7 @@ from execution import history
 from schedules import registry
 from schedules.as_code import selected, written
 from schedules.coming import coming
-from schedules.description import state_of
+from schedules.description import shown_state, state_of
 from schedules.fates import pausing
 from schedules.models import Backfill, Refused, Schedule
 from schedules.spec import SpecError
@@ -98,7 +98,7 @@ def about(request: HttpRequest, schedule: Schedule, tab: str) -> dict[str, Any]:
     return {
         "title": f"{TABS[tab]}: {schedule.name}" if tab in TABS else schedule.name,
         "schedule": schedule,
-        "state": state_of(schedule),
+        "state": shown_state(state_of(schedule)),
         "is_overdue": schedule.is_overdue(clock.now()),
         "sentence": schedule.spec_in_words,
         "zone": schedule.zone,
@@ -174,10 +174,11 @@ def _notes(schedule: Schedule) -> tuple[str, ...]:
 def _plan(schedule: Schedule) -> dict[str, Any]:
     steps = list(schedule.steps.select_related("template"))
     kinds = registry.step_types
+    groups = {index: number for number, index in enumerate(sorted({each.index for each in steps}), 1)}
     drawn = [
         Planned(
             each.name,
-            each.index,
+            groups[each.index],
             kinds[each.step_type].title if each.step_type in kinds else each.step_type,
             each.run_if,
         )
