@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from math import inf
 
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -93,13 +94,18 @@ def moment(at: datetime | None, *, now: datetime) -> SafeString:
     return format_html(
         '<time datetime="{}" title="{}" data-relative>{}</time>',
         at.isoformat(),
-        exact(at),
+        here(at),
         distance(at, now=now),
     )
 
 
 def exact(at: datetime, zone: tzinfo = UTC) -> str:
     return f"{on_the_clock(at, zone)} {zone}"
+
+
+def here(at: datetime) -> str:
+    """In the time zone that the reader of a page has chosen; UTC everywhere else."""
+    return exact(at, timezone.get_current_timezone())
 
 
 def on_the_clock(at: datetime, zone: tzinfo = UTC) -> str:

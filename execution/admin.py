@@ -341,7 +341,7 @@ class QueueAdmin(RecordAdmin[WorkerTask], OperationsAdmin[WorkerTask]):
         "state",
         "why",
         "execution_link",
-        "index",
+        "group",
         "attempt",
         "pool",
         "isolation",
@@ -383,9 +383,12 @@ class QueueAdmin(RecordAdmin[WorkerTask], OperationsAdmin[WorkerTask]):
             return NOTHING
         return format_html('<a href="{}">{}</a>', execution_url(task.execution.pk), task.execution)
 
-    def index(self, task: WorkerTask) -> int:
-        """As its step has it, from 0: the executions' groups are counted from 1."""
-        return task.step_index
+    def group(self, task: WorkerTask) -> int:
+        """Its place among the groups of its execution, from 1; a single job is a group of its own."""
+        if task.execution is None:
+            return 1
+        steps = Activity.objects.filter(parent=task.execution.activity_id, step_index__lte=task.step_index)
+        return steps.order_by().values("step_index").distinct().count()
 
     @admin.display(description="activity")
     def activity_link(self, task: WorkerTask) -> SafeString:

@@ -11,7 +11,7 @@ from typing import Any
 from activities.models import Activity
 from activities.statements import among
 from activities.together import Question, Statement, together
-from activities.words import distance, exact, span
+from activities.words import distance, here, span
 
 from .concurrency import SEPARATOR
 from .models import Execution, Worker, WorkerTask
@@ -73,7 +73,7 @@ def _later(task: WorkerTask, now: datetime) -> str:
         return f"retry {distance(task.available_at, now=now)} (attempt {task.failures + 1} of {most})"
     if task.available_at - now < timedelta(days=1):
         return f"is put off: starts {distance(task.available_at, now=now)}"
-    return f"is put off until {exact(task.available_at)}"
+    return f"is put off until {here(task.available_at)}"
 
 
 def _about_waiting(tasks: Sequence[WorkerTask]) -> list[Question]:

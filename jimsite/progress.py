@@ -79,10 +79,12 @@ class Progress:
 
     def table(self, *, width: int, most: int = STEPS_MOST) -> Table:
         shown = chosen(self.steps, most=most)
+        indexes = sorted({step.step_index or 0 for step in self.steps})
+        groups = {index: number for number, index in enumerate(indexes, 1)}
         columns: dict[str, list[str | Text]] = {
             "State": [state(step.status) for step in shown],
             "Step": [Text(step.target_name, style="bold") for step in shown],
-            "Group": [str(step.step_index) for step in shown],
+            "Group": [str(groups[step.step_index or 0]) for step in shown],
             "Attempt": [str(step.attempt) if step.attempt > 1 else "" for step in shown],
             "Took": [took(step, now=self.now) for step in shown],
             "Progress": [counted(step) for step in shown],

@@ -135,7 +135,7 @@ def describe(schedule: Schedule, *, now: datetime) -> Description:
 
 
 def state_of(schedule: Schedule) -> str:
-    """As people see it: running, paused, closed, broken, ended (no time or no run is left) or by hand."""
+    """What it does now: running, paused, closed, broken, ended (no time or no run is left) or by hand."""
     if schedule.status == Schedule.Status.CLOSED:
         return "closed"
     try:
@@ -153,6 +153,11 @@ def state_of(schedule: Schedule) -> str:
     is_unfilled = schedule.processed_until is None
     has_ended = (schedule.next_run_at is None and not is_unfilled) or schedule.remaining == 0
     return "ended" if has_ended else "running"
+
+
+def shown_state(state: str) -> str:
+    """Say “active” to people: executions run, while a schedule with this state may well be idle."""
+    return "active" if state == "running" else state
 
 
 def _pause(schedule: Schedule) -> Pause:

@@ -70,7 +70,10 @@ def test_a_bad_step_is_told_by_its_name_and_field(is_new: bool) -> None:
     assert everything() == before
 
 
-TOO_EARLY = "nothing comes before it that could fail: give it a higher index, or run it on success or always."
+TOO_EARLY = (
+    "nothing comes before it that could fail: move it to a later group (a higher index), or run it "
+    "on success or always."
+)
 # (what, the steps, what is said about them)
 TOGETHER: list[tuple[str, Any, str]] = [
     ("none", [], "A schedule needs at least one step."),

@@ -12,9 +12,10 @@ from datetime import date, datetime, timedelta, tzinfo
 from math import sqrt
 from typing import NamedTuple
 
+from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from activities.words import on_the_clock, span, tone
+from activities.words import here, span, tone
 from execution.history import Bucket, Ran, usual_duration
 from schedules.spec.wording import counted, date_words, listed
 
@@ -147,7 +148,8 @@ def _hour(at: datetime, x: int, counts: dict[str, int], most: int) -> Hour:
             bottom -= height
             parts.append(Part(tone(status), round(max(bottom, 0), 1), round(height, 1)))
     told = outcome_words(Counter(counts), nothing="nothing")
-    return Hour(at, x, parts, counts, f"{at:%H:%M} UTC: {told}")
+    local = timezone.localtime(at)
+    return Hour(at, x, parts, counts, f"{local:%H:%M} {local.tzinfo}: {told}")
 
 
 class Cell(NamedTuple):
@@ -257,7 +259,7 @@ class Plot:
         return SafeString("".join(_drawn_point(point, url(point.id)) for point in self.points))
 
 
-def durations(ran: Sequence[Ran], *, zone: tzinfo) -> Plot | None:
+def durations(ran: Sequence[Ran]) -> Plot | None:
     """Given the newest first; None if nothing has ended yet."""
     ended = [(each, each.duration) for each in reversed(ran) if each.duration is not None]
     if not ended:
@@ -275,7 +277,7 @@ def durations(ran: Sequence[Ran], *, zone: tzinfo) -> Plot | None:
             round(PLOT_WIDTH - PLOT_MARGIN - (len(ended) - 1 - place) * step, 1),
             height_of(length),
             tone(each.state),
-            f"#{each.id} {each.state} in {span(length)}, {on_the_clock(each.started_at, zone)}",
+            f"#{each.id} {each.state} in {span(length)}, {here(each.started_at)}",
         )
         for place, (each, length) in enumerate(ended)
     ]

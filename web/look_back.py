@@ -10,6 +10,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest
+from django.utils import timezone
 
 from activities.statements import finding_first_since
 from activities.together import Statement, together
@@ -23,11 +24,28 @@ SLACK = timedelta(minutes=10)
 
 
 class _Moment(forms.DateTimeField):
-    """A time that leaves room on both sides: for zones, and for a little slack."""
+    """A time in the reader's zone that leaves room on both sides: for zones, and for a little slack."""
 
-    def __init__(self, label: str) -> None:
+    def __init__(self) -> None:
         widget = forms.DateTimeInput(attrs={"type": "datetime-local"})
-        super().__init__(label=label, required=False, widget=widget, validators=[_check_year])
+        super().__init__(required=False, widget=widget, validators=[_check_year])
+
+    def to_python(self, value: Any) -> datetime | None:
+        """Take times that the clocks show twice, as the first of the two, and those that they leave out."""
+        try:
+            return super().to_python(value)
+        except ValidationError as error:
+            if error.code != "ambiguous_timezone" or not error.params:
+                raise
+            return timezone.make_aware(error.params["datetime"])
+
+    def prepare_value(self, value: Any) -> Any:
+        """Links carry an offset, which the field of a browser cannot show."""
+        try:
+            at = self.clean(value)
+        except ValidationError:
+            return value
+        return timezone.localtime(at).replace(tzinfo=None).isoformat() if at else value
 
 
 def _check_year(moment: datetime) -> None:
@@ -36,8 +54,13 @@ def _check_year(moment: datetime) -> None:
 
 
 class TimesForm(forms.Form):
-    since = _Moment("From (UTC)")
-    until = _Moment("To (UTC)")
+    since = _Moment()
+    until = _Moment()
+
+    def __init__(self, given: Any) -> None:
+        super().__init__(given)
+        for name, label in {"since": "From", "until": "To"}.items():
+            self.fields[name].label = f"{label} ({timezone.get_current_timezone_name()})"
 
 
 @dataclass(frozen=True)

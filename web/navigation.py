@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 
+from .time_zone import zone_for
+
 
 class Item(NamedTuple):
     label: str
@@ -44,6 +46,7 @@ def navigation(request: HttpRequest) -> dict[str, Any]:
         "navigation": _items(request, MAIN),
         "navigation_more": more,
         "navigation_more_current": any(item.is_current for item in more),
+        "time_zone": zone_for(request),
     }
 
 

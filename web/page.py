@@ -11,8 +11,11 @@ from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import render
+from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.gzip import gzip_page
+
+from .time_zone import zone_for
 
 P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, P], HttpResponse]
@@ -22,7 +25,10 @@ STOP_POLLING = 286
 
 
 def page(permission: str, *, methods: tuple[str, ...] = READ) -> Callable[[View[P]], View[P]]:
-    """Guards a view; without a permission, everybody who is signed in may see it."""
+    """Guards a view; without a permission, everybody who is signed in may see it.
+
+    Times are read and shown in the time zone of the browser.
+    """
 
     def decorate(view: View[P]) -> View[P]:
         @wraps(view)
@@ -33,7 +39,8 @@ def page(permission: str, *, methods: tuple[str, ...] = READ) -> Callable[[View[
                 return _sign_in(request)
             if permission and not request.user.has_perm(permission):
                 raise PermissionDenied(f"This needs the permission “{permission}”.")
-            return view(request, *args, **kwargs)
+            with timezone.override(zone_for(request)):
+                return view(request, *args, **kwargs)
 
         guarded.needs = permission  # type: ignore[attr-defined]
         return cast(View[P], never_cache(gzip_page(guarded)))
@@ -61,8 +68,9 @@ def fragment(
 
 
 def version_of(*seen: object) -> str:
-    """The same for the same content, in every process."""
-    return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
+    """The same for the same content and time zone, in every process."""
+    zone = timezone.get_current_timezone_name()
+    return hashlib.sha256(repr((zone, seen)).encode()).hexdigest()[:16]
 
 
 def is_htmx(request: HttpRequest) -> bool:

@@ -35,6 +35,7 @@ app_name = "web"
 urlpatterns = [
     path("", home.home, name="home"),
     path("login", limits_guesses(account.Login.as_view()), name="login"),
+    path("time-zone", account.time_zone, name="time-zone"),
     path("logout", LogoutView.as_view(next_page="web:login"), name="logout"),
     path("do/<slug:kind>/<slug:name>", operate, name="operate"),
     path("schedules/new", editor.new, name="schedule-new"),

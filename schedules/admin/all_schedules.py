@@ -56,7 +56,7 @@ class ResumeAll:
     def perform(self, answers: dict[str, Any], by: Initiator, now: datetime) -> str:
         discard = answers["missed"] == "discard"
         count = Schedule.objects.resume_all(initiator=by, now=now, discard=discard)
-        return f"{_are(count)} running again."
+        return f"{_are(count)} active again."
 
 
 VERBS: dict[str, PauseAll | ResumeAll] = {verb.name: verb for verb in (PauseAll(), ResumeAll())}

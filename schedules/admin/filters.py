@@ -12,6 +12,7 @@ from django.http import HttpRequest
 from activities import clock
 from activities.pages import KnownValues
 from activities.text import clean_text
+from schedules.description import shown_state
 from schedules.models import Overlap, Schedule, ScheduleQuerySet, Tag
 
 MOST_CHOICES = 50
@@ -31,7 +32,7 @@ class StateFilter(admin.SimpleListFilter):
     }
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(name, name) for name in self.STATES]
+        return [(name, shown_state(name)) for name in self.STATES]
 
     def choices(self, changelist: Any) -> Any:
         first, *rest = super().choices(changelist)

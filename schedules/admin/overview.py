@@ -9,6 +9,7 @@ from django.http import HttpRequest
 from activities import clock
 from schedules import permissions
 from schedules.coming import coming
+from schedules.description import shown_state
 from schedules.models import Schedule
 from schedules.spec import SpecError
 
@@ -18,6 +19,7 @@ def overview(request: HttpRequest, schedule: Schedule) -> dict[str, Any]:
     times = coming(schedule, described.upcoming)
     return {
         "is": described,
+        "state": shown_state(described.state),
         "backfills": [(each, each.passed - each.waiting) for each in described.backfills],
         "notes": _notes(schedule),
         "zone": schedule.zone,

@@ -16,7 +16,7 @@ from django.utils.text import Truncator
 from activities import clock
 from activities.words import NOTHING, badge, exact, moment
 from schedules import permissions, registry
-from schedules.description import state_of
+from schedules.description import shown_state, state_of
 from schedules.forms import ScheduleForm, Unsaved
 from schedules.models import Conflict, Refused, Schedule
 from schedules.spec.wording import duration
@@ -137,7 +137,7 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
 
     @admin.display(description="state")
     def state(self, schedule: Schedule) -> SafeString:
-        state = badge(state_of(schedule))
+        state = badge(shown_state(state_of(schedule)))
         return format_html("{} {}", state, badge("overdue")) if schedule.is_overdue(clock.now()) else state
 
     @admin.display(description="tags")

@@ -298,8 +298,8 @@ def _complaints_together(plan: Mapping[str, Step]) -> Iterator[str]:
         names.add(step.name.casefold())
         if step.run_if == Step.RunIf.FAILURE and step.index == first:
             yield (
-                f"{label}: run_if: nothing comes before it that could fail: give it a higher index, "
-                "or run it on success or always."
+                f"{label}: run_if: nothing comes before it that could fail: move it to a later group "
+                "(a higher index), or run it on success or always."
             )
     yield from _reference_complaints({f"{label}: config: ": step for label, step in plan.items()})
 
@@ -355,9 +355,10 @@ def _why_no_result(name: str, step: Step, plan: Mapping[str, Step]) -> str:
     other: object = plan[name].index
     if not (isinstance(own, int) and isinstance(other, int)):
         return ""  # which has its own complaint
+    earlier = "move it to an earlier group (a lower index)"
     if other == own:
-        return f"“{name}” has the same index, {own}, so they run side by side; give “{name}” a lower one"
-    return f"“{name}” runs later: its index {other} is not lower than {own}" if other > own else ""
+        return f"“{name}” is in the same group, so they run side by side; {earlier}"
+    return f"“{name}” runs later: {earlier}" if other > own else ""
 
 
 def _secret_names(refs: Iterable[Reference]) -> Collection[str]:

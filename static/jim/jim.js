@@ -2,6 +2,7 @@
 
 const THEMES = ["auto", "light", "dark"];
 const ENOUGH = 10;
+const BROWSER_ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 
 document.addEventListener("click", (event) => {
@@ -160,6 +161,7 @@ function tell() {
     if (time.textContent !== text) time.textContent = text;
   }
   for (const time of document.querySelectorAll("time:not([data-local])")) {
+    if (BROWSER_ZONE === document.documentElement.dataset.zone) break;
     const local = new Date(time.dateTime).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
     time.title = `${time.title ? `${time.title}\n` : ""}${local} (your time)`;
     time.dataset.local = "";
@@ -186,6 +188,14 @@ function span(seconds) {
   return counts.slice(first, first + most).filter((each) => each.count).map((each) => `${each.count} ${each.unit}`).join(" ");
 }
 
+// Signing in brings the zone along; later, a button offers it.
+for (const each of document.querySelectorAll("[data-browser-zone]")) {
+  each.value = BROWSER_ZONE;
+  if (each.type === "submit" && BROWSER_ZONE !== document.documentElement.dataset.zone) {
+    each.textContent = `Use ${BROWSER_ZONE}, as this browser`;
+    each.form.hidden = false;
+  }
+}
 tell();
 watchBoxes();
 setInterval(() => { if (!document.hidden) tell(); }, 5000);

@@ -36,6 +36,26 @@ def test_somebody_signs_in_and_finds_out_why_a_run_did_not_happen(admin_page: Pa
     expect(admin_page.get_by_text("no rule gives this time")).to_be_visible()
 
 
+@pytest.mark.browser_context_args(timezone_id="Asia/Tokyo")
+def test_a_browser_brings_its_time_zone_when_somebody_signs_in_and_offers_it_later(admin_page: Page) -> None:
+    admin_page.context.clear_cookies()
+    admin_page.goto("/login?next=/executions")
+    admin_page.get_by_label("Username").fill("ada")
+    admin_page.get_by_label("Password").fill(PASSWORD)
+    admin_page.get_by_role("button", name="Sign in").click()
+    expect(admin_page.get_by_label("From (Asia/Tokyo)")).to_be_visible()
+    admin_page.get_by_text("ada", exact=True).click()
+    admin_page.get_by_role("link", name="Time zone: Asia/Tokyo").click()
+    offer = admin_page.get_by_role("button", name="Use Asia/Tokyo")
+    expect(offer).to_be_hidden()
+    admin_page.get_by_label("Time zone").select_option("Europe/London")
+    admin_page.get_by_role("button", name="Save").click()
+    expect(admin_page.get_by_label("From (Europe/London)")).to_be_visible()
+    admin_page.goto("/time-zone?next=/executions")
+    offer.click()
+    expect(admin_page.get_by_label("From (Asia/Tokyo)")).to_be_visible()
+
+
 def test_a_range_is_backfilled_after_a_look_at_what_it_would_do(admin_page: Page) -> None:
     schedule = make_schedule(name="Payroll", spec=DAILY, now=clock.now())
     admin_page.goto(f"{schedule.get_absolute_url()}/backfills")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -120,7 +121,7 @@ def test_cancel_and_terminate_ask_first_and_leave_alone_what_has_ended(client: C
 class TestTheQueue:
     def test_it_says_why_each_task_waits(self, client: Client) -> None:
         """tests/execution/test_waits.py has all reasons."""
-        start(step("running"), step("later", 1))
+        start(step("running"), step("later", 7))
         worker = make_worker(clock.now())
         claim(worker)
         start(step("lonely", pool="ldap"), now=clock.now())
@@ -129,6 +130,8 @@ class TestTheQueue:
         whys = {row.name: row.why for row in rows}
         assert whys["running"].startswith(f"runs on {worker} for ")
         assert whys["later"] == "group 1 of 2 is running: “running”"
+        text = text_of(client, "workertask", WorkerTask.objects.get(name="later").pk)
+        assert re.search(r'field-group.*?class="readonly">2</div>', text, re.DOTALL)
         text = text_of(client, "workertask", WorkerTask.objects.get(name="lonely").pk)
         assert ("no worker is alive" in text, "tests.work.noop" in text) == (True, True)
         (row,) = client.get(page("execution_worker_changelist")).context["cl"].result_list

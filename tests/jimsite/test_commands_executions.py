@@ -153,7 +153,7 @@ class TestExecutions:
         assert found == wanted
 
     def test_one_with_its_steps_and_the_last_attempt_of_each(self) -> None:
-        execution = start(step("first"), step("second", 1, "fail", max_retries=1), name="Nightly")
+        execution = start(step("first"), step("second", 7, "fail", max_retries=1), name="Nightly")
         run_until_idle()
         facts = told("execution", f"#{execution.pk}")
         assert [(each["name"], each["attempt"], each["status"]) for each in facts["steps"]] == [
@@ -161,7 +161,12 @@ class TestExecutions:
             ("second", 2, "pending"),
         ]
         run_until_idle(now=NOW + seconds(600))
-        assert said("execution", str(execution.pk))[0] == f"Nightly #{execution.pk}  ✕ failed"
+        lines = said("execution", str(execution.pk))
+        assert lines[0] == f"Nightly #{execution.pk}  ✕ failed"
+        assert [line.split()[2:4] for line in lines if line[2:].startswith(("completed", "failed "))] == [
+            ["first", "1"],
+            ["second", "2"],
+        ]
         for text in ("7", "seven", "99999999999999999999", ""):
             assert refusal("execution", text).startswith(f"There is no execution “{text}”")
 

@@ -26,8 +26,8 @@ class TestSchedules:
         assert "importschedules FILE" in said("schedules")[0]
         schedule = make_schedule(name="Nightly", spec=DAILY, tags=["people"])
         assert said("schedules") == [
-            "State      Schedule  Next run  At                When                               Tags",
-            "✓ running  Nightly   in 23 h   Tue 02:00 London  At 02:00 every day, Europe/London  people",
+            "State     Schedule  Next run  At                When                               Tags",
+            "✓ active  Nightly   in 23 h   Tue 02:00 London  At 02:00 every day, Europe/London  people",
         ]
         [row] = told("schedules")["schedules"]
         assert (row["id"], row["state"]) == (schedule.pk, "running")
@@ -75,7 +75,7 @@ def test_one_is_described_with_its_state_runs_and_next_times() -> None:
     execution = start(step(), name="Nightly HR Sync", spec=DAILY)
     run_until_idle()
     lines = said("describe", "nightly hr sync")
-    assert lines[0] == "Nightly HR Sync  ✓ running"
+    assert lines[0] == "Nightly HR Sync  ✓ active"
     assert any(line.startswith(f"{execution.pk} ") and "✓ completed" in line for line in lines)
     assert "Next times (Europe/London)  From now" in lines
     Schedule.objects.get().pause(initiator=SOMEBODY, now=NOW, note="the bank moves")

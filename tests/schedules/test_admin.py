@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import html
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ from django.test import Client
 
 from activities import clock
 from activities.models import Activity
+from activities.words import badge
 from execution.invoker import trigger
 from execution.models import Execution
 from schedules import registry
@@ -173,6 +175,8 @@ def test_the_list_says_how_each_is_and_is_filtered(client: Client) -> None:
     for words in ("At 03:00 every day, Europe/Berlin", "03:00:00 Europe/Berlin", "in progress"):
         assert words in text
     assert '<input type="hidden" name="tag" value="finance">' in text
+    assert re.search(r'href="[^"]*state=running[^"]*"[^>]*>\s*active\s*<', text)
+    assert badge("active") in text
     assert "when resumed" not in text
     Schedule.objects.get(name="Both").pause(initiator=SOMEBODY, now=now)
     text = client.get(page("schedules_schedule_changelist")).content.decode()

@@ -183,7 +183,7 @@ def test_everything_is_paused_and_resumed(client: Client) -> None:
     assert [fresh(each).pause_note for each in schedules] == ["flood", "flood", "mine"]
     url = page("schedules_schedule_resume_all")
     assert "2 schedules are concerned" in text_of(client, url)
-    assert "2 schedules are running again" in told(client, client.post(url, {"missed": "discard"}))
+    assert "2 schedules are active again" in told(client, client.post(url, {"missed": "discard"}))
     assert [fresh(each).status for each in schedules] == ["running", "running", "paused"]
 
 

@@ -109,7 +109,7 @@ class TestYear:
 
 class TestDurations:
     def test_the_newest_is_at_the_right_the_longest_on_top_and_failures_are_crosses(self) -> None:
-        plot = charts.durations([ran(3, took=20), ran(2, "failed", 40), ran(1, took=10)], zone=UTC)
+        plot = charts.durations([ran(3, took=20), ran(2, "failed", 40), ran(1, took=10)])
         assert plot is not None
         assert plot.points[-1].x == charts.PLOT_WIDTH - charts.PLOT_MARGIN
         assert min(plot.points, key=lambda point: point.y).id == 2
@@ -119,8 +119,8 @@ class TestDurations:
         assert re.findall(r'href="([^"]+)"', drawn) == [url(pk) for pk in (1, 2, 3)]
 
     def test_what_runs_has_no_duration_yet_and_what_took_none_is_at_the_bottom(self) -> None:
-        assert charts.durations([ran(1, "in_progress", None)], zone=UTC) is None
-        plot = charts.durations([ran(1, took=0)], zone=UTC)
+        assert charts.durations([ran(1, "in_progress", None)]) is None
+        plot = charts.durations([ran(1, took=0)])
         assert plot is not None
         assert plot.points[0].y == charts.PLOT_HEIGHT - charts.PLOT_MARGIN
 

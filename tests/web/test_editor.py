@@ -55,6 +55,16 @@ def test_a_schedule_is_made_with_the_buttons_of_the_form_alone() -> None:
     assert schedule.steps.all()[0].config["url"] == "https://shop.example/orders"
 
 
+@pytest.mark.parametrize(("cookie", "zone"), [("", "UTC"), ("Asia/Kolkata", "Asia/Kolkata"), ("EST", "UTC")])
+def test_a_new_schedule_starts_in_the_zone_of_who_makes_it(cookie: str, zone: str) -> None:
+    client = sign_in()
+    schedule = make_schedule(spec={"every": ["1h"], "time_zone": "Europe/London"})
+    client.cookies["jim_time_zone"] = cookie
+    assert dict(opened(client, NEW).pairs)["time_zone"] == zone
+    copy = opened(client, f"/schedules/{schedule.pk}/duplicate")
+    assert dict(copy.pairs)["time_zone"] == "Europe/London"
+
+
 def test_no_button_but_save_stores_anything() -> None:
     client, schedule = sign_in(), make_schedule(step("a"), step("b", 1))
     form, before = opened(client, edit(schedule)), everything()

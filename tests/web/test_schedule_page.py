@@ -37,14 +37,16 @@ def ask_backfill(schedule: Schedule, hours: int = 3) -> Backfill:
 
 class TestHead:
     def test_it_says_what_the_schedule_is_and_draws_its_plan(self, client: Client) -> None:
-        plan = (step("import"), step("left", 1), step("right", 1), step("mail", 2))
+        plan = (step("import"), step("left", 4), step("right", 4), step("mail", 7))
         schedule = make_schedule(
             *plan, name="Nightly", description="Moves money", spec=LONDON, now=clock.now()
         )
         text = client.get(page(schedule)).text
-        for words in ("Nightly", "Moves money", "At 01:30 every day, Europe/London", badge("running")):
+        for words in ("Nightly", "Moves money", "At 01:30 every day, Europe/London", badge("active")):
             assert words in text
         assert "The plan: “import”, then “left” beside “right”, then “mail”" in text
+        groups = re.findall(r'<tr><td class="number">(\d+)</td><th scope="row">(\w+)', text)
+        assert groups == [("1", "import"), ("2", "left"), ("2", "right"), ("3", "mail")]
 
     def test_each_tab_has_its_own_title_and_what_is_done_there_leads_back_to_it(self, client: Client) -> None:
         schedule = make_schedule(spec=HOURLY, name="Nightly", now=clock.now())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from django.utils import timezone
+
 from schedules.models import Schedule
 from schedules.revisions import records_of
 
@@ -34,7 +36,8 @@ def copy_of(schedule: Schedule) -> Draft:
 
 
 def new_draft() -> Draft:
-    return Draft(own_texts(Schedule()))
+    """In the time zone of whoever makes it."""
+    return Draft(own_texts(Schedule()) | {"time_zone": timezone.get_current_timezone_name()})
 
 
 def with_theirs(draft: Draft, part: str, schedule: Schedule) -> Draft:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, tzinfo
 
 from django import template
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -39,8 +40,14 @@ def split(text: str) -> list[str]:
 
 @register.filter
 def clock_of(at: datetime, zone: tzinfo) -> SafeString:
-    """Short, for lists: without seconds where there are none, and with the name of the zone."""
-    local = at.astimezone(zone)
+    """Short, for lists: in the reader's zone, without seconds where there are none.
+
+    Where the schedule has another zone, its time is shown on hover as well.
+    """
+    local = timezone.localtime(at)
     shown = f"{local:%a %d %b %H:%M:%S}" if local.second else f"{local:%a %d %b %H:%M}"
-    words_of = (at.isoformat(), words.exact(at), shown, zone)
+    title = words.here(at)
+    if str(zone) != str(local.tzinfo):
+        title = f"{title}\n{words.exact(at, zone)}"
+    words_of = (at.isoformat(), title, shown, local.tzinfo)
     return format_html('<time datetime="{}" title="{}">{} {}</time>', *words_of)

@@ -9,6 +9,7 @@ from django.contrib.admin.utils import quote
 from django.db.models import Model
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -32,11 +33,13 @@ def moment(at: datetime | None) -> SafeString:
 
 @register.filter
 def on_clock(at: datetime | None, zone: tzinfo | None = None) -> SafeString:
-    """The wall-clock time in this zone, which is named where it is not UTC as well."""
+    """The time in the reader's zone; where the schedule has another, its time is shown on hover."""
     if at is None:
         return SafeString(words.NOTHING)
-    shown = words.on_the_clock(at, zone) if zone else words.on_the_clock(at)
-    return format_html('<time datetime="{}" class="clock">{} {}</time>', at.isoformat(), shown, zone or "UTC")
+    there = words.exact(at, zone) if zone and str(zone) != timezone.get_current_timezone_name() else ""
+    title = format_html(' title="{}"', there) if there else ""
+    shown = words.here(at)
+    return format_html('<time datetime="{}" class="clock"{}>{}</time>', at.isoformat(), title, shown)
 
 
 @register.filter

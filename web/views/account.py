@@ -2,18 +2,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from django import forms
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.models import User
 from django.contrib.auth.views import LoginView
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.debug import sensitive_post_parameters
 
 from activities import clock
 from api.models import ApiToken
+from schedules.spec.zones import time_zones
 from web.page import form_page
 from web.signing_in import PasswordForm, SignInForm, limits_guesses
+from web.time_zone import chosen_zone, remember, zone_for
 
 
 class Login(LoginView):
@@ -27,6 +32,37 @@ class Login(LoginView):
         if request.user.is_authenticated:
             return redirect(self.get_success_url())
         return super().get(request, *args, **kwargs)
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        """Remember the browser's own time zone, unless another was chosen."""
+        answer = super().form_valid(form)
+        zone = self.request.POST.get("time_zone", "")
+        if chosen_zone(self.request) is None and zone in time_zones():
+            remember(answer, zone)
+        return answer
+
+
+class TimeZoneForm(forms.Form):
+    time_zone = forms.ChoiceField(
+        choices=lambda: [(zone, zone) for zone in time_zones()],
+        help_text="Pages show and read times in it. Schedules keep their own.",
+        error_messages={"invalid_choice": "Choose a time zone from the list, such as Europe/London."},
+    )
+
+
+@form_page("")
+def time_zone(request: HttpRequest) -> HttpResponse:
+    asked = request.GET.get("next", "")
+    back = asked if url_has_allowed_host_and_scheme(asked, allowed_hosts=None) else reverse("web:home")
+    given = request.POST if request.method == "POST" else None
+    form = TimeZoneForm(given, initial={"time_zone": zone_for(request)})
+    if not form.is_valid():
+        return render(request, "web/time_zone.html", {"title": "Your time zone", "form": form, "back": back})
+    zone = form.cleaned_data["time_zone"]
+    messages.success(request, f"Times are shown in {zone} in this browser.")
+    answer = redirect(back)
+    remember(answer, zone)
+    return answer
 
 
 @sensitive_post_parameters()

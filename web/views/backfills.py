@@ -13,8 +13,7 @@ from schedules.models import Backfill
 from schedules.spec.wording import counted
 from web import operating
 from web.keyset import address, newest_first
-from web.live import version_of
-from web.page import fragment, is_asked_by, page
+from web.page import fragment, is_asked_by, page, version_of
 
 from .ledger import told, with_executions
 from .schedule import about

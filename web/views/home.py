@@ -17,8 +17,7 @@ from schedules import permissions
 from schedules.models import Schedule
 from web import charts
 from web.attention import concerns
-from web.live import version_of
-from web.page import fragment, page
+from web.page import fragment, page, version_of
 from web.running import running
 
 MOST_UPCOMING = 10
@@ -76,7 +75,7 @@ def _pulse(request: HttpRequest, now: datetime) -> dict[str, Any]:
     return {
         "beats": beats,
         "day": day,
-        "since": since.strftime("%Y-%m-%dT%H:%M"),
+        "since": since.strftime("%Y-%m-%dT%H:%MZ"),
         "most": MOST_COUNTED,
         "version": version,
     }

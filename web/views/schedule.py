@@ -14,15 +14,14 @@ from execution import history
 from schedules import registry
 from schedules.as_code import selected, written
 from schedules.coming import coming
-from schedules.description import state_of
+from schedules.description import shown_state, state_of
 from schedules.fates import pausing
 from schedules.models import Backfill, Refused, Schedule
 from schedules.spec import SpecError
 from schedules.spec.wording import duration_words
 from web import charts, operating
 from web.lanes import Planned, lanes
-from web.live import version_of
-from web.page import fragment, page
+from web.page import fragment, page, version_of
 from web.running import running_of
 from web.urls_of import execution_url
 
@@ -44,7 +43,7 @@ TABS = {
 def schedule(request: HttpRequest, pk: int) -> HttpResponse:
     found, now = find(pk), clock.now()
     ran = _ran(found)
-    durations = charts.durations(ran, zone=found.zone)
+    durations = charts.durations(ran)
     context = {
         **about(request, found, "overview"),
         **_now(found, ran, now),
@@ -99,7 +98,7 @@ def about(request: HttpRequest, schedule: Schedule, tab: str) -> dict[str, Any]:
     return {
         "title": f"{TABS[tab]}: {schedule.name}" if tab in TABS else schedule.name,
         "schedule": schedule,
-        "state": state_of(schedule),
+        "state": shown_state(state_of(schedule)),
         "is_overdue": schedule.is_overdue(clock.now()),
         "sentence": schedule.spec_in_words,
         "zone": schedule.zone,
@@ -175,10 +174,11 @@ def _notes(schedule: Schedule) -> tuple[str, ...]:
 def _plan(schedule: Schedule) -> dict[str, Any]:
     steps = list(schedule.steps.select_related("template"))
     kinds = registry.step_types
+    groups = {index: number for number, index in enumerate(sorted({each.index for each in steps}), 1)}
     drawn = [
         Planned(
             each.name,
-            each.index,
+            groups[each.index],
             kinds[each.step_type].title if each.step_type in kinds else each.step_type,
             each.run_if,
         )

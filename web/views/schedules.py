@@ -13,13 +13,12 @@ from activities import clock
 from activities.operations import Operation
 from activities.text import search_text
 from execution import history
-from schedules.description import state_of
+from schedules.description import shown_state, state_of
 from schedules.models import Schedule
 from schedules.selection import ORDERS, STATES, select, tags_in_use
 from web import charts, operating
 from web.keyset import address
-from web.live import version_of
-from web.page import fragment, page
+from web.page import fragment, page, version_of
 from web.urls_of import execution_url
 
 ROWS = 50
@@ -87,7 +86,7 @@ def schedules(request: HttpRequest) -> HttpResponse:
     context = {
         "title": "Schedules",
         "asked": asked,
-        "states": [state for state in STATES if state],
+        "states": [(state, shown_state(state)) for state in STATES if state],
         "orders": list(ORDERS),
         "tags": tags_in_use(most=MOST_TAGS),
         "bulk": [each for each in _operations() if each.name in BULK and each.is_allowed(request)],
@@ -140,7 +139,7 @@ def _rows(found: list[Schedule], now: datetime) -> list[Row]:
     return [
         Row(
             schedule,
-            state_of(schedule),
+            shown_state(state_of(schedule)),
             schedule.spec_in_words,
             charts.bars(ran.get(schedule.pk, []), url=url),
             ran[schedule.pk][0].state if schedule.pk in ran else schedule.last_outcome,

@@ -8,7 +8,7 @@ from rich.text import Text
 from activities.words import span
 from jimsite.arguments import schedule_name
 from jimsite.terminal import JimCommand, on_clock, state, when
-from schedules.description import Description
+from schedules.description import Description, shown_state
 from schedules.models import Schedule
 
 
@@ -24,7 +24,8 @@ class Command(JimCommand):
         self.tell({"id": schedule.pk} | described.as_json(), lambda: self._show(schedule, described))
 
     def _show(self, schedule: Schedule, told: Description) -> None:
-        title = Text(f"{told.name}  ", style="bold") + state("overdue" if told.is_overdue else told.state)
+        shown = state("overdue" if told.is_overdue else shown_state(told.state))
+        title = Text(f"{told.name}  ", style="bold") + shown
         self.console.print(title, soft_wrap=True)
         self.facts(_facts(schedule, told))
         if told.running or told.results:

@@ -11,7 +11,7 @@ from rich.text import Text
 from activities.text import search_text
 from jimsite.arguments import at_most
 from jimsite.terminal import JimCommand, on_clock, state, when
-from schedules.description import state_of
+from schedules.description import shown_state, state_of
 from schedules.models import Schedule, ScheduleQuerySet
 from schedules.spec.wording import counted
 
@@ -110,7 +110,7 @@ def facts_of(schedule: Schedule, *, now: datetime) -> dict[str, Any]:
 
 def _state(schedule: Schedule, now: datetime) -> Text:
     name = state_of(schedule)
-    return state("overdue") if name == "running" and schedule.is_overdue(now) else state(name)
+    return state("overdue") if name == "running" and schedule.is_overdue(now) else state(shown_state(name))
 
 
 def _next(schedule: Schedule) -> datetime | None:
