@@ -116,6 +116,15 @@ def test_times_are_typed_on_the_clock_of_the_reader(
     )
 
 
+def test_a_time_that_no_zone_can_hold_is_told_at_its_field() -> None:
+    client = sign_in()
+    for zone in (KOLKATA, "America/New_York"):
+        client.cookies[COOKIE] = zone
+        for end in ("0001-01-01", "0001-01-01T00:00+14:00", "9999-12-31T23:59-14:00", "9999-12-31", "x"):
+            answer = client.get("/executions", {"since": end, "until": end})
+            assert answer.context["form"].errors.keys() == {"since", "until"}, (zone, end)
+
+
 @pytest.mark.parametrize("zone", ["", KOLKATA, BERLIN, "Pacific/Kiritimati"])
 def test_the_figures_of_a_day_lead_to_what_they_count_in_every_zone(
     zone: str, monkeypatch: pytest.MonkeyPatch
