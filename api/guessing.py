@@ -221,7 +221,9 @@ class FailedSignIn(models.Model):
         message = (
             f"{what} from {self.address or 'any address'}: {self.failures:,} since {exact(self.first_at)}."
         )
-        logger.warning("%s Locked until %s.", message, self.locked_until)
+        logger.warning(
+            "%s %s", message, f"Locked until {exact(self.locked_until)}." if self.locked_until else ""
+        )
         details = {
             "counted_for": self.get_kind_display(),
             "address": self.address,
