@@ -225,7 +225,11 @@ class SchedulerLoop:
         if not self.is_open:
             self.is_open = _each(OPENING, clock.now())
         self.ticked_at, began = clock.now(), time.monotonic()
-        if tick(self.ticked_at, recovering=recovering):
+        is_well = tick(self.ticked_at, recovering=False)
+        if recovering:
+            # Settling took its time: nothing may be recorded as lost before its worker was found dead.
+            is_well = _each(RECOVERING, clock.now()) and is_well
+        if is_well:
             self.ticked = time.monotonic()
             self.company.wake()
         if recovering:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import execution.scheduler
 from activities import clock
 from execution import recovery
 from execution.lifeline import Lifeline
@@ -70,6 +71,21 @@ def test_a_proven_death_is_noticed_however_much_else_changes(settings: Any, tmp_
 
 
 @pytest.mark.django_db
+@pytest.mark.django_db
+def test_recovery_goes_by_the_time_after_settling_however_long_that_took(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker that works until it is found dead has no attempt that ended before."""
+    times, recovered = [NOW, NOW + seconds(30)], list[datetime]()
+    monkeypatch.setattr(clock, "now", lambda: times[0])
+    monkeypatch.setattr(execution.scheduler, "is_due", lambda now: True)
+    monkeypatch.setattr(execution.scheduler, "OPENING", [])
+    monkeypatch.setattr(execution.scheduler, "SETTLING", [lambda now: times.pop(0)])
+    monkeypatch.setattr(execution.scheduler, "RECOVERING", [recovered.append])
+    SchedulerLoop()._tick()
+    assert recovered == [NOW + seconds(30)]
+
+
 class TestIsDue:
     @pytest.mark.parametrize("what", ["a time", "an occurrence", "the end of a snooze"])
     def test_what_has_come_and_not_before(self, what: str) -> None:
