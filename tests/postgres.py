@@ -25,9 +25,9 @@ PR_SET_PDEATHSIG = 1
 CONFIGURATION = """
 listen_addresses = ''
 max_connections = 200
-# Losing a test database in a power cut is no loss; waiting for the disk at every commit is.
+# Losing a test database in a power cut is no loss; waiting for the disk at every commit is. But what was
+# committed has to outlive a server that is killed, so commits wait until they are written.
 fsync = off
-synchronous_commit = off
 full_page_writes = off
 # What it found out of a table, whenever it came by, would decide which plans the tests see.
 autovacuum = off
