@@ -275,12 +275,16 @@ def every_start_is_explained(history: History) -> Iterator[str]:
 
 
 def nothing_starts_after_its_end(history: History) -> Iterator[str]:
-    """By the ledger: an attempt that was recorded as ended, as one of a lost worker is, does not begin."""
+    """By the ledger: an attempt that was recorded as ended, as one of a lost worker is, does not begin.
+
+    Terminating waits for nobody: its worker ends what it was about to start as soon as it finds its row gone.
+    """
     attempts = [activity for chain in history.chains.values() for activity in chain]
     for activity in attempts:
-        if activity.finished_at is not None:
+        if activity.finished_at is not None and activity.message != "Terminated.":
             end = activity.finished_at.timestamp()
-            name = f"attempt {activity.attempt} of task {activity.task_key} ({activity.error})"
+            told = activity.error or activity.message
+            name = f"attempt {activity.attempt} of task {activity.task_key} ({told})"
             late = [at - end for at in history.starts([activity]) if at > end + LATE]
             yield from (f"{name} started {seconds:.3f} s after its end" for seconds in late)
 

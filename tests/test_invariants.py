@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,18 @@ from execution.invoker import trigger
 from execution.models import Execution, Job, Limit, Worker, WorkerTask
 from execution.scheduler import is_due, tick
 from schedules.models import Backfill, Occurrence, Overlap, Schedule
-from tests.base import NOW, SOMEBODY, break_down, claim, end, make_schedule, make_worker, seconds, step
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    break_down,
+    claim,
+    end,
+    make_schedule,
+    make_worker,
+    seconds,
+    start,
+    step,
+)
 from tests.invariants import violations
 
 pytestmark = pytest.mark.django_db
@@ -131,6 +143,19 @@ def found_after(write: Callable[[], None]) -> set[str]:
         found = {text.split(":")[0] for text in violations(now=END, moment=timedelta(0))}
         transaction.set_rollback(True)
     return found
+
+
+@pytest.mark.parametrize(("message", "is_found"), [("", True), ("Terminated.", False)])
+def test_a_start_after_the_end_is_found_in_the_ledger(tmp_path: Path, message: str, is_found: bool) -> None:
+    start(now=NOW)
+    worker = make_worker(NOW)
+    end(worker, *claim(worker, now=NOW), now=NOW)
+    attempts = Activity.objects.exclude(task_key=None)
+    attempts.update(message=message)
+    mark = f"{attempts.get().task_key} 1 1 {(NOW + seconds(1)).timestamp()}"
+    (tmp_path / "ledger").write_text(f"start {mark}\nend {mark}\n")
+    rules = {text.partition(":")[0] for text in violations(tmp_path / "ledger")}
+    assert ("nothing_starts_after_its_end" in rules) is is_found
 
 
 def test_what_people_do_once_more_is_no_violation() -> None:
