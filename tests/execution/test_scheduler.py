@@ -71,7 +71,6 @@ def test_a_proven_death_is_noticed_however_much_else_changes(settings: Any, tmp_
 
 
 @pytest.mark.django_db
-@pytest.mark.django_db
 def test_recovery_goes_by_the_time_after_settling_however_long_that_took(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -86,6 +85,7 @@ def test_recovery_goes_by_the_time_after_settling_however_long_that_took(
     assert recovered == [NOW + seconds(30)]
 
 
+@pytest.mark.django_db
 class TestIsDue:
     @pytest.mark.parametrize("what", ["a time", "an occurrence", "the end of a snooze"])
     def test_what_has_come_and_not_before(self, what: str) -> None:
