@@ -13,7 +13,7 @@ class ApiConfig(AppConfig):
         from activities.models import RESTRICTED
         from execution import housekeeping
 
-        from .models import ApiToken, FailedSignIn, KeyedAnswer
+        from .models import ApiToken, FailedSignIn, KeyedAnswer, Usage
 
         RESTRICTED["apitoken"] = "api.view_apitoken"
         RESTRICTED["failedsignin"] = "api.view_failedsignin"
@@ -22,4 +22,5 @@ class ApiConfig(AppConfig):
         housekeeping.register(
             "failed sign-ins", every=timedelta(hours=1), once=FailedSignIn.objects.prune_old
         )
+        housekeeping.register("usage", every=timedelta(hours=1), once=Usage.objects.prune_old)
         housekeeping.register("tokens", every=timedelta(hours=6), once=ApiToken.objects.prune_old)

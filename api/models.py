@@ -18,6 +18,7 @@ from execution.housekeeping import BATCH
 from schedules.models import Refused
 
 from .guessing import FailedSignIn as FailedSignIn
+from .rates import Usage as Usage
 from .scopes import SCOPES, reach
 
 MARK = "jim"

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from django.contrib.admin.exceptions import DisallowedModelAdminLookup
-from django.http import (
-    HttpRequest,
-    HttpResponse,
-    HttpResponsePermanentRedirect,
-    HttpResponseServerError,
-    JsonResponse,
-)
+from django.http import HttpRequest, HttpResponse, HttpResponsePermanentRedirect, JsonResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import is_valid_path
 from django.utils.encoding import iri_to_uri
 
+from activities.statements import AWAY
 from api.errors import PROBLEM_JSON
 
+from .headers import Answer
+
+logger = logging.getLogger(__name__)
+UNREACHABLE = "The database cannot be reached, or is too busy. What was accepted before is not lost."
 BROKEN = "JIM could not answer. The log says why; what was accepted before is not lost."
 
 
@@ -43,10 +43,27 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def broken(request: HttpRequest) -> HttpResponse:
-    """Without the database, the session or anything else that may be what is broken."""
     if _is_api(request):
         return _problem(500, "Something is broken", BROKEN)
-    return HttpResponseServerError(render_to_string("web/broken.html", {"text": BROKEN}))
+    return _bare_page(500, "Something is broken", BROKEN)
+
+
+class DatabaseAway:
+    """Answer 503 while the database cannot be reached, instead of treating an outage as a fault of a page."""
+
+    def __init__(self, get_response: Answer) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self._get_response(request)
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        if not isinstance(exception, AWAY):
+            return None
+        logger.warning("%s %s was not answered: %s", request.method, request.path, exception)
+        response = _bare_page(503, "Try again in a moment", UNREACHABLE)
+        response.headers["Retry-After"] = "2"
+        return response
 
 
 def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
@@ -71,6 +88,11 @@ def _answer(request: HttpRequest, code: int, title: str, text: str) -> HttpRespo
     if _is_api(request):
         return _problem(code, title, text)
     return render(request, "web/error.html", {"title": title, "text": text, "code": code}, status=code)
+
+
+def _bare_page(code: int, title: str, text: str) -> HttpResponse:
+    """Write a page without the database, the session or anything else that may be broken."""
+    return HttpResponse(render_to_string("web/broken.html", {"title": title, "text": text}), status=code)
 
 
 def _problem(code: int, title: str, text: str) -> HttpResponse:

@@ -219,6 +219,7 @@ MIDDLEWARE = [
     "django_htmx.middleware.HtmxMiddleware",
     "jimsite.headers.content_security_policy",
     "jimsite.headers.not_stored",
+    "jimsite.mishaps.DatabaseAway",
 ]
 
 ROOT_URLCONF = "jimsite.urls"
@@ -317,6 +318,7 @@ JIM_API_PER_MINUTE = environment.whole(
     about="How often a minute one token, or a browser, may call the API; all tokens of a user together four "
     "times as often.",
 )
+CALLS_PER_MINUTE = {"stranger": 60, "principal": JIM_API_PER_MINUTE, "user": 4 * JIM_API_PER_MINUTE}
 JIM_METRICS_OPEN = environment.flag(
     "JIM_METRICS_OPEN", about="Whether /metrics answers everybody; else it takes a token that may view."
 )
@@ -334,12 +336,6 @@ REST_FRAMEWORK = {
         "api.throttling.PrincipalThrottle",
         "api.throttling.UserThrottle",
     ],
-    "DEFAULT_THROTTLE_RATES": {
-        "stranger": "60/min",
-        "principal": f"{JIM_API_PER_MINUTE}/min",
-        "user": f"{JIM_API_PER_MINUTE * 4}/min",
-    },
-    "NUM_PROXIES": JIM_PROXIES,
     "DEFAULT_SCHEMA_CLASS": "api.schema.Schema",
     "EXCEPTION_HANDLER": "api.errors.explain",
     "URL_FORMAT_OVERRIDE": None,

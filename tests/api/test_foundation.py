@@ -8,15 +8,15 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import User
-from django.core.cache import cache
 from django.db import OperationalError
 from django.test import Client
 
 from activities import clock
 from api.models import ApiToken, KeyedAnswer
+from api.rates import Meter
 from api.resources.limits import Limits
-from api.throttling import PrincipalThrottle, UserThrottle
 from execution.models import Limit
 from tests.api.calling import Caller, fields
 from tests.base import NOW, SOMEBODY
@@ -212,13 +212,14 @@ def test_a_session_has_to_prove_that_it_is_no_other_page() -> None:
 
 
 def test_too_many_requests_are_told_when_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    cache.clear()
-    monkeypatch.setattr(PrincipalThrottle, "THROTTLE_RATES", {"principal": "2/min"})
+    monkeypatch.setattr("api.throttling.meter", Meter())
+    monkeypatch.setattr(clock, "estimate", lambda: NOW)
+    monkeypatch.setitem(settings.CALLS_PER_MINUTE, "principal", 2)
     api, other = Caller(), Caller()
     codes = [api.get("limits").status_code for _ in range(3)]
     response = api.get("limits")
     assert (codes, response.status_code) == ([200, 200, 429], 429)
-    assert 1 <= int(response["Retry-After"]) <= 60
+    assert response["Retry-After"] == str(60 - NOW.second)
     assert other.get("limits").status_code == 200
-    monkeypatch.setattr(UserThrottle, "THROTTLE_RATES", {"user": "6/min"})
+    monkeypatch.setitem(settings.CALLS_PER_MINUTE, "user", 6)
     assert [Caller().get("limits").status_code for _ in range(3)] == [200, 429, 429], "however many tokens"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from activities import clock
+from api.rates import Meter
 from schedules.models import Backfill
 from tests.api.calling import Caller, fields
 from tests.base import NOW, SOMEBODY, everything, make_schedule, step
@@ -36,7 +36,8 @@ def test_a_spec_is_previewed_before_anybody_saves_it() -> None:
 def test_previews_that_take_long_are_few_for_each_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("schedules.spec.timeline", "api.throttling"):
         monkeypatch.setattr(f"{module}.EFFORT", 100)
-    monkeypatch.setattr("api.throttling.time", SimpleNamespace(time=lambda: 130.0))
+    monkeypatch.setattr(clock, "estimate", lambda: NOW.replace(second=10))
+    monkeypatch.setattr("api.throttling.meter", Meter())
     api, other = Caller("Viewer"), Caller("Operator")
     large = {"spec": {"cron": ["*/2 * * * * * *"], "exclude": [{"second": "2-59/2"}]}}
     answers = [api.post("schedules/preview", large) for _ in range(11)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 from django.test import Client, RequestFactory
 
 from jimsite import mishaps
@@ -51,6 +52,19 @@ def test_when_all_is_broken_not_even_the_database_is_asked(django_assert_num_que
     with django_assert_num_queries(0):
         answer = mishaps.broken(RequestFactory().get("/"))
     assert (answer.status_code, "Something is broken" in answer.text) == (500, True)
+
+
+@pytest.mark.parametrize("path", ["/schedules", "/admin/schedules/schedule/"])
+def test_an_outage_of_the_database_is_no_fault_of_a_page(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = sign_in()
+
+    def away(*args: Any, **kwargs: Any) -> None:
+        raise OperationalError("the connection is closed")
+
+    monkeypatch.setattr("django.contrib.auth.middleware.auth.get_user", away)
+    answer = client.get(path)
+    assert (answer.status_code, answer["Retry-After"]) == (503, "2")
+    assert "The database cannot be reached" in answer.text
 
 
 def test_a_page_that_one_may_not_see_names_what_is_missing_and_text_is_text() -> None:

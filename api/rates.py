@@ -1,0 +1,104 @@
+"""Count what callers use in a minute, for all web processes together.
+
+Each process counts in memory and adds to the database in shares: a caller who stays well below a rate costs
+no statement, and one above it costs no more than the shares that fit into the rate.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from threading import Lock
+
+from django.db import models
+
+from activities.statements import AWAY, fetch
+from execution.housekeeping import BATCH
+
+MINUTE = 60
+KEPT_MINUTES = 60
+# The processes together may let through one share each above a rate.
+SHARES = 20
+
+
+class UsageQuerySet(models.QuerySet["Usage"]):
+    def add(self, subject: str, minute: int, amount: int) -> int:
+        """Return the sum of all processes."""
+        [(total,)] = fetch(
+            "INSERT INTO api_usage (subject, minute, amount) VALUES (%s, %s, %s) "
+            "ON CONFLICT (subject, minute) DO UPDATE SET amount = api_usage.amount + excluded.amount "
+            "RETURNING amount",
+            [subject, minute, amount],
+        )
+        return int(total)
+
+    def prune_old(self, now: datetime) -> int:
+        old = self.filter(minute__lt=minute_of(now) - KEPT_MINUTES)
+        return self.filter(pk__in=list(old.values_list("pk", flat=True)[:BATCH])).delete()[0]
+
+
+class Usage(models.Model):
+    """What a caller used in one minute."""
+
+    subject = models.CharField(max_length=100)
+    minute = models.BigIntegerField(help_text="Since 1970, in UTC.")
+    amount = models.BigIntegerField()
+
+    objects = UsageQuerySet.as_manager()
+
+    class Meta:
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(fields=["minute", "subject"], name="usage_once_per_minute")]
+
+
+@dataclass
+class _Counted:
+    """`everywhere` as of the last look; `here` is not added to it yet."""
+
+    everywhere: int = 0
+    here: int = 0
+
+
+@dataclass
+class Meter:
+    """Hold what this process counted in the current minute."""
+
+    minute: int = -1
+    counted: dict[str, _Counted] = field(default_factory=dict)
+    lock: Lock = field(default_factory=Lock)
+
+    def used(self, subject: str, now: datetime) -> int:
+        with self.lock:
+            mine = self._at(now).get(subject) or _Counted()
+            return mine.everywhere + mine.here
+
+    def add(self, subject: str, amount: int, *, most: int, now: datetime) -> int:
+        """Count, and return what all processes used in this minute as far as is known."""
+        with self.lock:
+            mine = self._at(now).setdefault(subject, _Counted())
+            mine.here += amount
+            share = mine.here if mine.here >= max(1, most // SHARES) and mine.everywhere <= most else 0
+            mine.here -= share
+            mine.everywhere += share
+        if share:
+            with suppress(*AWAY):
+                mine.everywhere = Usage.objects.add(subject, minute_of(now), share)
+        return mine.everywhere + mine.here
+
+    def _at(self, now: datetime) -> dict[str, _Counted]:
+        if self.minute != minute_of(now):
+            self.minute, self.counted = minute_of(now), {}
+        return self.counted
+
+
+meter = Meter()
+
+
+def minute_of(now: datetime) -> int:
+    return int(now.timestamp()) // MINUTE
+
+
+def seconds_left(now: datetime) -> int:
+    """Until the next minute, when counting begins anew."""
+    return MINUTE - int(now.timestamp()) % MINUTE
