@@ -21,11 +21,9 @@ document.addEventListener("input", (event) => {
   htmx.trigger(editor(), "preview");
 });
 
-// A preview is dropped while another request is under way, and not heard while the form is drawn anew: it is asked for again.
+// A preview is dropped while another request is under way: it is asked for again.
 document.addEventListener("htmx:beforeSend", (event) => { if (editor()?.contains(event.target)) isUnseen = false; });
-for (const ended of ["htmx:afterRequest", "htmx:afterSettle"]) {
-  document.addEventListener(ended, () => { if (isUnseen) htmx.trigger(editor(), "preview"); });
-}
+document.addEventListener("htmx:afterRequest", () => { if (isUnseen) htmx.trigger(editor(), "preview"); });
 
 // What a step is called, also by its buttons.
 function call(step, name) {

@@ -61,13 +61,28 @@ def test_what_is_typed_while_a_preview_is_under_way_is_looked_at_as_well(admin_p
     expect(page.locator("#editor .error", has_text="five")).to_be_visible()
 
 
-def test_what_is_typed_while_the_form_is_drawn_anew_is_looked_at_as_well(admin_page: Page) -> None:
+AT_ONCE = """([field, value, heard]) => document.addEventListener("htmx:afterSwap", () => setTimeout(() => {
+  const control = document.querySelector(field);
+  control.value = value;
+  control.dispatchEvent(new Event(heard, {bubbles: true}));
+}), {once: true})"""
+
+
+@pytest.mark.parametrize(
+    ("button", "field", "value", "heard", "shown"),
+    [
+        ("Days and times", "[name$=-times]", "7 o'clock", "input", "is not a time of day"),
+        ("Add a step", "[name$=-runs]", "type:wait", "change", "For how long"),
+    ],
+)
+def test_what_is_done_as_soon_as_the_form_is_drawn_anew_is_heard(
+    admin_page: Page, button: str, field: str, value: str, heard: str, shown: str
+) -> None:
     page = admin_page
     page.goto("/schedules/new")
-    page.evaluate("htmx.config.defaultSettleDelay = 1000")
-    page.get_by_role("button", name="Days and times").click()
-    page.get_by_label("Times").fill("7 o'clock")
-    expect(page.get_by_text("is not a time of day")).to_be_visible()
+    page.evaluate(AT_ONCE, [field, value, heard])
+    page.get_by_role("button", name=button).click()
+    expect(page.get_by_text(shown), shown).to_be_visible()
 
 
 def test_steps_are_moved_with_the_keyboard_alone(admin_page: Page) -> None:
