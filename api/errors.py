@@ -20,7 +20,7 @@ from rest_framework import exceptions, serializers
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
-from activities.statements import AWAY
+from activities.outage import in_a_line, is_outage
 from schedules.models import Conflict, Refused
 from schedules.permissions import NotYours
 
@@ -121,8 +121,8 @@ def _known(error: Exception) -> exceptions.APIException | None:
             logger.warning("two requests met: %s", error)
             met = "Somebody else took this name, or changed the same, in this moment: look, then repeat it."
             return Problem(met, status_code=409, code="met")
-        case _ if isinstance(error, AWAY):
-            logger.warning("the database cannot be reached: %s", error)
+        case _ if is_outage(error):
+            logger.warning("the database cannot be reached: %s", in_a_line(error))
             away = "The database cannot be reached, or is too busy."
             return Problem(away, status_code=503, code="unavailable", headers={"Retry-After": "2"})
     return None

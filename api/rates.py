@@ -83,7 +83,9 @@ class Meter:
             mine.everywhere += share
         if share:
             with suppress(*AWAY):
-                mine.everywhere = Usage.objects.add(subject, minute_of(now), share)
+                total = Usage.objects.add(subject, minute_of(now), share)
+                # Another thread may have added, and heard of, more meanwhile.
+                mine.everywhere = max(mine.everywhere, total)
         return mine.everywhere + mine.here
 
     def _at(self, now: datetime) -> dict[str, _Counted]:

@@ -82,4 +82,4 @@ def preview_effort(request: Request) -> Iterator[Effort]:
         yield effort
     finally:
         if effort.used:
-            meter.add(subject, effort.used, most=most, now=now)
+            meter.add(subject, effort.used, most=most, now=clock.estimate())

@@ -12,7 +12,7 @@ from django.template.loader import render_to_string
 from django.urls import is_valid_path
 from django.utils.encoding import iri_to_uri
 
-from activities.statements import AWAY
+from activities.outage import in_a_line, is_outage
 from api.errors import PROBLEM_JSON
 
 from .headers import Answer
@@ -58,9 +58,9 @@ class DatabaseAway:
         return self._get_response(request)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        if not isinstance(exception, AWAY):
+        if not is_outage(exception):
             return None
-        logger.warning("%s %s was not answered: %s", request.method, request.path, exception)
+        logger.warning("%s %s was not answered: %s", request.method, request.path, in_a_line(exception))
         response = _bare_page(503, "Try again in a moment", UNREACHABLE)
         response.headers["Retry-After"] = "2"
         return response

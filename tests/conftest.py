@@ -39,6 +39,7 @@ ON_BOTH_DATABASES = {
     "races",
     "api/test_keys.py",
     "api/test_limits.py",
+    "api/test_rates.py",
     "jimsite/test_database.py",
     "jimsite/test_doctor.py",
     "jimsite/test_health.py",

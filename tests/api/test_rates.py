@@ -40,6 +40,19 @@ def test_what_is_far_below_or_above_a_rate_costs_no_statement(django_assert_num_
         assert meter.used("ada", NOW) == 2_004
 
 
+def test_what_is_known_never_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads add at once, and the one that came first hears its answer last."""
+    meter = Meter()
+
+    def late(subject: str, minute: int, amount: int) -> int:
+        monkeypatch.undo()
+        meter.add(subject, 10, most=20, now=NOW)
+        return amount
+
+    monkeypatch.setattr(Usage.objects, "add", late)
+    assert meter.add("ada", 1, most=20, now=NOW) == 11
+
+
 def test_old_minutes_are_pruned() -> None:
     for minutes in (0, KEPT_MINUTES, KEPT_MINUTES + 1):
         Usage.objects.add("ada", minute_of(NOW) - minutes, 1)

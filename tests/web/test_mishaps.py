@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connection
 from django.test import Client, RequestFactory
 
 from jimsite import mishaps
@@ -65,6 +65,18 @@ def test_an_outage_of_the_database_is_no_fault_of_a_page(path: str, monkeypatch:
     answer = client.get(path)
     assert (answer.status_code, answer["Retry-After"]) == (503, "2")
     assert "The database cannot be reached" in answer.text
+
+
+def test_a_table_that_is_missing_is_no_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = sign_in()
+    client.raise_request_exception = False
+
+    def look(*args: Any, **kwargs: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1 FROM nowhere")
+
+    monkeypatch.setattr("django.contrib.auth.middleware.auth.get_user", look)
+    assert client.get("/schedules").status_code == 500
 
 
 def test_a_page_that_one_may_not_see_names_what_is_missing_and_text_is_text() -> None:
