@@ -15,11 +15,12 @@ from django.urls import NoReverseMatch, URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from . import clock
+from database import clock
+from operations.admin_pages import InWords, KnownValues, RecordAdmin
+from operations.operation import Operation, OperationsAdmin
+from text.words import NOTHING, badge, exact, moment, span
+
 from .models import Activity, ActivityQuerySet
-from .operations import Operation, OperationsAdmin
-from .pages import InWords, KnownValues, RecordAdmin
-from .words import NOTHING, badge, exact, moment, span
 
 ITEMS_SHOWN = 200
 LINES_SHOWN = 200

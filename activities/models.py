@@ -1,56 +1,20 @@
 from __future__ import annotations
 
-import os
-import pwd
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.contrib.auth.models import AbstractBaseUser
 from django.db import connection, models
 from django.db.models import Q, Value
 from django.db.models.functions import Coalesce, Greatest
 from django.urls import reverse
 
+from database.statements import among, fetch, insert_each, planned_once, update_each, update_those, write
+from operations.initiator import Initiator
+from text.clean import clean_json, clean_text
+
 from .signals import activities_finished, somebody_listens
-from .statements import among, fetch, insert_each, planned_once, update_each, update_those, write
-from .text import clean_json, clean_text
-
-
-@dataclass(frozen=True)
-class Initiator:
-    """Who asked: kept as text, so that it outlives the user, key or schedule."""
-
-    type: str
-    id: str
-    name: str
-
-    @classmethod
-    def user(cls, user: AbstractBaseUser) -> Initiator:
-        return cls("user", str(user.pk), user.get_username())
-
-    @classmethod
-    def schedule(cls, schedule: models.Model) -> Initiator:
-        return cls("schedule", str(schedule.pk), str(schedule))
-
-    @classmethod
-    def system(cls, name: str) -> Initiator:
-        return cls("system", "", name)
-
-    @classmethod
-    def command(cls, name: str) -> Initiator:
-        """A command in a shell, and whose shell that is."""
-        return cls.system(f"{name} ({_shell_user()})")
-
-
-def _shell_user() -> str:
-    """As the operating system knows them: environment variables can say anything."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # in a container, it may be a number without a name
-        return f"uid {os.getuid()}"
 
 
 class Ending(NamedTuple):

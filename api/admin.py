@@ -10,10 +10,10 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 import activities.admin
-from activities import clock
-from activities.operations import OperationsAdmin
-from activities.pages import RecordAdmin
-from activities.words import badge, moment
+from database import clock
+from operations.admin_pages import RecordAdmin
+from operations.operation import OperationsAdmin
+from text.words import badge, moment
 
 from .models import ApiToken
 from .operations import Revoke

@@ -11,7 +11,7 @@ class ApiConfig(AppConfig):
 
     def ready(self) -> None:
         from activities.models import RESTRICTED
-        from execution import housekeeping
+        from execution.loops import housekeeping
 
         from .models import ApiToken, FailedSignIn, KeyedAnswer, Usage
 

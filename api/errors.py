@@ -20,7 +20,7 @@ from rest_framework import exceptions, serializers
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
-from activities.outage import in_a_line, is_outage
+from database.outage import in_a_line, is_outage
 from schedules.models import Conflict, Refused
 from schedules.permissions import NotYours
 

@@ -13,9 +13,9 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 
-from activities.text import LONGEST_SEARCH
 from schedules.spec import SpecError
 from schedules.spec.moments import clock_reading
+from text.clean import LONGEST_SEARCH
 
 OF_PAGES = ("cursor", "limit", "ordering")
 

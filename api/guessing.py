@@ -20,10 +20,11 @@ from django.db import models, transaction
 from django.db.models import F
 from django.http import HttpRequest
 from django.utils.crypto import get_random_string, salted_hmac
+from operations.initiator import Initiator
 
-from activities.models import Activity, Initiator
-from activities.words import exact
-from execution.housekeeping import BATCH
+from activities.models import Activity
+from execution.loops.housekeeping import BATCH
+from text.words import exact
 
 logger = logging.getLogger(__name__)
 FORGOTTEN_AFTER = timedelta(hours=1)

@@ -18,11 +18,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from activities import clock
-from activities.statements import AWAY, fetch
-from activities.words import span
+from database import clock
+from database.statements import AWAY, fetch
 from execution.models import Chore, Worker
 from execution.models.chore import is_ticking
+from text.words import span
 
 NO_DATABASE = "The database cannot be reached."
 

@@ -15,8 +15,8 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from activities import clock
-from activities.statements import insert_each
+from database import clock
+from database.statements import insert_each
 
 from .authentication import principal_of
 from .errors import Problem

@@ -11,7 +11,7 @@ from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.pagination import Cursor
 from rest_framework.request import Request
 
-from activities.statements import first_since
+from database.statements import first_since
 
 from .filtering import MomentFilter
 from .paging import FORGED, KeysetPages

@@ -21,9 +21,9 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from activities import clock
-from execution import pools
+from database import clock
 from execution.models import Chore, Execution, Worker, WorkerTask
+from execution.queue import pools
 from schedules.models import Schedule
 from webhooks.models import Delivery, Endpoint
 from workflows.failures import Status

@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from activities.models import Initiator
-from activities.operations import Declined, Done, Operation
+from operations.initiator import Initiator
+
+from operations.operation import Declined, Done, Operation
 
 from .models import ApiToken
 

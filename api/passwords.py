@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 from django.contrib.auth.models import User
+from operations.initiator import Initiator
 
-from activities import clock
-from activities.models import Initiator
+from database import clock
 
 from .models import ApiToken
 

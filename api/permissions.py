@@ -11,7 +11,7 @@ from rest_framework.exceptions import PermissionDenied
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from activities import clock
+from database import clock
 from schedules.permissions import DEFINE_CODE, lacking
 
 from .models import ApiToken

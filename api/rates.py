@@ -13,8 +13,8 @@ from threading import Lock
 
 from django.db import models
 
-from activities.statements import AWAY, fetch
-from execution.housekeeping import BATCH
+from database.statements import AWAY, fetch
+from execution.loops.housekeeping import BATCH
 
 MINUTE = 60
 KEPT_MINUTES = 60

@@ -10,11 +10,11 @@ from rest_framework import serializers
 from rest_framework.exceptions import ParseError, ValidationError
 from rest_framework.parsers import BaseParser
 
-from activities import strict_json
-from activities.text import clean_text
+from files import strict_json
 from schedules.spec import SpecError
 from schedules.spec.moments import clock_reading
 from schedules.spec.wording import shown
+from text.clean import clean_text
 
 T = TypeVar("T")
 MAX_BYTES = 1_048_576

@@ -10,7 +10,7 @@ from rest_framework.exceptions import Throttled
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
-from activities import clock
+from database import clock
 from schedules.spec.timeline import EFFORT, Effort
 
 from .authentication import principal_of

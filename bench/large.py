@@ -7,10 +7,10 @@ from typing import Any
 from uuid import uuid4
 
 from django.db import connection
+from operations.initiator import Initiator
 
-from activities import clock
-from activities.models import Initiator
-from execution.invoker import trigger
+from database import clock
+from execution.loops.invoker import trigger
 from execution.models import Execution, Limit, Worker, WorkerTask
 from schedules.models import Backfill, Schedule, SharedCalendar, TaskTemplate
 from webhooks.models import Endpoint

@@ -14,12 +14,12 @@ from typing import Any
 
 from django.db import connection
 
-from activities import clock
 from activities.models import Activity
-from activities.statements import write
-from execution.invoker import trigger
+from database import clock
+from database.statements import write
+from execution.loops.invoker import trigger
+from execution.loops.scheduler import tick
 from execution.models import Execution, Limit, Worker, WorkerTask
-from execution.scheduler import tick
 from schedules.models import Occurrence, Schedule
 
 from .catalogue import Sizes, size_name

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from execution.nursery_process import children_of
+from execution.children.nursery_process import children_of
 
 PR_SET_PDEATHSIG = 1
 PRCTL = ctypes.CDLL(None).prctl

@@ -10,9 +10,9 @@ import tracemalloc
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from activities import clock
-from execution.loops import run_until_signal
-from execution.scheduler import is_due, tick
+from database import clock
+from execution.loops.running import run_until_signal
+from execution.loops.scheduler import is_due, tick
 from schedules.models import Backfill
 from schedules.spec import Spec
 

@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-from activities import clock
+from database import clock
 from execution.models import WorkerTask
 from workflows.definition import Definitions
 from workflows.deployment import deploy

@@ -15,22 +15,25 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from operations.initiator import Initiator
 
 import activities.admin
-from activities import clock
-from activities.models import Activity, Initiator, OutputLine
-from activities.operations import Declined, Done, Operation, OperationsAdmin
-from activities.pages import EndlessChangeList, InWords, RecordAdmin
-from activities.words import NOTHING, badge, exact, moment, span
+from activities.models import Activity, OutputLine
+from database import clock
+from execution.queue.concurrency import SEPARATOR
+from execution.queue.waits import reasons
+from operations.admin_pages import EndlessChangeList, InWords, RecordAdmin
+from operations.operation import Declined, Done, Operation, OperationsAdmin
 from schedules import permissions
 from schedules.admin import ScheduleAdmin, ScheduleOperation, TaskTemplateAdmin, instant
 from schedules.admin.filters import ScheduleFilter
 from schedules.form_fields import WallTime
 from schedules.models import Overlap, Schedule
 from schedules.spec.wording import counted
+from text.words import NOTHING, badge, exact, moment, span
 
-from . import invoker, limit_admin  # noqa: F401 the latter registers itself
-from .concurrency import SEPARATOR
+from . import limit_admin  # noqa: F401 the latter registers itself
+from .loops import invoker
 from .models import Execution, Reservation, Worker, WorkerTask
 from .models.execution import ExecutionQuerySet
 from .operations import (
@@ -49,7 +52,6 @@ from .operations import (
     execution_link,
     execution_url,
 )
-from .waits import reasons
 
 ATTEMPTS_SHOWN = 1_000
 TAILS_SHOWN = 10

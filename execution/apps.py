@@ -10,7 +10,8 @@ class ExecutionConfig(AppConfig):
     verbose_name = "The runtime"
 
     def ready(self) -> None:
-        from . import checks, failure, housekeeping, steps
+        from . import checks, failure, steps
+        from .loops import housekeeping
 
         steps.register_own()
         failure.register_own()

@@ -6,9 +6,8 @@ from typing import Any
 
 from django.core.checks import CheckMessage, Error
 
+from execution.queue.concurrency import policy
 from schedules.models import Refused
-
-from .concurrency import policy
 
 # All that the loops check when they start: the checks of pages would load these, a third of a loop's memory.
 ENGINE = "engine"
@@ -21,5 +20,5 @@ def concurrency_policy(**_: Any) -> list[CheckMessage]:
         words = "What the setting JIM_CONCURRENCY_POLICY names has no method “keys”."
     except Refused as refused:
         words = str(refused)
-    hint = "Name a class without arguments that has keys(line), such as execution.concurrency.AllKeys."
+    hint = "Name a class without arguments that has keys(line), such as execution.queue.concurrency.AllKeys."
     return [Error(words, hint=hint, id="execution.E001")]

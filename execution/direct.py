@@ -26,24 +26,25 @@ from typing import Any, TypeVar
 
 from django.conf import settings
 from django.db import connection, connections
+from operations.initiator import Initiator
 
-from activities import clock
-from activities.models import Activity, Initiator
-from activities.outage import Outage
-from activities.statements import AWAY
-from activities.wake import Watch
-from activities.words import span
+from activities.models import Activity
+from database import clock
+from database.outage import Outage
+from database.statements import AWAY
+from database.wake import Watch
+from execution.children.nursery import Nursery
+from execution.loops.finishing import bare
+from execution.loops.lease import Lease, uptime
+from execution.loops.recorder import Said
+from execution.steps.binding import bind
+from text.words import span
 
-from . import recorder
-from .binding import bind
-from .finishing import bare
-from .lease import Lease, uptime
+from .loops import recorder
 from .models import Reservation, WorkerTask
 from .models.adhoc import job_line
 from .models.attempt import Finish, Held
 from .models.reservation import Lost
-from .nursery import Nursery
-from .recorder import Said
 from .steps.base import Context, Interrupted, Outcome, Reason, perform
 
 __all__ = ["Answer", "Busy", "Lost", "TimedOut", "run"]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from django.db import connection
 
-from activities.statements import among, fetch, instant
+from database.statements import among, fetch, instant
 
 SUCCESSES_JUDGED = 20
 USUAL_AMONG = 50

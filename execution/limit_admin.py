@@ -10,14 +10,14 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 import activities.admin
-from activities import clock
+from database import clock
+from execution.queue.concurrency import key_complaint
+from execution.queue.limited import MOST_COUNTED, usage
 from schedules.admin.verbs import Removal, VerbsAdmin, initiator_of
 from schedules.forms import OneComplaint, Unsaved
 from schedules.models import Refused
 
-from .concurrency import key_complaint
 from .models import Limit
-from .models.limited import MOST_COUNTED, usage
 
 if TYPE_CHECKING:
     LimitModelForm = forms.ModelForm[Limit]

@@ -10,7 +10,7 @@ from django.contrib.auth.models import Group, Permission, User
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 
-from activities.pages import PlainSearch
+from operations.admin_pages import PlainSearch
 
 admin.site.unregister([User, Group])
 

@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from django.conf import settings
+from operations.initiator import Initiator
 
-from activities.models import Initiator
-from execution.invoker import trigger
+from execution.loops.invoker import trigger
 from execution.steps.base import Context
 from schedules.models import Schedule, SharedCalendar, Step, TaskTemplate
 

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
 
-from activities import given_files
-from activities.private_files import create_once
-from execution.sql_connections import SqlConnection
+from execution.steps.sql_connections import SqlConnection
+from files import given_files
+from files.private_files import create_once
 from schedules.vault import KEY_IN_WORDS, is_key
 
 T = TypeVar("T")

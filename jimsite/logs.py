@@ -4,7 +4,7 @@ import logging
 import sys
 from typing import Any
 
-from execution.masking import conceal
+from execution.steps.masking import conceal
 
 # structlog loads rich if it finds it, for tracebacks that nobody wants here: a fifth of a worker's start.
 if "rich" not in sys.modules:
@@ -76,7 +76,7 @@ def _without_request(logger: object, method: str, event: Any) -> Any:
 def _outage_in_a_line(logger: object, method: str, event: Any) -> Any:
     """Whatever logs it: that the database is away is expected now and then; a traceback explains nothing."""
     # Imported here: the settings are read before there are apps.
-    from activities.outage import in_a_line, is_outage
+    from database.outage import in_a_line, is_outage
 
     error = event["exc_info"][1] if isinstance(event.get("exc_info"), tuple) else None
     if error is not None and is_outage(error):

@@ -12,8 +12,8 @@ from django.template.loader import render_to_string
 from django.urls import is_valid_path
 from django.utils.encoding import iri_to_uri
 
-from activities.outage import in_a_line, is_outage
 from api.errors import PROBLEM_JSON
+from database.outage import in_a_line, is_outage
 
 from .headers import Answer
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from activities.models import Activity, OutputLine
-from activities.text import REPLACEMENT
+from text.clean import REPLACEMENT
 
 LOOK_SECONDS = 0.3
 LINES_AT_ONCE = 1_000

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from activities.models import Activity
-from activities.words import span
 from execution.models import Execution
+from text.words import span
 
 from .terminal import CANCELLED, FAILED, on_clock, state, table, when
 

@@ -78,7 +78,7 @@ JIM_OVERDUE_SECONDS = environment.seconds(
 
 JIM_CONCURRENCY_POLICY = environment.text(
     "JIM_CONCURRENCY_POLICY",
-    "execution.concurrency.AllKeys",
+    "execution.queue.concurrency.AllKeys",
     about="Which limits a task counts for: the dotted path of a class with a method keys(line).",
 )
 

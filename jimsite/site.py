@@ -13,10 +13,10 @@ from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from activities import clock
-from activities.text import clean_text
+from database import clock
 from execution.models import Execution, Worker
 from schedules.models import Schedule
+from text.clean import clean_text
 from web.signing_in import AdminSignInForm, limits_guesses
 from webhooks.models import Endpoint
 

@@ -15,18 +15,19 @@ from uuid import UUID
 
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from operations.initiator import Initiator
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from activities import clock, words
-from activities.models import Initiator
-from activities.text import REPLACEMENT, clean_json
-from execution.invoker import Overlapping
+from database import clock
+from execution.loops.invoker import Overlapping
 from schedules.management.usable_database import usable_database
 from schedules.models import Conflict, Refused
 from schedules.spec import SpecError
 from schedules.vault import VaultError
+from text import words
+from text.clean import REPLACEMENT, clean_json
 
 # What a command ends with. `doctor` has its own: 1 for warnings, 2 for errors.
 FAILED, WRONG, NOT_NOW, CANCELLED, INTERRUPTED = 1, 2, 3, 4, 130

@@ -15,7 +15,7 @@ from typing import Any
 
 from django.db import models
 
-from activities.yaml_lines import write
+from files.yaml_lines import write
 
 from .models import Refused, Schedule, ScheduleQuerySet, SharedCalendar, Step, TaskTemplate
 from .models.refusals import unknown_schedule

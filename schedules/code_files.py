@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from django.db import models
 
-from activities.given_files import Unfit, text_of
-from activities.yaml_lines import Node, Unreadable, read
+from files.given_files import Unfit, text_of
+from files.yaml_lines import Node, Unreadable, read
 
 from .as_code import CALENDAR, SCHEDULE, STEP, TEMPLATE, VERSION, Shape, shape_of
 from .field_types import type_complaint

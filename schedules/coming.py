@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from activities.words import on_the_clock
+from text.words import on_the_clock
 
 from .models import Schedule
 from .models.occurrence import named_time

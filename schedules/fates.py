@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from django.conf import settings
 
 from activities.models import Activity
-from activities.words import span
+from text.words import span
 
 from .local_time import LocalTime
 from .models import Occurrence, Schedule

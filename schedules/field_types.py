@@ -9,7 +9,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.db import models
 
-from activities.text import map_json
+from text.clean import map_json
 
 from .spec.wording import shown
 

@@ -12,7 +12,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.text import capfirst
 
-from activities import strict_json
+from files import strict_json
 
 from .quotes import QUOTED, quoted, unquoted
 from .spec import SpecError

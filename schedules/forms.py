@@ -11,7 +11,7 @@ from django.db import models
 from django.db.models.functions import Lower
 from django.utils.functional import cached_property
 
-from activities import clock
+from database import clock
 
 from . import registry
 from .form_fields import AsShown, JSONText, Lines, Memo, Seconds, Tags, Words

@@ -7,10 +7,10 @@ import time
 from datetime import datetime
 
 from django.db import DatabaseError, transaction
+from operations.initiator import Initiator
 
-from activities.models import Initiator
-from activities.statements import AWAY, update_each
-from activities.wake import wake
+from database.statements import AWAY, update_each
+from database.wake import wake
 
 from .models import Backfill, Occurrence, Refused, Schedule, ScheduleQuerySet
 from .models.occurrence import Automatic

@@ -15,8 +15,7 @@ from django.contrib.auth.models import AbstractUser
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models import Q
-
-from activities.models import Initiator
+from operations.initiator import Initiator
 
 from . import permissions
 from .as_code import CALENDAR, CHUNK, SCHEDULE, TEMPLATE, Shape, canonical_spec, started_in_words

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from django.conf import settings
 
-from activities import given_files, private_files
+from files import given_files, private_files
 
 if TYPE_CHECKING:
     from cryptography.fernet import MultiFernet

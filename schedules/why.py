@@ -10,7 +10,7 @@ from typing import Any
 
 from django.conf import settings
 
-from activities.words import span
+from text.words import span
 
 from .fates import closing, fate_in_words, kept_words, paused_words
 from .local_time import LocalTime

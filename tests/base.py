@@ -10,16 +10,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from django.db import models
+from operations.initiator import Initiator
 
-from activities.models import Activity, ActivityItem, Initiator, OutputLine
-from execution.binding import bind
+from activities.models import Activity, ActivityItem, OutputLine
+from execution.children.nursery import Nursery
+from execution.loops.recorder import Said, write
 from execution.models import Execution, Limit, Reservation, Worker, WorkerTask
 from execution.models.attempt import Finish, Held
-from execution.models.handover import Freed
-from execution.models.unlimited import Seats
-from execution.nursery import Nursery
-from execution.recorder import Said, write
+from execution.queue.handover import Freed
+from execution.queue.unlimited import Seats
 from execution.steps.base import Outcome, perform
+from execution.steps.binding import bind
 from schedules.models import Backfill, Occurrence, Schedule, Secret, SharedCalendar, Step, TaskTemplate
 
 NOW = datetime(2026, 11, 16, 3, 0, tzinfo=UTC)
@@ -59,7 +60,7 @@ def make_template(name: str = "Export", **fields: Any) -> TaskTemplate:
 
 def start(*steps: dict[str, Any], now: datetime = NOW, **fields: Any) -> Execution:
     """A new schedule's manual run, just started."""
-    from execution.invoker import trigger
+    from execution.loops.invoker import trigger
 
     occurrence = trigger(make_schedule(*steps, now=now, **fields), initiator=SOMEBODY, now=now)
     return Execution.objects.get(occurrence=occurrence)

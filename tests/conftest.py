@@ -14,7 +14,7 @@ from django.utils import timezone
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
-from activities import clock
+from database import clock
 from tests.flushing import keep_what_an_empty_database_has
 from tests.postgres import PostgresServer
 from tests.settings import TEST_DB, TEST_DIR

@@ -19,7 +19,7 @@ import pytest
 from django.conf import settings
 from django.db import OperationalError, connection, transaction
 
-from activities import clock
+from database import clock
 from execution.models import Chore, Execution, Worker, WorkerTask
 from schedules.models import Occurrence, Schedule
 from tests.api.serving import is_up, server_command

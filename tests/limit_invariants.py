@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from activities.models import Activity
-from execution.concurrency import SEPARATOR
 from execution.models import Execution, Limit
+from execution.queue.concurrency import SEPARATOR
 
 # The clocks of several processes of one machine meet here; steps that matter take longer.
 SLACK = timedelta(milliseconds=50)

@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from django.db import connections
 
-from execution.loops import Loop
-from execution.scheduler import SchedulerLoop
-from execution.worker import WorkerLoop
+from execution.loops.running import Loop
+from execution.loops.scheduler import SchedulerLoop
+from execution.loops.worker import WorkerLoop
 from tests.waiting import PATIENCE_SECONDS
 
 L = TypeVar("L", bound=Loop)

@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 import psycopg
 
-from execution.sql_connections import SqlConnection
 from execution.steps import programs
+from execution.steps.sql_connections import SqlConnection
 from tests.steps import pwsh_stand_in
 from tests.steps.web_server import WebServer
 

@@ -19,8 +19,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 from django.test import override_settings
 
-from execution.sql_connections import SqlConnection
 from execution.steps.base import get
+from execution.steps.sql_connections import SqlConnection
 from jimsite import environment
 from schedules import vault
 from schedules.models import Schedule
@@ -240,8 +240,8 @@ def refused(command: list[str]) -> str:
 PACKAGES = ("activities", "api", "execution", "jimsite", "schedules", "web", "webhooks", "workflows")
 # Files that are JIM's own or the system's, and one that is cut off at a size.
 OWN = {
-    *("activities/given_files.py", "activities/private_files.py"),
-    *("execution/lifeline.py", "execution/nursery_process.py"),
+    *("files/given_files.py", "files/private_files.py"),
+    *("execution/children/lifeline.py", "execution/children/nursery_process.py"),
     *("jimsite/doctor/database.py", "jimsite/following.py", "jimsite/workflows.py", "web/views/settings.py"),
 }
 READING = {"read_text", "read_bytes", "FILES", "FileField", "stdin"}

@@ -15,7 +15,8 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from activities import clock, strict_json
+from database import clock
+from files import strict_json
 from schedules.admin.step import StepInline
 from schedules.models import Schedule
 from tests.addresses import visitor

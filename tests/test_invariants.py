@@ -12,9 +12,9 @@ from django.db import transaction
 from django.db.models import F, QuerySet
 
 from activities.models import Activity
-from execution.invoker import trigger
+from execution.loops.invoker import trigger
+from execution.loops.scheduler import is_due, tick
 from execution.models import Execution, Job, Limit, Worker, WorkerTask
-from execution.scheduler import is_due, tick
 from schedules.models import Backfill, Occurrence, Overlap, Schedule
 from tests.base import (
     NOW,

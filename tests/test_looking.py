@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from operations.initiator import Initiator
 
-from activities import clock
-from activities.models import Activity, ActivityItem, Initiator, OutputLine
+from activities.models import Activity, ActivityItem, OutputLine
 from api.models import ApiToken
+from database import clock
 from execution.models import Limit, Worker
 from schedules.models import Backfill, Occurrence, SharedCalendar, TaskTemplate
 from tests.addresses import routes, visitor

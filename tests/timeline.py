@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from itertools import chain, repeat
 from typing import Any
 
+from execution.loops.scheduler import tick
 from execution.models import Execution
 from execution.models.attempt import Held
-from execution.scheduler import tick
 from schedules.models import Schedule
 from tests.base import NOW, claim, end, fresh, make_worker
 

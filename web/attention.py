@@ -12,7 +12,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from activities.together import together
+from database.batched import together
 from execution.models import Execution
 from schedules import permissions
 from schedules.selection import troubled

@@ -15,9 +15,9 @@ from typing import NamedTuple
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from activities.words import here, span, tone
 from execution.history import Bucket, Ran, usual_duration
 from schedules.spec.wording import counted, date_words, listed
+from text.words import here, span, tone
 
 BARS, BAR_WIDTH, BAR_STEP, BAR_HEIGHT, FOOT, LEAST_BAR = 60, 2, 3, 16, 4, 3
 HOURS, HOUR_WIDTH, HOUR_HEIGHT = 24, 20, 48

@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Protocol
 
-from activities import words
-from activities.words import TONES, span, tone
+from text import words
+from text.words import TONES, span, tone
 
 AXIS = 20
 ROW = 36

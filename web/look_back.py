@@ -12,8 +12,8 @@ from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
-from activities.statements import finding_first_since
-from activities.together import Statement, together
+from database.batched import Statement, together
+from database.statements import finding_first_since
 from schedules.spec.wall_calendar import FIRST, LAST
 
 from .keyset import OLDER, ROWS, Pages, address

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from django.db.models import BooleanField, QuerySet
 from django.db.models.expressions import RawSQL
 
-from activities.statements import fetch
-from execution.models.limited import found_in
+from database.statements import fetch
+from execution.queue.limited import found_in
 from workflows.models import Run
 from workflows.models.run import LARGE
 

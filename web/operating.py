@@ -19,8 +19,8 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 
-from activities import clock
-from activities.operations import (
+from database import clock
+from operations.operation import (
     MOST_AT_ONCE,
     UUID_TEXT,
     Declined,

@@ -4,7 +4,7 @@ from typing import Any
 
 from django import forms
 
-from activities.text import LONGEST_SEARCH, search_text
+from text.clean import LONGEST_SEARCH, search_text
 
 
 class SearchField(forms.CharField):

@@ -13,10 +13,10 @@ from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 
-from activities import clock
-from activities.words import span
 from api.guessing import BROWSER_IS_KNOWN, Guess
 from api.models import FailedSignIn
+from database import clock
+from text.words import span
 
 
 class TooMany(ValidationError):

@@ -16,17 +16,17 @@ from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
+from operations.initiator import Initiator
 
 import activities.admin
-from activities import clock
-from activities.models import Initiator
-from activities.operations import Declined, Done, Operation, OperationsAdmin
-from activities.pages import InWords, KnownValues, RecordAdmin
-from activities.words import NOTHING, badge, distance, exact, moment
+from database import clock
+from operations.admin_pages import InWords, KnownValues, RecordAdmin
+from operations.operation import Declined, Done, Operation, OperationsAdmin
 from schedules.admin.verbs import Removal, VerbsAdmin, initiator_of
 from schedules.forms import Unsaved
 from schedules.models import Refused, Schedule
 from schedules.vault import VaultError
+from text.words import NOTHING, badge, distance, exact, moment
 
 from .events import KINDS, TEST
 from .forms import EndpointForm, NoteForm, RotateForm

@@ -14,8 +14,8 @@ class WebhooksConfig(AppConfig):
     def ready(self) -> None:
         from activities.models import RESTRICTED
         from activities.signals import activities_finished, listening, noticed
-        from execution import companions, housekeeping
         from execution.checks import ENGINE
+        from execution.loops import companions, housekeeping
         from schedules.models import secret
 
         from . import heartbeat, outbox, retention, sender

@@ -9,8 +9,8 @@ from typing import Any
 from django.conf import settings
 from django.core import checks
 
-from execution.addresses import url_complaint
-from execution.companions import Life
+from execution.loops.companions import Life
+from execution.outgoing.addresses import url_complaint
 
 PING_SECONDS = 10.0
 logger = logging.getLogger(__name__)
@@ -34,8 +34,8 @@ def beat_until_stopped(life: Life) -> None:
 def ping(url: str) -> bool:
     """Neither address nor answer are told: whoever knows them could ping as well."""
     # Imported here: without a monitor, a scheduler does without the memory that it takes.
-    from execution.outgoing import Call, Request
-    from execution.wire import CallFailed
+    from execution.outgoing.calls import Call, Request
+    from execution.outgoing.network import CallFailed
 
     try:
         answer = Call(total_seconds=PING_SECONDS, idle_seconds=PING_SECONDS).send(

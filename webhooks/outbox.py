@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
-from activities import clock
 from activities.models import Activity
 from activities.signals import Event
-from activities.statements import AWAY, among
+from database import clock
+from database.statements import AWAY, among
 from execution.models import Execution
 from schedules.models import Schedule
 

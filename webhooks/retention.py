@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 
-from execution.housekeeping import BATCH
+from execution.loops.housekeeping import BATCH
 
 from .models import Delivery, Endpoint
 

@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connection
 
-from activities import clock
-from activities.outage import Outage
-from activities.statements import AWAY
-from activities.text import clean_text
-from execution.companions import Life
+from database import clock
+from database.outage import Outage
+from database.statements import AWAY
+from execution.loops.companions import Life
 from schedules.models import Schedule
 from schedules.vault import VaultError
+from text.clean import clean_text
 
 from .models import Claimed, Delivery, Endpoint
 from .signing import headers
 from .tries import Tried
 
 if TYPE_CHECKING:
-    from execution.outgoing import Call
-    from execution.wire import Resolver
+    from execution.outgoing.calls import Call
+    from execution.outgoing.network import Resolver
 
 SEATS = 8
 # So that one endpoint which is slow leaves the others room.
@@ -165,8 +165,8 @@ class Sender:
 
     def _call(self, letter: Letter, at: datetime) -> Tried:
         # Imported here: without endpoints, a worker does without the memory that it takes.
-        from execution.outgoing import Call, Request
-        from execution.wire import CallFailed
+        from execution.outgoing.calls import Call, Request
+        from execution.outgoing.network import CallFailed
 
         began, own = time.monotonic(), letter.claimed.id
         call = self.calls[own] = Call(

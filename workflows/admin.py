@@ -13,11 +13,11 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 import activities.admin
-from activities import clock
 from activities.admin import as_json, text_panel
-from activities.operations import OperationsAdmin
-from activities.pages import InWords, RecordAdmin
-from activities.words import NOTHING, badge, moment
+from database import clock
+from operations.admin_pages import InWords, RecordAdmin
+from operations.operation import OperationsAdmin
+from text.words import NOTHING, badge, moment
 
 from .failures import Status
 from .models import Event, Handler, Run, Topic, Workflow

@@ -11,7 +11,7 @@ class WorkflowsConfig(AppConfig):
     verbose_name = "Event-driven work"
 
     def ready(self) -> None:
-        from execution import housekeeping, scheduler
+        from execution.loops import housekeeping, scheduler
         from execution.steps.base import register
         from schedules import registry
 

@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from django import forms
+from operations.initiator import Initiator
 
-from activities import strict_json
-from activities.models import Initiator
-from activities.operations import Declined, Done, Operation
+from files import strict_json
+from operations.operation import Declined, Done, Operation
 from schedules.models import Refused
 
 from .failures import Status

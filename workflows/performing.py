@@ -11,9 +11,9 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 from django.utils.module_loading import import_string
 
-from activities import clock
-from activities.outage import Outage
-from activities.statements import AWAY
+from database import clock
+from database.outage import Outage
+from database.statements import AWAY
 from execution.steps.base import Context, Interrupted, Later, Skipped, StepFailed, as_result
 
 from . import definition, failures

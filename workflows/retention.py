@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db.models import BigIntegerField, Exists, OuterRef
 from django.db.models.functions import Cast
 
-from execution.housekeeping import BATCH
+from execution.loops.housekeeping import BATCH
 from schedules.models import Occurrence
 
 from .models import Event, EventTrigger, Run

@@ -9,8 +9,8 @@ import logging
 from datetime import datetime
 
 from activities.models import Activity
-from activities.statements import AWAY
-from activities.wake import wake
+from database.statements import AWAY
+from database.wake import wake
 
 from .models import Run, Workflow
 from .step import end_unperformed

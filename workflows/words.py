@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
-from activities.words import span
 from schedules.spec import Spec
+from text.words import span
 
 from .failures import MOST_CRASHES, Status
 

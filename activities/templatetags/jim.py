@@ -5,7 +5,8 @@ from datetime import datetime
 from django import template
 from django.utils.safestring import SafeString
 
-from activities import clock, words
+from database import clock
+from text import words
 
 register = template.Library()
 register.filter("badge", words.badge)

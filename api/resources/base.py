@@ -6,20 +6,20 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any, ClassVar
 
+from operations.initiator import Initiator
 from rest_framework import mixins, status
 from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.viewsets import GenericViewSet
 
-from activities import clock
-from activities.models import Initiator
-from activities.text import clean_text
 from api import idempotency
 from api.authentication import initiator_of
 from api.filtering import OF_PAGES, WordsFilter, refuse_unknown
 from api.reading import Strict
 from api.versions import check_match, check_match_if_said, etag, is_known
+from database import clock
+from text.clean import clean_text
 
 
 class Resource(GenericViewSet[Any]):

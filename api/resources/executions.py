@@ -15,18 +15,18 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from activities import clock
 from activities.models import Activity
 from api.filtering import Filters, MomentFilter, WholeFilter
 from api.looking_back import PartByPart, Times
 from api.permissions import check_steps
 from api.reading import Strict
 from api.schema import IDEMPOTENCY_KEY, accepts
+from database import clock
 from execution import failure
 from execution.models import Execution, WorkerTask
 from execution.models.adhoc import own_steps
 from execution.models.execution import ExecutionQuerySet
-from execution.waits import reasons
+from execution.queue.waits import reasons
 from schedules.models import Occurrence, Overlap, Refused
 from schedules.permissions import RUN
 

@@ -16,7 +16,7 @@ from api.schema import IDEMPOTENCY_KEY, IF_MATCH, IF_NONE_MATCH, changes, makes,
 from api.versions import digest_of
 from execution.models import Limit
 from execution.models.limit import queue_at_rest
-from execution.models.limited import usage
+from execution.queue.limited import usage
 
 from .base import Listed
 

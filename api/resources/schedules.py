@@ -12,7 +12,6 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from activities import clock
 from api.filtering import Filters, FlagFilter, MomentFilter, TextFilter, WholeFilter, WordsFilter
 from api.permissions import check_steps
 from api.reading import Nothing, Strict
@@ -28,7 +27,8 @@ from api.schema import (
     reads,
     removes,
 )
-from execution.invoker import trigger
+from database import clock
+from execution.loops.invoker import trigger
 from schedules import permissions
 from schedules.models import Occurrence, Overlap, Schedule, ScheduleQuerySet, TaskTemplate
 from schedules.models.occurrence import named_time

@@ -25,7 +25,7 @@ from api.versions import digest_of
 from execution.models import Execution, Job, WorkerTask
 from execution.models.adhoc import Wanted, own_steps
 from execution.models.task import MOST_PRIORITY
-from execution.waits import reasons
+from execution.queue.waits import reasons
 from schedules.models import Refused
 from schedules.permissions import RUN
 

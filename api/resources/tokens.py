@@ -14,13 +14,13 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from activities import clock
 from api.filtering import Filters, TextFilter
 from api.models import ApiToken, ApiTokenQuerySet
 from api.permissions import can
 from api.reading import Nothing, Strict
 from api.schema import acts, makes
 from api.scopes import SCOPES
+from database import clock
 from schedules.models import Refused
 
 from .base import Listed

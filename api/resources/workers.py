@@ -11,8 +11,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api.filtering import Filters
-from execution import pools
 from execution.models import Worker, WorkerTask
+from execution.queue import pools
 
 from .base import Listed, Resource
 

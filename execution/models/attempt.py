@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from activities.models import Activity, Ending
-from activities.statements import instant
+from database.statements import instant
 from execution import retry
 from execution.steps.base import Isolation, Outcome, Reason, Work
 from schedules import registry

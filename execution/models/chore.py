@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db import connection, models
 from django.db.models import Q
 
-from activities.statements import fetch, instant
+from database.statements import fetch, instant
 
 SILENCE = timedelta(minutes=2)
 

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 from django.db import connection, models, transaction
 from django.db.models import Count, Exists, OuterRef, Q, Subquery
 from django.urls import reverse
+from operations.initiator import Initiator
 
-from activities.models import Activity, Ending, Initiator
+from activities.models import Activity, Ending
 from activities.signals import Event, noticed, somebody_listens
-from activities.statements import (
+from database.statements import (
     AWAY,
     among,
     fetch,
@@ -27,7 +28,7 @@ from activities.statements import (
     update_each,
     write,
 )
-from activities.wake import wake
+from database.wake import wake
 from execution import failure
 from schedules.models import Occurrence, Refused, Schedule
 from schedules.spec.wording import duration
@@ -441,8 +442,8 @@ def _may_be_kept(activity: Activity) -> bool:
 
 def _settle_after(schedule_ids: set[int]) -> None:
     """What waited for these executions need not wait for a tick. A tick repeats what is lost here."""
-    from activities import clock
-    from execution.invoker import invoke_soon
+    from database import clock
+    from execution.loops.invoker import invoke_soon
 
     invoke_soon(schedule_ids, now=clock.now())
 
@@ -632,7 +633,7 @@ class Execution(models.Model):
         self, *, initiator: Initiator, now: datetime, whole: bool = False, key: str = "", overlap: str = ""
     ) -> Execution | None:
         """A new execution of what did not succeed in this one, or of all; None: it waits for its turn."""
-        from execution.invoker import trigger
+        from execution.loops.invoker import trigger
 
         if self.status == self.Status.IN_PROGRESS:
             raise Refused(f"“{self}” is still running: cancel it first, or wait for its end.")

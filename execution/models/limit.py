@@ -10,13 +10,14 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator
 from django.db import OperationalError, connection, models, transaction
 from django.urls import reverse
+from operations.initiator import Initiator
 
-from activities.models import Activity, Initiator
-from activities.statements import among, fetch, write
-from activities.text import clean_text
-from activities.wake import wake
-from execution.concurrency import SEPARATOR, Room, key_complaint
+from activities.models import Activity
+from database.statements import among, fetch, write
+from database.wake import wake
+from execution.queue.concurrency import SEPARATOR, Room, key_complaint
 from schedules.models import Refused
+from text.clean import clean_text
 
 from .worker import Worker
 

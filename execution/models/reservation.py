@@ -7,15 +7,16 @@ from typing import Any
 
 from django.db import models, transaction
 from django.db.models import Q
+from operations.initiator import Initiator
 
-from activities.models import Activity, Ending, Initiator
-from activities.statements import fetch, insert_each
-from activities.wake import wake
+from activities.models import Activity, Ending
+from database.statements import fetch, insert_each
+from database.wake import wake
+from execution.queue.limited import found_in, sets
+from execution.queue.unlimited import READY, READY_LIMITED
 
 from .limit import Limit
-from .limited import found_in, sets
 from .planned import ACTIVITY_FIELDS, Planned
-from .unlimited import READY, READY_LIMITED
 from .worker import lease
 
 LOST = "the process that ran it was lost"

@@ -10,12 +10,17 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, connection, models, transaction
 from django.db.models import Exists, F, Min, Q
 from django.urls import reverse
+from operations.initiator import Initiator
 
-from activities.models import Activity, Ending, Initiator
-from activities.statements import among, fetch, literal, update_each
-from activities.wake import wake
+from activities.models import Activity, Ending
+from database.statements import among, fetch, literal, update_each
+from database.wake import wake
 from execution import retry
-from execution.concurrency import SEPARATOR
+from execution.queue.claim import claim
+from execution.queue.concurrency import SEPARATOR
+from execution.queue.handover import Freed
+from execution.queue.limited import Group, is_any_open
+from execution.queue.unlimited import RESERVED, Claimant, Seats
 from execution.steps.base import Isolation
 from schedules import registry
 from schedules.models import Refused
@@ -23,14 +28,10 @@ from schedules.models import Refused
 from .adhoc import Wanted, names_keys
 from .attempt import Finish, Held
 from .brief import LineField
-from .claim import claim
 from .execution import Execution
-from .handover import Freed
 from .limit import Limit
-from .limited import Group, is_any_open
 from .planned import Planned, add, up_to_date
 from .reservation import Reservation
-from .unlimited import RESERVED, Claimant, Seats
 from .worker import Worker
 
 RECOVERED_PER_PASS = 200

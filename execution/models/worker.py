@@ -12,8 +12,8 @@ from django.db import models, transaction
 from django.db.models import Exists, OuterRef, Q
 from django.urls import reverse
 
-from activities import clock
 from activities.signals import Event, noticed
+from database import clock
 
 logger = logging.getLogger(__name__)
 

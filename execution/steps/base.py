@@ -20,18 +20,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Protocol, Ty
 
 from django.utils import timezone
 
-from activities.text import clean_json, clean_text
-from execution.alarms import alarms
-from execution.lease import Lease
-from execution.masking import Mask, MaskedSink, active
+from execution.children.alarms import alarms
+from execution.loops.lease import Lease
 from execution.steps.fields import Field, shown
 from schedules import registry
 from schedules.placeholders import PlaceholderError
 from schedules.registry import ConfigError
+from text.clean import clean_json, clean_text
+
+from .masking import Mask, MaskedSink, active
 
 if TYPE_CHECKING:
-    from execution.binding import Binding
-    from execution.nursery import Nursery
+    from execution.children.nursery import Nursery
+
+    from .binding import Binding
 
 logger = logging.getLogger(__name__)
 

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from activities.text import clean_json, clean_text
-from execution.masking import conceal
 from schedules.placeholders import as_filled, fill, found, is_placeholder, references, written
+from text.clean import clean_json, clean_text
+
+from .masking import conceal
 
 Kind = Literal["text", "textarea", "list", "mapping", "choice", "bool", "number"]
 TYPES: dict[Kind, tuple[type, ...]] = {

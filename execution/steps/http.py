@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from execution.addresses import url_complaint
-from execution.lines import Lines
+from execution.children.lines import Lines
+from execution.outgoing.addresses import url_complaint
 from execution.steps.base import Context, StepFailed, StepType, as_result
 from execution.steps.fields import Field, shown
 from schedules.placeholders import (
@@ -24,7 +24,7 @@ from schedules.placeholders import (
 )
 
 if TYPE_CHECKING:
-    from execution.outgoing import Answer, Request
+    from execution.outgoing.calls import Answer, Request
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 RETRIED = (408, 425, 429)
@@ -132,8 +132,8 @@ class HttpStep(StepType):
 
 def _answer(ctx: Context) -> Answer:
     # Imported here: without such steps, a worker does without the memory that it takes.
-    from execution.outgoing import Call
-    from execution.wire import CallFailed
+    from execution.outgoing.calls import Call
+    from execution.outgoing.network import CallFailed
 
     timeout = ctx.work.timeout_seconds
     # A timeout comes as an interrupt, which says more than if the call itself gave up at that moment.
@@ -150,7 +150,7 @@ def _answer(ctx: Context) -> Answer:
 
 
 def _request(ctx: Context) -> Request:
-    from execution.outgoing import Request
+    from execution.outgoing.calls import Request
 
     config = ctx.config
     given = {name.lower() for name in config["headers"]}

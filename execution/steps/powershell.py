@@ -9,7 +9,7 @@ from typing import Any
 
 from django.conf import settings
 
-from execution.alarms import alarms
+from execution.children.alarms import alarms
 from execution.steps import programs
 from execution.steps.base import CannotRun, Context, Interrupted, StepType
 from execution.steps.fields import Field

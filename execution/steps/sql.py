@@ -11,8 +11,6 @@ from typing import Any, Protocol
 
 from django.conf import settings
 
-from activities import given_files
-from execution.sql_connections import SqlConnection
 from execution.steps.base import (
     ERROR_CHARS,
     SPARE_CHARS,
@@ -25,6 +23,9 @@ from execution.steps.base import (
 from execution.steps.fields import Field, shown
 from execution.steps.sql_answers import Answer, SqlFailed
 from execution.steps.sql_text import SqlTextError, Statement, split
+from files import given_files
+
+from .sql_connections import SqlConnection
 
 SCRIPT_BYTES = 1024 * 1024
 MOST_ROWS = 1_000

@@ -12,11 +12,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from execution.alarms import alarms
-from execution.sql_connections import SqlConnection
+from execution.children.alarms import alarms
 from execution.steps.base import SPARE_CHARS, Context
 from execution.steps.sql_answers import VALUE_CHARS, Answer, SqlFailed
 from execution.steps.sql_text import Statement
+
+from .sql_connections import SqlConnection
 
 # SQLite itself waits for locks deaf to interrupts, so it is told to wait for moments only, and asked again.
 BUSY_SECONDS = 0.05

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from activities.words import exact, span
 from execution.steps.base import Context, Later, StepFailed, StepType
 from execution.steps.fields import Field
 from schedules.placeholders import has_placeholders
@@ -15,6 +14,7 @@ from schedules.spec import SpecError
 from schedules.spec.intervals import seconds_of
 from schedules.spec.moments import moment_of
 from schedules.spec.zones import once, wall_time, zone_of
+from text.words import exact, span
 
 LONGEST = timedelta(days=366)
 TIME_OF_DAY = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
-from activities import clock
-from activities.statements import AWAY
-from activities.text import clean_text
+from database import clock
+from database.statements import AWAY
+from text.clean import clean_text
 
 from . import configuration, database, work
 from .finding import SEVERITIES, Finding

@@ -11,9 +11,9 @@ from typing import Any
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
-from activities import clock
-from activities.words import span
+from database import clock
 from schedules.management.usable_database import WAYS_OUT, absent_database
+from text.words import span
 
 from .finding import Finding, Severity, ok
 

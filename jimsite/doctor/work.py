@@ -7,13 +7,13 @@ from datetime import datetime, timedelta
 
 from django.db.models import Count, Min
 
-from activities.words import span
 from execution.models import Chore, Execution, Limit, Worker, WorkerTask
 from execution.models.chore import is_ticking
 from schedules.models import Occurrence, Schedule, Secret
 from schedules.models.refusals import named
 from schedules.spec.wording import counted
 from schedules.vault import VaultError
+from text.words import span
 from webhooks.models import Delivery, Endpoint
 from workflows import discovery
 from workflows.models import Workflow

@@ -10,14 +10,14 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from operations.initiator import Initiator
 
-from activities import clock
-from activities.models import Initiator
-from activities.operations import Declined, Done, Operation, OperationsAdmin
-from activities.pages import InWords, RecordAdmin
-from activities.words import NOTHING, badge, exact, moment
+from database import clock
+from operations.admin_pages import InWords, RecordAdmin
+from operations.operation import Declined, Done, Operation, OperationsAdmin
 from schedules import permissions
 from schedules.models import Backfill
+from text.words import NOTHING, badge, exact, moment
 
 from .filters import ScheduleFilter
 from .schedule import schedule_link

@@ -9,11 +9,11 @@ from django.contrib import admin
 from django.db.models import Func, Q, QuerySet, TextField, Value
 from django.http import HttpRequest
 
-from activities import clock
-from activities.pages import KnownValues
-from activities.text import clean_text
+from database import clock
+from operations.admin_pages import KnownValues
 from schedules.description import shown_state
 from schedules.models import Overlap, Schedule, ScheduleQuerySet, Tag
+from text.clean import clean_text
 
 MOST_CHOICES = 50
 

@@ -11,8 +11,8 @@ from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 
-from activities import clock
 from activities.admin import as_json
+from database import clock
 from schedules.form_fields import WallTime
 from schedules.models import Schedule
 from schedules.revisions import Change, Revision, Revisions, compare

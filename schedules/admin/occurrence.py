@@ -10,14 +10,14 @@ from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
-from activities import clock
-from activities.pages import InWords, RecordAdmin
-from activities.text import search_text
-from activities.words import NOTHING, badge, moment, on_the_clock, span
+from database import clock
+from operations.admin_pages import InWords, RecordAdmin
 from schedules.fates import REASONS, fate_in_words
 from schedules.local_time import LocalTime
 from schedules.models import Occurrence, Schedule
 from schedules.models.occurrence import named_time
+from text.clean import search_text
+from text.words import NOTHING, badge, moment, on_the_clock, span
 
 from .filters import ScheduleFilter
 from .schedule import schedule_link

@@ -12,15 +12,15 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.http import QueryDict
 from django.template.loader import render_to_string
+from operations.initiator import Initiator
 
-from activities import clock
-from activities.models import Initiator
-from activities.operations import Declined, Done, Operation
-from activities.words import on_the_clock
+from database import clock
+from operations.operation import Declined, Done, Operation
 from schedules import permissions
 from schedules.form_fields import WallTime
 from schedules.models import Backfill, Conflict, Overlap, Refused, Schedule
 from schedules.spec.wording import counted, listed
+from text.words import on_the_clock
 
 TIMES_SHOWN = 10
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from activities import clock
+from database import clock
 from schedules import permissions
 from schedules.coming import coming
 from schedules.description import shown_state

@@ -13,8 +13,7 @@ from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 
-from activities import clock
-from activities.words import NOTHING, badge, exact, moment
+from database import clock
 from schedules import permissions, registry
 from schedules.description import shown_state, state_of
 from schedules.forms import ScheduleForm, Unsaved
@@ -22,6 +21,7 @@ from schedules.models import Conflict, Refused, Schedule
 from schedules.spec.wording import duration
 from schedules.spec.zones import time_zones
 from schedules.spec_text import to_text
+from text.words import NOTHING, badge, exact, moment
 
 from .all_schedules import VERBS, all_view
 from .filters import MemoFilter, OutcomeFilter, OverlapFilter, StateFilter, TagFilter

@@ -10,12 +10,12 @@ from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
-from activities import clock
-from activities.words import moment
+from database import clock
 from schedules.forms import Unsaved
 from schedules.models import Refused, Secret
 from schedules.secret_form import SecretForm
 from schedules.vault import VaultError
+from text.words import moment
 
 from .verbs import Removal, VerbsAdmin, initiator_of
 

@@ -14,16 +14,16 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
+from operations.initiator import Initiator
 
-from activities import clock
-from activities.models import Initiator
-from activities.operations import Declined, Done, Operation
-from activities.pages import InWords
-from activities.words import badge
+from database import clock
+from operations.admin_pages import InWords
+from operations.operation import Declined, Done, Operation
 from schedules import registry
 from schedules.forms import TaskForm, Unsaved
 from schedules.models import Conflict, Refused, Step, TaskTemplate
 from schedules.spec.wording import counted
+from text.words import badge
 
 from .step import POLICIES
 from .verbs import VerbsAdmin, initiator_of

@@ -10,9 +10,9 @@ from django.db.models import Model
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.http import urlencode
+from operations.initiator import Initiator
 
-from activities.models import Initiator
-from activities.operations import Declined, Done, Operation, OperationsAdmin
+from operations.operation import Declined, Done, Operation, OperationsAdmin
 from schedules.forms import Unsaved
 from schedules.models import Refused
 

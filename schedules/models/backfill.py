@@ -14,15 +14,16 @@ from django.db import connection, models, transaction
 from django.db.models import Count, Exists, F, OuterRef, Q, Subquery
 from django.db.models.functions import Coalesce
 from django.urls import reverse
+from operations.initiator import Initiator
 
-from activities.models import Activity, Initiator
-from activities.statements import among, write
-from activities.text import clean_text
-from activities.wake import wake
-from activities.words import on_the_clock
+from activities.models import Activity
+from database.statements import among, write
+from database.wake import wake
 from schedules.spec import Spec, SpecError
 from schedules.spec.wall_calendar import FIRST
 from schedules.spec.wording import counted, listed
+from text.clean import clean_text
+from text.words import on_the_clock
 
 from .occurrence import Occurrence, Overlap, named_time
 from .refusals import Refused

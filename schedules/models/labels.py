@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import models
 
-from activities.text import clean_text
+from text.clean import clean_text
 
 MOST_TAGS = 50
 LONGEST_TAG = 50

@@ -16,13 +16,12 @@ from django.db import connection, models, transaction
 from django.db.models import F, Q
 from django.db.models.functions import Lower
 from django.urls import reverse
+from operations.initiator import Initiator
 
-from activities.models import Activity, Initiator
+from activities.models import Activity
 from activities.signals import Event, noticed
-from activities.statements import among, read, update_each
-from activities.text import clean_lines, clean_text
-from activities.wake import wake
-from activities.words import exact
+from database.statements import among, read, update_each
+from database.wake import wake
 from schedules import permissions, registry
 from schedules.field_types import StrictlyTyped
 from schedules.overlap import MISSED, latest_missed
@@ -30,6 +29,8 @@ from schedules.spec import Spec, SpecError
 from schedules.spec.timeline import Effort
 from schedules.spec.wording import listed
 from schedules.spec.zones import zone_of
+from text.clean import clean_lines, clean_text
+from text.words import exact
 
 from .labels import Tag, clean_tags, wrong_with_memo, wrong_with_tags, wrong_with_topics
 from .occurrence import Automatic, Occurrence, Overlap, named_time, notice_missed

@@ -11,11 +11,11 @@ from django.core.validators import MaxLengthValidator
 from django.db import IntegrityError, models, transaction
 from django.db.models.functions import Lower
 from django.urls import reverse
+from operations.initiator import Initiator
 
-from activities.models import Activity, Initiator
-from activities.statements import update_each
-from activities.text import clean_lines, clean_text
-from activities.wake import wake
+from activities.models import Activity
+from database.statements import update_each
+from database.wake import wake
 from schedules.placeholders import hint
 from schedules.spec import SpecError
 from schedules.spec.exclusions import (
@@ -28,6 +28,7 @@ from schedules.spec.exclusions import (
     calendar_items,
 )
 from schedules.spec.wording import shown
+from text.clean import clean_lines, clean_text
 
 from .refusals import Conflict, Refused, named
 from .step import check_plain_text

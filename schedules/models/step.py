@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
-from activities.statements import among, read
+from database.statements import among, read
 from schedules import registry
 from schedules.field_types import StrictlyTyped
 from schedules.placeholders import Reference, found, has_placeholders, hint

@@ -15,13 +15,14 @@ from django.db import IntegrityError, models, transaction
 from django.db.models import Q
 from django.db.models.functions import Lower
 from django.urls import reverse
+from operations.initiator import Initiator
 
-from activities.models import Activity, Initiator
-from activities.statements import update_each
-from activities.text import clean_lines
+from activities.models import Activity
+from database.statements import update_each
 from schedules import permissions
 from schedules.placeholders import hint
 from schedules.spec.wording import shown
+from text.clean import clean_lines
 
 from .refusals import MOST_NAMED, Conflict, Refused, named
 from .step import Step, TaskFields, check_plain_text, missing_secrets, plan_complaints

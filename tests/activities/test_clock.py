@@ -11,7 +11,7 @@ import pytest
 import time_machine
 from django.db import connection
 
-from activities import clock
+from database import clock
 
 pytestmark = pytest.mark.django_db
 WRONG = datetime(2001, 1, 1, tzinfo=UTC)

@@ -7,7 +7,7 @@ import logging
 import pytest
 from django.db import OperationalError, connection
 
-from activities.outage import Outage, is_outage
+from database.outage import Outage, is_outage
 
 logger = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.db import DataError, connection, transaction
 
-from activities import statements
 from activities.models import Activity, OutputLine
-from activities.statements import fetch, insert_each, update_each
+from database import statements
+from database.statements import fetch, insert_each, update_each
 from tests.base import NOW
 
 pytestmark = pytest.mark.django_db

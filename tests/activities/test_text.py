@@ -7,7 +7,7 @@ from django.db import connection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from activities.text import clean_json, clean_text
+from text.clean import clean_json, clean_text
 
 ANY_TEXT = st.text(st.characters(codec=None, categories=None))
 ANY_JSON = st.recursive(

@@ -10,11 +10,11 @@ from django.contrib.auth.models import User
 from django.db.models import Count, F, Model, QuerySet
 
 from activities.models import Activity
-from activities.together import Statement, together
+from database.batched import Statement, together
 from execution.models import Execution, Worker, WorkerTask
-from jimsite import demo_installation
 from schedules.models import Schedule
 from tests.base import NOW
+from tests.installation import installation
 from workflows.models import Event, Handler, Run, Topic
 
 pytestmark = pytest.mark.django_db
@@ -49,7 +49,7 @@ def _columns(row: Model) -> dict[str, Any]:
 
 
 def test_the_answers_are_those_that_each_question_gets_alone(django_assert_num_queries: Any) -> None:
-    demo_installation.create(now=NOW, days=2, owner=User.objects.create_superuser("ada"))
+    installation.create(now=NOW, days=2, owner=User.objects.create_superuser("ada"))
     with django_assert_num_queries(1):
         answers = together(*(question() for question in QUESTIONS.values()))
     for name, answer in zip(QUESTIONS, answers, strict=True):

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection, transaction
 
 from activities.models import Activity
-from activities.wake import Channel, Watch, wake
+from database.wake import Channel, Watch, wake
 from tests.base import NOW
 from tests.waiting import PATIENCE_SECONDS, wait_until
 

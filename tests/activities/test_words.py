@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from activities.words import distance, span
 from tests.base import NOW
+from text.words import distance, span
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from activities.yaml_lines import MAX_DEPTH, MOST_COMPLAINTS, Loader, Unreadable, read, write
+from files.yaml_lines import MAX_DEPTH, MOST_COMPLAINTS, Loader, Unreadable, read, write
 
 
 def complaints(text: str) -> list[tuple[int, str]]:
@@ -156,7 +156,7 @@ def test_it_is_written_for_people() -> None:
 def test_without_the_parser_in_c_the_same_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever builds PyYAML without libyaml gets the one in Python."""
     assert Loader is yaml.CSafeLoader
-    monkeypatch.setattr("activities.yaml_lines.Loader", yaml.SafeLoader)
+    monkeypatch.setattr("files.yaml_lines.Loader", yaml.SafeLoader)
     for text in ODD:
         assert read(write({"key": text})).plain() == {"key": text}
     for _, text, wanted in REFUSED:

@@ -8,8 +8,8 @@ from typing import Any
 
 from django.contrib.auth.models import Group, User
 from django.test import Client
+from operations.initiator import Initiator
 
-from activities.models import Initiator
 from api.models import ApiToken
 from tests.base import NOW
 

@@ -13,10 +13,10 @@ from django.contrib.auth.models import User
 from django.db import OperationalError
 from django.test import Client
 
-from activities import clock
 from api.models import ApiToken, KeyedAnswer
 from api.rates import Meter
 from api.resources.limits import Limits
+from database import clock
 from execution.models import Limit
 from tests.api.calling import Caller, fields
 from tests.base import NOW, SOMEBODY

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from activities import clock
 from api.metrics import Look
+from database import clock
 from tests.addresses import described
 from tests.api.serving import serving, token_of
 from tests.base import NOW

@@ -9,9 +9,9 @@ from django.db import DatabaseError
 from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families
 
-from activities import clock
 from api import health
-from execution import recovery
+from database import clock
+from execution.loops import recovery
 from tests.api.calling import Caller
 from tests.base import make_worker, run_until_idle, seconds, start, step
 from tests.workflows.base import publish

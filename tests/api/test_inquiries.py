@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from activities import clock
 from api.rates import Meter
+from database import clock
 from schedules.models import Backfill
 from tests.api.calling import Caller, fields
 from tests.base import NOW, SOMEBODY, everything, make_schedule, step

@@ -13,10 +13,10 @@ from django.apps import apps
 from django.db import OperationalError, connection
 from drf_spectacular.generators import SchemaGenerator
 
-from activities import clock
-from execution.invoker import trigger
+from database import clock
+from execution.loops.invoker import trigger
+from execution.loops.scheduler import tick
 from execution.models import Execution, WorkerTask
-from execution.scheduler import tick
 from jimsite.roles import give_permissions
 from schedules.models import Backfill, Schedule
 from tests.api.calling import Caller

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group, Permission
 
-from activities import clock
+from database import clock
 from execution.models import WorkerTask
 from tests.api.calling import Caller, fields
 from tests.base import claim, enqueue, make_template, make_worker, run_until_idle, start, step

@@ -52,8 +52,8 @@ def test_what_real_processes_did_is_counted_and_written(tmp_path: Path) -> None:
 @pytest.mark.django_db
 @pytest.mark.usefixtures("marks")
 def test_a_task_too_few_or_too_many_is_a_failure() -> None:
-    from activities import clock
     from bench.load import enqueue_many, expect_complete
+    from database import clock
 
     enqueue_many(3)
     with pytest.raises(RuntimeError, match="activities by status and attempt"):
@@ -71,7 +71,7 @@ def test_a_task_too_few_or_too_many_is_a_failure() -> None:
 @pytest.mark.usefixtures("marks")
 def test_a_missed_time_that_is_not_settled_is_a_failure() -> None:
     from bench.load import create_schedules, expect_settled, make_missed, step
-    from execution.scheduler import tick
+    from execution.loops.scheduler import tick
 
     create_schedules(2, steps=[step()])
     make_missed(3, now=NOW)
@@ -90,7 +90,7 @@ def test_a_missed_time_that_is_not_settled_is_a_failure() -> None:
 @pytest.mark.usefixtures("marks")
 def test_a_live_time_is_over_when_its_step_has_run_and_its_lag_is_until_the_step_began() -> None:
     from bench.load import expect_all_started, is_over, lags, live_occurrences
-    from execution.scheduler import tick
+    from execution.loops.scheduler import tick
 
     make_schedule(spec={"every": ["2s"]}, overlap="allow_all")
     live, planned = live_occurrences(NOW, NOW + seconds(4)), 2

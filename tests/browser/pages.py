@@ -9,7 +9,7 @@ from django.contrib import admin
 from django.contrib.admin.utils import quote
 from django.urls import URLPattern, reverse
 
-from jimsite import demo_installation
+from tests.installation import installation
 from web import urls
 
 # Addresses that take more, or something else, than the key of what they are named after.
@@ -32,7 +32,7 @@ class Address(NamedTuple):
 
 def addresses() -> Iterator[Address]:
     """Of all there is; a new address whose example nobody knows is an error, not an omission."""
-    examples = demo_installation.examples()
+    examples = installation.examples()
     for pattern in urls.urlpatterns:
         assert isinstance(pattern, URLPattern), pattern
         yield from _addresses(str(pattern.name), list(pattern.pattern.converters), examples)
@@ -66,7 +66,7 @@ def _example(name: str, parameter: str, examples: Mapping[str, Any]) -> Any:
     known = [kind for kind in examples if kind == parameter or f"{about}-".startswith(f"{kind}-")]
     assert known, (
         f"Nobody knows an example of <{parameter}> for the address web:{name}: "
-        "add it to jimsite.demo_installation.examples, or to ARGUMENTS here."
+        "add it to tests.installation.installation.examples, or to ARGUMENTS here."
     )
     exact = [kind for kind in known if kind == parameter]
     return examples[max(exact or known, key=len)]

@@ -50,12 +50,12 @@ def _fill() -> None:
     from django.contrib.auth.models import User
     from django.core.management import call_command
 
-    from activities import clock
-    from jimsite import demo_installation
+    from database import clock
+    from tests.installation import installation
 
     call_command("migrate", verbosity=0, interactive=False)
     owner = User.objects.create_superuser(NAME, password=PASSWORD)
-    demo_installation.create(now=clock.now(), owner=owner)
+    installation.create(now=clock.now(), owner=owner)
 
 
 @contextmanager
@@ -128,7 +128,7 @@ def _keep_alive() -> None:
     """What would beat if it were there."""
     from datetime import timedelta
 
-    from activities import clock
+    from database import clock
     from execution.models import Chore, Worker
 
     now = clock.now()

@@ -9,9 +9,9 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from playwright.sync_api import Page
 
-from jimsite import demo_installation
 from tests.base import NOW
 from tests.browser.pages import addresses, admin_addresses, is_page
+from tests.installation import installation
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -30,7 +30,7 @@ RUN = """async ([type, values]) => {
 
 
 def test_axe_finds_nothing_on_any_page(admin_page: Page) -> None:
-    demo_installation.create(now=NOW, days=2, owner=User.objects.get(username="ada"))
+    installation.create(now=NOW, days=2, owner=User.objects.get(username="ada"))
     found = {each.url: violations(admin_page, each.url) for each in addresses() if each.name != "logout"}
     seen = {url: words for url, words in found.items() if words is not None}
     assert len(seen) > 20
@@ -39,7 +39,7 @@ def test_axe_finds_nothing_on_any_page(admin_page: Page) -> None:
 
 def test_the_admin_can_be_read_and_hit(admin_page: Page) -> None:
     """What its stylesheet decides; the rest is Django's."""
-    demo_installation.create(now=NOW, days=2, owner=User.objects.get(username="ada"))
+    installation.create(now=NOW, days=2, owner=User.objects.get(username="ada"))
     admin_page.emulate_media(reduced_motion="reduce")  # colours on their way to others are nobody's
     chosen = [each for each in admin_addresses() if each.name in ADMIN]
     assert len(chosen) == len(ADMIN)

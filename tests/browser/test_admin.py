@@ -5,10 +5,10 @@ from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
 from execution.models import Execution
-from jimsite import demo_installation
 from schedules.models import Schedule
 from tests.base import NOW, make_schedule, step
 from tests.browser.pages import admin_addresses
+from tests.installation import installation
 from tests.loops import running_worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -54,7 +54,7 @@ def test_a_schedule_is_defined_with_two_steps_after_a_mistake(admin_page: Page) 
 
 @pytest.mark.long
 def test_nothing_is_wider_than_a_phone(admin_page: Page) -> None:
-    demo_installation.create(now=NOW, days=2, owner=User.objects.get(username="ada"))
+    installation.create(now=NOW, days=2, owner=User.objects.get(username="ada"))
     admin_page.set_viewport_size({"width": 390, "height": 844})
     wide = {}
     for each in admin_addresses():

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from activities import clock
-from execution.invoker import trigger
+from database import clock
+from execution.loops.invoker import trigger
 from execution.models import Execution
 from schedules.models import Schedule
 from tests.base import SOMEBODY, make_schedule, step

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from playwright.sync_api import Page, expect
 
-from activities import clock
+from database import clock
 from schedules.models import Backfill, Schedule
 from tests.base import SOMEBODY, make_schedule, step
 from tests.browser.conftest import PASSWORD

@@ -5,8 +5,8 @@ from unittest.mock import patch
 import pytest
 from playwright.sync_api import Page, expect
 
-from activities import clock
 from activities.models import Activity
+from database import clock
 from tests.loops import running_worker
 from tests.web.flows import Bills, Pay
 from tests.workflows.base import defined, deploy_all, deployed, publish

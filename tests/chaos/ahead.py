@@ -14,6 +14,6 @@ class Ahead(AppConfig):
     name = "tests.chaos"
 
     def ready(self) -> None:
-        from execution import worker
+        from execution.loops import worker
 
         worker.QUICK_SECONDS = worker.AHEAD_SECONDS = 3_600

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from activities import clock
 from activities.models import Activity
+from database import clock
 from execution.models import Execution, WorkerTask
 from tests.base import SOMEBODY, start, step, step_statuses
 from tests.fleet import Fleet, descendants, is_at_rest, living

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from django.db import connection, transaction
 
-from activities import clock
 from activities.models import Activity
+from database import clock
 from execution.models import WorkerTask
 from tests.base import start, step, step_statuses
 from tests.fleet import Fleet, Member, is_at_rest

@@ -12,8 +12,8 @@ from uuid import UUID
 
 import pytest
 
-from activities import clock
 from activities.models import Activity
+from database import clock
 from execution.models import Execution, Worker, WorkerTask
 from tests.base import enqueue, start, step, step_statuses
 from tests.fleet import Fleet, descendants, is_at_rest, living, state, tell

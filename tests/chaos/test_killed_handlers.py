@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from activities import clock
 from activities.models import Activity
+from database import clock
 from execution.models import WorkerTask
 from tests.base import SOMEBODY
 from tests.fleet import Fleet

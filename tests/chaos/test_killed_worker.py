@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from activities import clock
+from database import clock
 from tests.base import start, step, step_statuses
 from tests.fleet import LONG_LEASE_SECONDS, Fleet, descendants, is_at_rest, living, state, tell
 from tests.invariants import violations

@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 from django.db import connection
 
-from activities import clock
+from database import clock
 from execution.models import Execution, Limit, Worker, WorkerTask
 from tests.base import SOMEBODY, enqueue, make_schedule, step
 from tests.fleet import Fleet, Member, come_to_rest, deadlocks, tell

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from activities import clock
+from database import clock
 from execution.models import Chore, Worker
 from tests import away
 from tests.base import fresh, start, step, step_statuses

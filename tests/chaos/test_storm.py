@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import pytest
 from django.db import InterfaceError, OperationalError, connection
 
-from activities import clock
+from database import clock
 from execution.models import Limit, Worker
 from tests.api.serving import token_of
 from tests.base import SOMEBODY, make_schedule, step

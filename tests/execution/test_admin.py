@@ -9,10 +9,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils.html import strip_tags
 
-from activities import clock
 from activities.models import Activity
+from database import clock
 from execution.admin import ExecutionAdmin
-from execution.invoker import trigger
+from execution.loops.invoker import trigger
 from execution.models import Execution, Worker, WorkerTask
 from tests.admin_pages import member, operation, page, sign_in, told
 from tests.base import (

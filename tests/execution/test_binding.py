@@ -12,9 +12,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from activities.models import Activity
-from execution.binding import Shown, bind, shown
-from execution.invoker import trigger
+from execution.loops.invoker import trigger
 from execution.models import Execution
+from execution.steps.binding import Shown, bind, shown
 from schedules.models import Secret
 from tests.base import (
     NOW,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from activities.statements import fetch
+from database.statements import fetch
 from execution.models import Execution, execution
 from execution.models.brief import UNSAID, brief, brief_plan, whole, whole_plan
 from tests.base import attempts, break_down, claim, enqueue, fresh, make_worker, start, step

@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from execution import companions
-from execution.companions import Company, Life
-from execution.worker import WorkerLoop
+from execution.loops import companions
+from execution.loops.companions import Company, Life
+from execution.loops.worker import WorkerLoop
 from tests.loops import running
 from tests.waiting import PATIENCE_SECONDS, wait_until
 

@@ -19,16 +19,16 @@ from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
 from django.db import connections
 
-import execution.lease
-from activities import clock
+import execution.loops.lease
 from activities.models import Activity
+from database import clock
 from execution import direct
-from execution.lease import uptime
+from execution.children.nursery import Nursery
+from execution.loops.lease import uptime
 from execution.models import Limit, Reservation, WorkerTask
 from execution.models.adhoc import job_line
 from execution.models.job import Job
 from execution.models.reservation import LOST, ReservationQuerySet
-from execution.nursery import Nursery
 from schedules.models import Secret
 from tests.base import SOMEBODY, claim, enqueue, make_worker, seconds, step
 from tests.invariants import violations
@@ -258,7 +258,7 @@ class TestLost:
     ) -> None:
         """So a request that was stalled meanwhile starts only after its next beat."""
         late, beats = [0.0], []
-        for module in (execution.lease, direct):
+        for module in (execution.loops.lease, direct):
             monkeypatch.setattr(module, "uptime", lambda: uptime() + late[0])
         reserve, beat = ReservationQuerySet.reserve, Reservation.beat
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from activities.models import Activity
-from execution import finishing
+from execution.loops import finishing
 from execution.models import Execution, Worker, WorkerTask, task
 from execution.models.attempt import Finish, Held
 from execution.steps.base import Outcome

@@ -7,9 +7,9 @@ import pytest
 
 from activities.models import Activity
 from execution import history
-from execution.invoker import trigger
+from execution.loops.invoker import trigger
 from execution.models import Execution
-from execution.pulse import pulse
+from execution.queue.pulse import pulse
 from tests.base import (
     NOW,
     SOMEBODY,

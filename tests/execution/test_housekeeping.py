@@ -10,9 +10,9 @@ import pytest
 from django.db import connections
 
 from activities.models import Activity, ActivityItem, OutputLine
-from execution import housekeeping
-from execution.housekeeping import keep_house
-from execution.invoker import invoke
+from execution.loops import housekeeping
+from execution.loops.housekeeping import keep_house
+from execution.loops.invoker import invoke
 from execution.models import Chore, Execution, Worker, WorkerTask
 from schedules.generator import generate
 from schedules.models import Occurrence

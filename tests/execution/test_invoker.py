@@ -6,10 +6,11 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from operations.initiator import Initiator
 
-from activities import clock
-from activities.models import Activity, Initiator
-from execution.invoker import Overlapping, invoke, trigger
+from activities.models import Activity
+from database import clock
+from execution.loops.invoker import Overlapping, invoke, trigger
 from execution.models import Execution, WorkerTask
 from schedules.generator import generate
 from schedules.models import Occurrence, Refused, Schedule, Step
@@ -97,8 +98,8 @@ class TestInvoke:
     def test_more_schedules_than_a_pass_holds_are_all_started(
         self, one_look: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("execution.invoker.SCHEDULES_PER_PASS", 2)
-        monkeypatch.setattr("execution.invoker.SCHEDULES_PER_LOOK", one_look)
+        monkeypatch.setattr("execution.loops.invoker.SCHEDULES_PER_PASS", 2)
+        monkeypatch.setattr("execution.loops.invoker.SCHEDULES_PER_LOOK", one_look)
         for _ in range(5):
             make_schedule(spec=EVERY_MINUTE)
         generate_and_invoke(1)

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from activities import clock
 from activities.models import Activity
-from execution.invoker import trigger
+from database import clock
+from execution.loops.invoker import trigger
+from execution.loops.scheduler import is_due, tick
 from execution.models import Execution, Worker, WorkerTask
 from execution.models import execution as executions
 from execution.models.attempt import Held
-from execution.scheduler import is_due, tick
 from schedules.code_files import Library
 from schedules.models import Backfill, Occurrence, Schedule, SharedCalendar
 from schedules.models import schedule as schedules

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from activities.models import Activity
-from execution.binding import LastResults, bind
-from execution.invoker import invoke, trigger
+from execution.loops.invoker import invoke, trigger
 from execution.models import Execution
 from execution.steps.base import Context
+from execution.steps.binding import LastResults, bind
 from schedules.models import Schedule
 from tests.base import NOW, SOMEBODY, claim, end, fresh, make_schedule, make_worker, run_until_idle, step
 

@@ -12,15 +12,16 @@ from django.core.exceptions import ValidationError
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from activities import clock
 from activities.models import Activity
-from execution.lease import Lease
-from execution.models import Limit, Reservation, Worker, WorkerTask, limited
+from database import clock
+from execution.loops.lease import Lease
+from execution.loops.scheduler import tick
+from execution.loops.worker import WorkerLoop
+from execution.models import Limit, Reservation, Worker, WorkerTask
 from execution.models.attempt import Held
-from execution.models.handover import HandedOver
-from execution.models.unlimited import Seats
-from execution.scheduler import tick
-from execution.worker import WorkerLoop
+from execution.queue import limited
+from execution.queue.handover import HandedOver
+from execution.queue.unlimited import Seats
 from schedules.models import Refused
 from tests.base import (
     NOW,
@@ -212,7 +213,7 @@ class TestOrder:
         return names(WorkerTask.objects.claim(worker, seats=seats, ahead={"thread": 50}, pools=[], now=NOW))
 
     def test_many_full_sets_do_not_hide_one_that_has_room(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("execution.models.limited.MOST_SETS", 2)
+        monkeypatch.setattr("execution.queue.limited.MOST_SETS", 2)
         for name in "abcdef":
             limit(f"resource:{name}", int(name == "f"))
             enqueue(step(name, resources=[name]))
@@ -413,7 +414,7 @@ class TestHandingOver:
         change, expected, is_handed_over = CHANGES_OF_THE_QUEUE[name]
         assert self.claimed_after(change) == (expected, is_handed_over)
         everything_goes()
-        monkeypatch.setattr("execution.models.claim.hand_over", lambda *_, **__: HandedOver([], False, False))
+        monkeypatch.setattr("execution.queue.claim.hand_over", lambda *_, **__: HandedOver([], False, False))
         assert self.claimed_after(change) == (expected, False)
 
     def claimed_after(self, change: Change | None) -> tuple[list[str], bool]:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from execution.invoker import Overlapping, invoke_soon, trigger
+from execution.loops.invoker import Overlapping, invoke_soon, trigger
+from execution.loops.scheduler import tick
 from execution.models import Execution, Worker
 from execution.models.attempt import Held
-from execution.scheduler import tick
 from tests.base import (
     NOW,
     SOMEBODY,

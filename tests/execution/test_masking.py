@@ -24,17 +24,17 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from activities.text import MAX_LEVELS
-from execution import masking
-from execution.binding import Binding
-from execution.lines import LONGEST, Lines
+from execution.children.lines import LONGEST, Lines
+from execution.children.nursery import Nursery
 from execution.management.commands.runworker import log_asides
-from execution.masking import FRAGMENT, MASK, SHORTEST, Mask, MaskedSink, active, conceal
-from execution.nursery import Nursery
+from execution.steps import masking
 from execution.steps.base import ERROR_CHARS, TRACEBACK_CHARS, Context, Outcome, StepFailed, Work, perform
+from execution.steps.binding import Binding
 from execution.steps.fields import Field
+from execution.steps.masking import FRAGMENT, MASK, SHORTEST, Mask, MaskedSink, active, conceal
 from jimsite.logs import logging_config
 from tests.steps.stage import Recorder
+from text.clean import MAX_LEVELS
 
 HERE = "tests.execution.test_masking"
 SECRET = "hunter2&'co\"<é> /+x"

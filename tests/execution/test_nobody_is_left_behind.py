@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from execution import invoker
+from execution.loops import invoker
+from execution.loops.scheduler import tick, time_out
 from execution.models import Execution
-from execution.scheduler import tick, time_out
 from schedules.generator import end_snoozes
 from schedules.models import Backfill, Schedule, Step
 from schedules.models import schedule as schedules

@@ -9,12 +9,12 @@ import pytest
 from django.db import connection
 
 from activities.models import Activity, ActivityItem, OutputLine
-from execution import recovery
-from execution.invoker import invoke
+from execution.loops import recovery
+from execution.loops.invoker import invoke
+from execution.loops.recorder import Said, write
+from execution.loops.scheduler import is_due, next_due
 from execution.models import Execution, Worker, WorkerTask
 from execution.models.attempt import Held
-from execution.recorder import Said, write
-from execution.scheduler import is_due, next_due
 from schedules.generator import generate
 from schedules.models import Occurrence
 from tests.base import (

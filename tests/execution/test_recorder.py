@@ -8,9 +8,9 @@ import pytest
 from django.db import OperationalError
 
 from activities.models import Activity, ActivityItem, OutputLine
-from execution import recovery
+from execution.loops import recovery
+from execution.loops.recorder import CUT_OFF, Said, write
 from execution.models import Worker, WorkerTask
-from execution.recorder import CUT_OFF, Said, write
 from tests.base import NOW, SOMEBODY, claim, end, everything, make_worker, start, step
 from tests.refusing import database_that_refuses
 

@@ -16,10 +16,11 @@ import pytest
 from django.conf import settings as configured
 
 from activities.models import Activity
-from execution import lifeline, recovery
-from execution.lifeline import Lifeline, proven_dead
+from execution.children import lifeline
+from execution.children.lifeline import Lifeline, proven_dead
+from execution.loops import recovery
+from execution.loops.scheduler import tick
 from execution.models import Chore, Execution, Worker, WorkerTask
-from execution.scheduler import tick
 from tests.base import (
     NOW,
     SOMEBODY,
@@ -223,7 +224,7 @@ def orphan_of(worker: Worker) -> Iterator[tuple[subprocess.Popen[str], int]]:
 
 ORPHAN = """
 import subprocess, sys, uuid
-from execution.lifeline import Lifeline
+from execution.children.lifeline import Lifeline
 lifeline = Lifeline(uuid.UUID(sys.argv[1]))
 child = subprocess.Popen(["sleep", "3600"], pass_fds=[lifeline.fd], stdout=subprocess.DEVNULL)
 print(child.pid, flush=True)

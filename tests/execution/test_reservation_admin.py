@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from activities import clock
 from activities.models import Activity
+from database import clock
 from execution.models import Reservation
 from execution.models.adhoc import job_line
 from tests.admin_pages import operation, page, sign_in, told

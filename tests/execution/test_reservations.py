@@ -10,11 +10,11 @@ import pytest
 from django.db import connection, transaction
 
 from activities.models import Activity, Ending
-from execution import housekeeping, recovery
+from execution.loops import housekeeping, recovery
+from execution.loops.scheduler import tick
 from execution.models import Limit, Reservation, WorkerTask
 from execution.models.adhoc import job_line
 from execution.models.reservation import LOST, Lost
-from execution.scheduler import tick
 from tests.base import NOW, SOMEBODY, claim, end, enqueue, everything, fresh, make_worker, seconds, step
 
 pytestmark = pytest.mark.django_db

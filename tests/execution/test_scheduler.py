@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-import execution.scheduler
-from activities import clock
-from execution import recovery
-from execution.lifeline import Lifeline
+import execution.loops.scheduler
+from database import clock
+from execution.children.lifeline import Lifeline
+from execution.loops import recovery
+from execution.loops.scheduler import SchedulerLoop, is_due, next_due, tick
 from execution.models import Chore, WorkerTask
 from execution.models.chore import is_ticking
-from execution.scheduler import SchedulerLoop, is_due, next_due, tick
 from schedules.models import Occurrence, Schedule
 from tests.away import outage
 from tests.base import (
@@ -77,10 +77,10 @@ def test_recovery_goes_by_the_time_after_settling_however_long_that_took(
     """A worker that works until it is found dead has no attempt that ended before."""
     times, recovered = [NOW, NOW + seconds(30)], list[datetime]()
     monkeypatch.setattr(clock, "now", lambda: times[0])
-    monkeypatch.setattr(execution.scheduler, "is_due", lambda now: True)
-    monkeypatch.setattr(execution.scheduler, "OPENING", [])
-    monkeypatch.setattr(execution.scheduler, "SETTLING", [lambda now: times.pop(0)])
-    monkeypatch.setattr(execution.scheduler, "RECOVERING", [recovered.append])
+    monkeypatch.setattr(execution.loops.scheduler, "is_due", lambda now: True)
+    monkeypatch.setattr(execution.loops.scheduler, "OPENING", [])
+    monkeypatch.setattr(execution.loops.scheduler, "SETTLING", [lambda now: times.pop(0)])
+    monkeypatch.setattr(execution.loops.scheduler, "RECOVERING", [recovered.append])
     SchedulerLoop()._tick()
     assert recovered == [NOW + seconds(30)]
 

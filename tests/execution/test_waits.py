@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from execution.models import Limit, Reservation, Worker, WorkerTask
-from execution.waits import reasons
+from execution.queue.waits import reasons
 from tests.base import NOW, SOMEBODY, break_down, claim, enqueue, make_worker, seconds, start, step
 
 pytestmark = pytest.mark.django_db

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from activities import clock
 from activities.models import Activity
-from activities.statements import fetch
-from execution import seats
-from execution import worker as loop_of_a_worker
-from execution.loops import prepare_connections
+from database import clock
+from database.statements import fetch
+from execution.loops import seats
+from execution.loops import worker as loop_of_a_worker
+from execution.loops.running import prepare_connections
+from execution.loops.worker import WorkerLoop
 from execution.models import Execution, Limit, Worker, WorkerTask
-from execution.worker import WorkerLoop
 from tests.away import DatabaseAway, outage
 from tests.base import SOMEBODY, attempts, fresh, queue, start, step, step_statuses
 from tests.invariants import violations

@@ -17,20 +17,20 @@ import time_machine
 from django.db import OperationalError
 from django.utils import timezone
 
-import execution.lease
-import execution.nursery
+import execution.children.nursery
+import execution.loops.lease
+import execution.loops.worker
 import execution.steps.python
-import execution.worker
-from activities import clock
-from execution import loops
-from execution.binding import Binding, LastResults, bind
-from execution.lease import uptime
-from execution.loops import run_until_signal
+from database import clock
+from execution.loops import running
+from execution.loops.lease import uptime
+from execution.loops.running import run_until_signal
+from execution.loops.worker import WorkerLoop
 from execution.models import Execution, Worker, WorkerTask
 from execution.models.attempt import Held
 from execution.models.task import WorkerTaskQuerySet
 from execution.models.worker import WorkerQuerySet
-from execution.worker import WorkerLoop
+from execution.steps.binding import Binding, LastResults, bind
 from tests.base import SOMEBODY, attempts, fresh, queue, start, step, step_statuses
 from tests.settings import TEST_DB
 from tests.waiting import PATIENCE_SECONDS, wait_until
@@ -88,11 +88,11 @@ def lose_the_answer_to_a_claim(
     def away(claimed: Sequence[Held], last_results: LastResults) -> dict[int, Binding]:
         if not claimed:
             return bind(claimed, last_results)
-        monkeypatch.setattr(execution.worker, "bind", bind)
+        monkeypatch.setattr(execution.loops.worker, "bind", bind)
         then()
         raise OperationalError("server closed the connection unexpectedly")
 
-    monkeypatch.setattr(execution.worker, "bind", away)
+    monkeypatch.setattr(execution.loops.worker, "bind", away)
 
 
 def lose_the_answer_to_a_release(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ class TestTheSameAttemptClaimedAgain:
             assert loop.runs
 
     def test_after_it_was_given_back(self, go: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(execution.worker, "AHEAD_SECONDS", 0)
+        monkeypatch.setattr(execution.loops.worker, "AHEAD_SECONDS", 0)
         begin(until(go, "long"), step("early"))
         with open_worker(ahead=1) as loop:
             loop._flush(claiming=True)
@@ -183,7 +183,7 @@ def test_outcomes_that_the_database_refuses_do_not_hide_a_cancellation(
         loop._flush(claiming=True)
         wait_until(lambda: sum(not run.is_unstarted for run in loop.runs.values()) == 2)
         with monkeypatch.context() as patched:
-            patched.setattr(execution.worker, "finish", refuse)
+            patched.setattr(execution.loops.worker, "finish", refuse)
             go.touch()
             wait_until(lambda: loop.ended)
             cancelled.cancel(initiator=SOMEBODY, now=clock.now())
@@ -212,13 +212,13 @@ class TestRest:
             loop.wrote_at = time.monotonic() + 3600
             loop.woken.clear()
             loop._changed()
-            assert loop.woken.is_set() or loop._patience() <= execution.worker.GROUP_SECONDS
+            assert loop.woken.is_set() or loop._patience() <= execution.loops.worker.GROUP_SECONDS
             go.touch()
 
     def test_what_was_withdrawn_keeps_nobody_awake_and_does_not_hide_what_waits_after_it(
         self, go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(execution.worker, "AHEAD_SECONDS", 0)
+        monkeypatch.setattr(execution.loops.worker, "AHEAD_SECONDS", 0)
         started = begin(until(go, "long"), step("early"))
         with open_worker(ahead=1) as loop:
             loop._flush(claiming=True)
@@ -240,7 +240,7 @@ class TestRest:
     def test_an_outcome_that_came_during_an_empty_claim_is_not_slept_over(
         self, go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(execution.worker, "AHEAD_SECONDS", 3600)
+        monkeypatch.setattr(execution.loops.worker, "AHEAD_SECONDS", 3600)
         started = begin(until(go, "first"), until(tmp_path / "never", "second"))
         with open_worker(ahead=1) as loop:
             loop._flush(claiming=True)
@@ -302,7 +302,7 @@ def stall(kind: str, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], No
         meanwhile()
         return real(*arguments)
 
-    owner: Any = execution.steps.python if kind == "in a thread" else execution.nursery.House
+    owner: Any = execution.steps.python if kind == "in a thread" else execution.children.nursery.House
     name = {"in a thread": "place_of_context", "in a child": "start", "a program": "start"}[kind]
     real = getattr(owner, name)
     monkeypatch.setattr(owner, name, before)
@@ -334,7 +334,7 @@ class TestLease:
 
             monkeypatch.setattr(owner, name, answer)
 
-        for module in (execution.lease, execution.worker):
+        for module in (execution.loops.lease, execution.loops.worker):
             monkeypatch.setattr(module, "uptime", lambda: uptime() + late[0])
         stall_in(WorkerQuerySet, "register")
         stall_in(Worker, "beat")
@@ -372,7 +372,7 @@ class Stubborn:
 
 def test_a_signal_that_comes_while_another_is_obeyed_is_obeyed_next(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stop wakes the loop, and whoever is interrupted in doing so holds the lock that it takes."""
-    monkeypatch.setattr(loops, "_spare_the_collector", lambda: None)
+    monkeypatch.setattr(running, "_spare_the_collector", lambda: None)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     loop = Stubborn()
     try:
@@ -385,7 +385,7 @@ def test_a_signal_that_comes_while_another_is_obeyed_is_obeyed_next(monkeypatch:
 
 def test_a_database_that_goes_away_while_it_registers_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the first try only the answer is lost: what it left is proven dead."""
-    monkeypatch.setattr(execution.worker, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(execution.loops.worker, "RETRY_SECONDS", 0.01)
     register, lost = WorkerQuerySet.register, list[Worker]()
 
     def register_unheard(*given: Any, **fields: Any) -> Worker:

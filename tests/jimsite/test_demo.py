@@ -11,11 +11,11 @@ import pytest
 from django.conf import settings
 from django.core.management import call_command
 
-from activities import clock
 from activities.models import OutputLine
-from execution.invoker import trigger
+from database import clock
+from execution.loops.invoker import trigger
+from execution.loops.recorder import Said
 from execution.models import Execution, WorkerTask
-from execution.recorder import Said
 from execution.steps.base import Context, Outcome, Work, perform
 from jimsite import demo
 from schedules.models import Schedule, SharedCalendar, TaskTemplate

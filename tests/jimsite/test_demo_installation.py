@@ -12,10 +12,10 @@ from django.test import Client
 
 from activities.models import Activity
 from execution.models import Execution
-from jimsite import demo_installation
-from jimsite.demo_history import Habits, write_history
 from tests.base import NOW, fresh, make_schedule, step, step_statuses
 from tests.browser.pages import addresses, admin_addresses
+from tests.installation import installation
+from tests.installation.history import Habits, write_history
 from tests.invariants import violations
 
 pytestmark = pytest.mark.django_db
@@ -53,9 +53,9 @@ def test_there_is_one_of_everything_and_no_page_of_the_admin_asks_too_often(
     client: Client, django_assert_max_num_queries: Any
 ) -> None:
     owner = User.objects.create_superuser("ada")
-    demo_installation.create(now=NOW, days=2, owner=owner)
+    installation.create(now=NOW, days=2, owner=owner)
     assert Activity.objects.filter(status="in_progress").exists()
-    assert None not in demo_installation.examples().values()
+    assert None not in installation.examples().values()
     assert len({each.name for each in addresses()}) > 20
     client.force_login(owner)
     found = {each.name: each.url for each in admin_addresses()}

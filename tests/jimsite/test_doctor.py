@@ -19,7 +19,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import override_settings
 
-from activities import clock
+from database import clock
 from execution.models import Chore, Execution, Limit, Worker, WorkerTask
 from jimsite.doctor import configuration, database, examine
 from jimsite.doctor.finding import Finding

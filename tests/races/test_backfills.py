@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from activities import clock
-from execution.invoker import invoke
-from execution.scheduler import tick
+from database import clock
+from execution.loops.invoker import invoke
+from execution.loops.scheduler import tick
 from schedules.generator import backfill
 from schedules.models import Backfill, Refused, Schedule
 from schedules.models import backfill as backfill_module

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from activities import clock
 from activities.models import Activity
+from database import clock
 from execution import direct
 from execution.models import Limit, Reservation, WorkerTask
 from tests.base import SOMEBODY, enqueue, step

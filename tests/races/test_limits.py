@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from activities import clock
+from database import clock
 from execution.models import Limit, Reservation, WorkerTask
 from execution.models.attempt import Held
 from schedules.models import Refused

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from activities import clock
+from database import clock
 from execution.models import Execution, Worker
 from schedules.models import Schedule
 from tests.base import make_schedule, step

@@ -9,11 +9,11 @@ import pytest
 from django.db import connection, transaction
 
 from activities.models import Activity
-from activities.statements import AWAY
-from execution import recovery
-from execution.invoker import trigger
+from database.statements import AWAY
+from execution.loops import recovery
+from execution.loops.invoker import trigger
+from execution.loops.scheduler import tick
 from execution.models import Execution, Worker, WorkerTask
-from execution.scheduler import tick
 from tests.base import (
     NOW,
     SOMEBODY,

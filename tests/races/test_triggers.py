@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 
-from execution.scheduler import tick
+from execution.loops.scheduler import tick
 from schedules.models import Schedule
 from tests.base import NOW, SOMEBODY, fresh, make_schedule
 from tests.races.meeting import Meeting, at_once

@@ -16,11 +16,11 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.db import connection, connections
 
-from activities import clock
-from execution.invoker import trigger
+from database import clock
+from execution.loops.invoker import trigger
+from execution.loops.scheduler import is_due, tick
 from execution.models import Worker, WorkerTask
 from execution.models.attempt import Held
-from execution.scheduler import is_due, tick
 from schedules import generator
 from schedules.generator import generate
 from schedules.models import Backfill, Conflict, Overlap, Refused, Schedule, SharedCalendar

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from django.db.models.sql.constants import GET_ITERATOR_CHUNK_SIZE
 
-from activities import clock
 from activities.models import Activity, OutputLine
-from execution import invoker, recovery
-from execution.invoker import Overlapping
+from database import clock
+from execution.loops import invoker, recovery
+from execution.loops.invoker import Overlapping
+from execution.loops.recorder import Said, write
 from execution.models import Execution, Worker, WorkerTask
-from execution.recorder import Said, write
 from schedules.generator import generate
 from schedules.models import Conflict, Occurrence, Schedule
 from tests.base import (

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
-from activities import clock
 from activities.models import Activity
+from database import clock
+from execution.loops.scheduler import tick
 from execution.models import Job, Worker, WorkerTask
-from execution.scheduler import tick
 from schedules.models import Refused
 from tests.base import NOW, SOMEBODY, claim, make_worker, seconds
 from tests.loops import running_worker

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from activities import clock
 from activities.models import Activity
-from activities.words import badge
-from execution.invoker import trigger
+from database import clock
+from execution.loops.invoker import trigger
 from execution.models import Execution
 from schedules import registry
 from schedules.forms import ScheduleForm
@@ -30,6 +29,7 @@ from tests.admin_pages import (
 )
 from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, step
 from tests.workflows.base import make_topics
+from text.words import badge
 
 pytestmark = pytest.mark.django_db
 BERLIN = {"cron": ["0 * * * *"], "time_zone": "Europe/Berlin"}

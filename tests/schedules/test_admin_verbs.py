@@ -9,15 +9,15 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from activities import clock
 from activities.models import Activity
-from activities.words import badge
-from execution.invoker import trigger
+from database import clock
+from execution.loops.invoker import trigger
 from schedules.admin import filters
 from schedules.generator import generate
 from schedules.models import Backfill, Occurrence, Schedule, SharedCalendar
 from tests.admin_pages import listed, operation, page, sign_in, told
 from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, run_until_idle, start, step
+from text.words import badge
 
 pytestmark = pytest.mark.django_db
 HOURLY = {"cron": ["0 * * * *"], "time_zone": "Europe/Berlin"}

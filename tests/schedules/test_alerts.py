@@ -8,9 +8,9 @@ import pytest
 from django.conf import LazySettings
 from django.core.exceptions import ValidationError
 
-from execution.invoker import invoke, trigger
+from execution.loops.invoker import invoke, trigger
+from execution.loops.scheduler import time_out
 from execution.models import Execution
-from execution.scheduler import time_out
 from schedules.generator import generate
 from schedules.models import Schedule
 from tests.base import (

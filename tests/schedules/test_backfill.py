@@ -13,9 +13,9 @@ from django.db import OperationalError, connection
 from pytest_django import DjangoAssertNumQueries
 
 from activities.models import Activity
-from execution.invoker import trigger
+from execution.loops.invoker import trigger
+from execution.loops.scheduler import is_due, tick
 from execution.models import Execution
-from execution.scheduler import is_due, tick
 from schedules import generator
 from schedules.generator import backfill, generate
 from schedules.models import Backfill, Occurrence, Refused, Schedule

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from activities import clock
 from activities.models import Activity
+from database import clock
 from schedules.models import SharedCalendar
 from tests.admin_pages import errors, member, operation, page, sign_in, told
 from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule

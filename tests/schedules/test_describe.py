@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.conf import LazySettings
 
-from execution.invoker import invoke, trigger
+from execution.loops.invoker import invoke, trigger
 from execution.models import Execution
 from schedules.description import Description
 from schedules.generator import generate

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import pytest
 from django.db import OperationalError
+from operations.initiator import Initiator
 
-from activities.models import Initiator
-from execution.invoker import invoke
+from execution.loops.invoker import invoke
 from schedules import generator
 from schedules.generator import end_snoozes, fill, generate
 from schedules.models import Occurrence, Schedule

@@ -14,7 +14,7 @@ import time_machine
 from django.conf import settings
 from django.core.management import CommandError, call_command
 
-from activities import clock
+from database import clock
 from schedules.models import Schedule, SharedCalendar
 from schedules.spec import Spec
 from tests.base import NOW, SOMEBODY, make_schedule, seconds

@@ -19,8 +19,8 @@ from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connection, transaction
 from pytest_django import DjangoAssertNumQueries
 
-from activities import private_files
 from activities.models import Activity
+from files import private_files
 from jimsite import environment
 from schedules import vault
 from schedules.models import Refused, Schedule, Secret, Step
@@ -281,7 +281,7 @@ class TestKeys:
     @pytest.mark.live
     def test_without_secrets_a_worker_never_loads_the_library(self) -> None:
         code = (
-            "import django, sys; django.setup(); import execution.scheduler, execution.worker; "
+            "import django, sys; django.setup(); import execution.loops.scheduler, execution.loops.worker; "
             "from schedules.models import Secret; Secret.objects.reveal([]); "
             "print([name for name in sys.modules if name.startswith('cryptography')])"
         )

@@ -9,10 +9,10 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.conf import LazySettings
 
-from execution.housekeeping import prune_history, prune_occurrences
-from execution.invoker import invoke, trigger
+from execution.loops.housekeeping import prune_history, prune_occurrences
+from execution.loops.invoker import invoke, trigger
+from execution.loops.scheduler import tick
 from execution.models import Execution
-from execution.scheduler import tick
 from schedules.generator import generate
 from schedules.models import Backfill, Occurrence, Schedule, SharedCalendar
 from tests.base import NOW, SOMEBODY, fresh, make_schedule, run_until_idle, seconds, step

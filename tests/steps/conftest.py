@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from execution import nursery as nursery_module
-from execution.nursery import Nursery
+from execution.children import nursery as nursery_module
+from execution.children.nursery import Nursery
 from tests.steps.web_server import WebServer, serving
 from tests.waiting import PATIENCE_SECONDS
 

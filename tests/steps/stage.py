@@ -8,7 +8,7 @@ import uuid
 from pathlib import Path
 from typing import Any, get_args
 
-from execution.nursery import Nursery
+from execution.children.nursery import Nursery
 from execution.steps.base import Context, Outcome, Reason, Work, perform
 from tests.waiting import PATIENCE_SECONDS
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from execution import alarms as alarms_module
-from execution.alarms import Alarms
+from execution.children import alarms as alarms_module
+from execution.children.alarms import Alarms
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 
@@ -47,7 +47,7 @@ def test_a_cancelled_alarm_stays_silent_and_holds_nothing(passes: Callable[[floa
 
 def test_a_failing_callback_does_not_silence_the_others(caplog: pytest.LogCaptureFixture) -> None:
     alarms, last = Alarms(), threading.Event()
-    with caplog.at_level(logging.ERROR, logger="execution.alarms"):
+    with caplog.at_level(logging.ERROR, logger="execution.children.alarms"):
         alarms.after(0, [].pop)
         alarms.after(0.01, last.set)
         assert last.wait(PATIENCE_SECONDS)

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from execution import nursery as nursery_module
-from execution.binding import Binding
-from execution.nursery import Nursery
+from execution.children import nursery as nursery_module
+from execution.children.nursery import Nursery
 from execution.steps.base import Outcome, Work, perform
+from execution.steps.binding import Binding
 from tests.steps.stage import Recorder, Running, group_of, is_alive, work
 from tests.waiting import PATIENCE_SECONDS, wait_until
 

@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 import pytest
 
-from execution.binding import Binding
-from execution.nursery import Nursery
+from execution.children.nursery import Nursery
 from execution.steps.base import Outcome, Work, get, perform
+from execution.steps.binding import Binding
 from schedules.registry import ConfigError
 from tests.steps.stage import Recorder, Running, work
 from tests.steps.web_server import WebServer

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execution.lines import LONGEST, Lines
+from execution.children.lines import LONGEST, Lines
 
 
 @pytest.mark.parametrize(

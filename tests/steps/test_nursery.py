@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from execution import nursery as nursery_module
-from execution.channel import Channel
-from execution.lease import Lease
-from execution.nursery import House, Nursery
-from execution.nursery_process import children_of
+from execution.children import nursery as nursery_module
+from execution.children.channel import Channel
+from execution.children.nursery import House, Nursery
+from execution.children.nursery_process import children_of
+from execution.loops.lease import Lease
 from execution.steps.base import Context, perform
 from tests.fleet import is_held, state
 from tests.steps.stage import Recorder, Running, function, group_of, is_alive, work

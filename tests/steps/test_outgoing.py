@@ -22,9 +22,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
-from execution.addresses import address_complaint, url_complaint
-from execution.outgoing import Answer, Call, Request
-from execution.wire import CallFailed, Network
+from execution.outgoing.addresses import address_complaint, url_complaint
+from execution.outgoing.calls import Answer, Call, Request
+from execution.outgoing.network import CallFailed, Network
 from jimsite import environment
 from jimsite.logs import logging_config
 from tests.steps.web_server import WebServer, connections, deaf, mute, serving
@@ -348,7 +348,7 @@ class TestLimits:
     def test_crumbs_do_not_keep_a_worker_busy(
         self, server: WebServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("execution.outgoing.MAX_PIECES", 1_000)
+        monkeypatch.setattr("execution.outgoing.calls.MAX_PIECES", 1_000)
         assert "or 1,000 pieces" in refusal(f"{server.url}/crumbs")
 
     @pytest.mark.parametrize("path", ["sized?bytes=200000", "sized?bytes=200000&pack=yes"])

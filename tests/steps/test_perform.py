@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from execution.nursery import Nursery
+from execution.children.nursery import Nursery
 from execution.steps import base
 from execution.steps.base import Context, Outcome, StepType, Work, perform
 from schedules import registry

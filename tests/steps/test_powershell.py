@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from execution.nursery import Nursery
+from execution.children.nursery import Nursery
 from execution.steps import powershell, programs
 from execution.steps.base import Outcome, Work, get, perform
 from tests.steps import pwsh_stand_in

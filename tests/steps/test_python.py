@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from execution import nursery as nursery_module
-from execution.nursery import Nursery
+from execution.children import nursery as nursery_module
+from execution.children.nursery import Nursery
 from execution.steps.base import Outcome, perform
 from tests.conftest import subprocess_env
 from tests.fleet import state

@@ -20,12 +20,12 @@ import pytest
 from django.conf import settings
 from django.test import override_settings
 
-from execution.binding import Binding
+from execution.children.nursery import Nursery
 from execution.models import WorkerTask
-from execution.nursery import Nursery
-from execution.sql_connections import SqlConnection
 from execution.steps import sql_postgres, sql_sqlite
 from execution.steps.base import Outcome, Work, perform
+from execution.steps.binding import Binding
+from execution.steps.sql_connections import SqlConnection
 from tests.postgres import PostgresServer
 from tests.settings import TEST_DIR
 from tests.steps.stage import Recorder, Running, work

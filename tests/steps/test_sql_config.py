@@ -10,8 +10,8 @@ import pytest
 from django.conf import settings
 from django.test import override_settings
 
-from execution.sql_connections import SqlConnection
 from execution.steps.base import get
+from execution.steps.sql_connections import SqlConnection
 from tests.steps.test_config import refuses
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from activities import clock
-from execution.invoker import trigger
+from database import clock
+from execution.children.nursery import Nursery
+from execution.loops.invoker import trigger
+from execution.loops.scheduler import tick
 from execution.models import Execution, Worker, WorkerTask
-from execution.nursery import Nursery
-from execution.scheduler import tick
 from execution.steps.base import Context, Outcome, get, perform
 from execution.steps.wait import end_of, next_time_of_day
 from schedules.models import Schedule

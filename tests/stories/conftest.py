@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from activities import clock
+from database import clock
 from tests.base import NOW
 from tests.conftest import server
 from tests.outside import Outside

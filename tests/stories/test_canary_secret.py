@@ -24,10 +24,10 @@ from django.contrib import admin
 from django.db import connection
 from django.test import Client
 
-from activities import clock
 from activities.models import Activity
-from execution.masking import MASK
+from database import clock
 from execution.models import WorkerTask
+from execution.steps.masking import MASK
 from tests.admin_pages import page, sign_in
 from tests.base import start
 from tests.fleet import Fleet, Member, is_at_rest

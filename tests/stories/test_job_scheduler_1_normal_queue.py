@@ -7,8 +7,8 @@ import uuid
 import pytest
 
 from activities.models import Activity
+from execution.loops.scheduler import tick
 from execution.models import Job, WorkerTask
-from execution.scheduler import tick
 from tests.base import NOW, claim, enqueue, make_schedule, make_worker, run_until_idle, seconds, step
 
 pytestmark = pytest.mark.django_db

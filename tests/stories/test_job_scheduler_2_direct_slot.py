@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from activities import clock
 from activities.models import Activity, Ending
+from database import clock
 from execution.models import Limit, Reservation, WorkerTask
 from execution.models.adhoc import job_line
 from execution.models.reservation import LOST

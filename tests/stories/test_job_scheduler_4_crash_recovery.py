@@ -9,7 +9,7 @@ import pytest
 
 from activities.models import Activity
 from activities.signals import activities_finished
-from execution import recovery
+from execution.loops import recovery
 from execution.models import Worker, WorkerTask
 from tests.base import NOW, claim, enqueue, make_worker, run_until_idle, step
 

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from activities import clock
 from activities.models import Activity
+from database import clock
 from execution.models import Execution, WorkerTask
 from schedules.models import Schedule
 from tests.base import attempts, fates, fresh, make_schedule, step

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from activities import clock
 from activities.models import Activity
+from database import clock
+from execution.loops.scheduler import tick
 from execution.models import Chore, Execution, WorkerTask
-from execution.scheduler import tick
 from schedules.models import Schedule
 from tests.away import DatabaseAway
 from tests.base import NOW, claim, end, fates, fresh, make_schedule, make_worker, queue, seconds, start, step

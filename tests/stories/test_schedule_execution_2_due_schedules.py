@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from execution.loops.scheduler import tick
 from execution.models import Execution, WorkerTask
-from execution.scheduler import tick
 from schedules.models import Occurrence
 from tests.base import NOW, fates, fresh, make_schedule, queue, run_until_idle, seconds, step
 

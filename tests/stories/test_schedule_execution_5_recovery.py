@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from activities.models import Activity
-from execution.lifeline import Lifeline
+from execution.children.lifeline import Lifeline
+from execution.loops.scheduler import tick
 from execution.models import Execution, Worker, WorkerTask
-from execution.scheduler import tick
 from tests.base import (
     NOW,
     claim,

@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 
 from activities.models import Activity
+from execution.loops.scheduler import tick
 from execution.models import Execution, WorkerTask
-from execution.scheduler import tick
 from tests.base import NOW, SOMEBODY, claim, end, everything, fresh, make_worker, run_until_idle, start, step
 
 pytestmark = pytest.mark.django_db(transaction=True)

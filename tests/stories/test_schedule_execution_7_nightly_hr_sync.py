@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from activities.models import Activity
+from execution.loops.scheduler import tick
 from execution.models import Execution, WorkerTask
-from execution.scheduler import tick
 from schedules.models import Schedule
 from tests.base import NOW, claim, end, fresh, make_schedule, make_worker, queue, seconds, step, step_statuses
 from tests.loops import work_until_idle

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from execution.loops.scheduler import next_due, tick
 from execution.models import Execution
-from execution.scheduler import next_due, tick
 from schedules.generator import generate
 from schedules.models import Schedule
 from tests.base import NOW, SOMEBODY, fresh, make_schedule

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from execution.invoker import trigger
+from execution.loops.invoker import trigger
+from execution.loops.scheduler import tick
 from execution.models import Execution
-from execution.scheduler import tick
 from tests.base import NOW, SOMEBODY, claim, end, fresh, make_schedule, make_worker
 from tests.timeline import Timeline, counters, ledger, minute, minutes
 

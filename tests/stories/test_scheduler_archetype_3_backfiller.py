@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from activities.models import Activity
+from execution.loops.scheduler import is_due, next_due, tick
 from execution.models import Execution
-from execution.scheduler import is_due, next_due, tick
 from schedules import generator
 from schedules.models import Backfill, Schedule
 from tests.base import NOW, SOMEBODY, fates, fresh, make_schedule, run_until_idle, seconds

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 
-from execution.invoker import Overlapping, trigger
+from execution.loops.invoker import Overlapping, trigger
+from execution.loops.scheduler import tick
 from execution.models import Execution
-from execution.scheduler import tick
 from schedules.models import Occurrence, Refused, Schedule
 from tests.base import (
     NOW,

@@ -8,8 +8,8 @@ import pytest
 from django.core.exceptions import ValidationError
 
 from activities.models import Activity
+from execution.loops.scheduler import next_due, tick
 from execution.models import Execution
-from execution.scheduler import next_due, tick
 from schedules.generator import generate
 from schedules.models import Refused, Schedule
 from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, run_until_idle

@@ -9,9 +9,9 @@ import pytest
 from django.core.exceptions import ValidationError
 
 from activities.models import Activity
-from execution.invoker import trigger
+from execution.loops.invoker import trigger
+from execution.loops.scheduler import next_due, tick
 from execution.models import Execution, WorkerTask
-from execution.scheduler import next_due, tick
 from schedules.models import Refused, Schedule
 from tests.base import (
     NOW,
@@ -190,8 +190,8 @@ class TestTimeout:
 
     def test_of_many_the_next_tick_stops_the_rest(self, monkeypatch: pytest.MonkeyPatch) -> None:
         woken: list[str] = []
-        monkeypatch.setattr("execution.scheduler.TIMEOUTS_PER_TICK", 2)
-        monkeypatch.setattr("execution.scheduler.wake", woken.append)
+        monkeypatch.setattr("execution.loops.scheduler.TIMEOUTS_PER_TICK", 2)
+        monkeypatch.setattr("execution.loops.scheduler.wake", woken.append)
         for _ in range(3):
             start(timeout_seconds=60)
         tick(minutes(2))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from activities import clock
+from database import clock
 from execution.models import Execution, WorkerTask
 from tests.base import SOMEBODY, attempts, fresh, start, step, step_statuses
 from tests.fleet import Fleet, is_at_rest, is_held, living

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from activities import clock
 from activities.models import Activity
-from execution.lifeline import Lifeline
+from database import clock
+from execution.children.lifeline import Lifeline
 from execution.models import Execution, Worker, WorkerTask
 from tests.base import SOMEBODY, claim, fresh, make_worker, start, step, step_statuses
 from tests.loops import has_looked, running_worker, work_until_idle

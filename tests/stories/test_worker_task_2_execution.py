@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from activities import clock
 from activities.models import Activity
+from database import clock
+from execution.loops.scheduler import tick
 from execution.models import Execution, WorkerTask
-from execution.scheduler import tick
 from tests.base import NOW, attempts, fresh, start, step
 from tests.loops import work_until_idle
 from tests.refusing import database_that_refuses

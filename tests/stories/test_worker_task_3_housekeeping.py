@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from activities import clock
 from activities.models import Activity
-from execution import housekeeping, worker
-from execution.housekeeping import keep_house
-from execution.invoker import invoke
+from database import clock
+from execution.loops import housekeeping, worker
+from execution.loops.housekeeping import keep_house
+from execution.loops.invoker import invoke
 from execution.models import Execution
 from tests.base import NOW, run_until_idle, start, step
 from tests.loops import running_worker

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from activities.models import Activity
+from execution.loops.scheduler import tick
 from execution.models import Job, Worker, WorkerTask
-from execution.scheduler import tick
 from tests.base import NOW, SOMEBODY, claim, fresh, make_worker, seconds
 from tests.timeline import minutes
 from tests.workflows.base import begin, deployed, events, publish, work

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from activities.signals import noticed
-from execution.scheduler import is_due, next_due, tick
+from execution.loops.scheduler import is_due, next_due, tick
 from tests.base import NOW, SOMEBODY, fresh, seconds
 from tests.timeline import minutes
 from tests.workflows.base import deployed, events, publish, work

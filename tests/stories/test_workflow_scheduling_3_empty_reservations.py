@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from execution.scheduler import is_due, next_due
+from execution.loops.scheduler import is_due, next_due
 from tests.base import NOW
 from tests.timeline import minutes
 from tests.workflows.base import deployed, events, publish, work

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from activities.models import OutputLine
-from execution.scheduler import next_due
+from execution.loops.scheduler import next_due
 from tests.base import NOW, seconds
 from tests.timeline import minutes
 from tests.workflows.base import begin, deployed, publish, work

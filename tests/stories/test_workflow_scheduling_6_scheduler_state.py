@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from activities import clock
-from execution.scheduler import is_due, tick
+from database import clock
+from execution.loops.scheduler import is_due, tick
 from tests.base import NOW, claim, fresh, make_worker, seconds
 from tests.timeline import minutes
 from tests.workflows.base import deployed, publish, runs, work

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from activities import clock
 from activities.models import Activity
+from database import clock
 from tests.base import NOW, SOMEBODY, attempts, enqueue, run_until_idle, seconds, start, step
 from tests.web.pages import ask, poll, text_of, version_of
 from workflows.words import NOTHING_TO_DO

@@ -12,8 +12,8 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from activities import clock
 from api.models import ApiToken
+from database import clock
 from execution.models import Limit
 from schedules.models import Backfill, SharedCalendar
 from tests.admin_pages import operation, page, sign_in

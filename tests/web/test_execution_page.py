@@ -8,10 +8,10 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
-from activities import clock
 from activities.models import Activity, OutputLine
 from activities.transcript import MOST_LINES, Transcript, read_cursor, with_last_lines
-from execution.invoker import trigger
+from database import clock
+from execution.loops.invoker import trigger
 from execution.models import Execution
 from schedules.models import Secret
 from tests.admin_pages import sign_in

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from activities import clock
-from activities.statements import first_since
+from database import clock
+from database.statements import first_since
 from execution.models import Execution
 from tests.admin_pages import sign_in
 from tests.base import NOW, SOMEBODY, claim, end, fresh, make_worker, run_until_idle, seconds, start, step

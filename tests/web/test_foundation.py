@@ -12,8 +12,8 @@ from django.contrib.auth.models import User
 from django.contrib.staticfiles import finders
 from django.test import Client
 
-from activities import clock
-from execution.invoker import trigger
+from database import clock
+from execution.loops.invoker import trigger
 from tests.admin_pages import sign_in
 from tests.base import SOMEBODY, make_schedule, make_worker, run_until_idle, start, step
 from tests.web.pages import poll, version_of

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from activities import clock
-from activities.words import badge
-from execution.invoker import invoke, trigger
+from database import clock
+from execution.loops.invoker import invoke, trigger
+from execution.loops.scheduler import tick
 from execution.models import Chore, Execution, Worker
-from execution.scheduler import tick
 from schedules.models import Schedule
 from tests.admin_pages import sign_in
 from tests.base import SOMEBODY, claim, end, make_schedule, make_worker, run_until_idle, seconds, start, step
 from tests.web.pages import poll, version_of
 from tests.webhooks.base import make_endpoint
+from text.words import badge
 from webhooks.models import Endpoint
 
 pytestmark = pytest.mark.django_db

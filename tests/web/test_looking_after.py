@@ -12,9 +12,9 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 from django.urls import reverse
 
-from activities import clock
 from activities.models import Activity
 from api.models import ApiToken
+from database import clock
 from execution.models import Limit, Reservation, Worker
 from schedules.models import SharedCalendar
 from tests.admin_pages import sign_in

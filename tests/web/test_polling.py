@@ -19,11 +19,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import resolve
 
-from activities import clock
 from activities.models import Activity
+from database import clock
 from execution.models import Execution, Worker, WorkerTask
-from jimsite import demo_installation
 from schedules.models import Backfill
+from tests.installation import installation
 from webhooks.models import Delivery
 from workflows.models import Run
 from workflows.step import HandlerStep
@@ -129,7 +129,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_no_poll_takes_more_than_five_queries_with_or_without_news(role: str) -> None:
     now = clock.now()
-    demo_installation.create(now=now, days=2, owner=User.objects.create_superuser("ada"))
+    installation.create(now=now, days=2, owner=User.objects.create_superuser("ada"))
     client, seen, dear = member(role), set[str](), list[str]()
     for page in pages(role, now):
         shown = client.get(page)

@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from activities import clock
-from activities.operations import Declined
-from activities.together import together
-from activities.words import badge
+from database import clock
+from database.batched import together
 from execution.models import Execution, WorkerTask
 from execution.operations import CancelTask
-from execution.turns import depths
+from execution.queue.turns import depths
+from operations.operation import Declined
 from tests.admin_pages import sign_in
 from tests.base import NOW, SOMEBODY, claim, enqueue, fresh, make_worker, run_until_idle, seconds, start, step
 from tests.web.pages import ask, poll, text_of, toasts, version_of
+from text.words import badge
 
 pytestmark = pytest.mark.django_db
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from activities import clock
-from activities.words import badge
-from execution.invoker import invoke, trigger
+from database import clock
+from execution.loops.invoker import invoke, trigger
 from execution.models import Execution
 from schedules.models import Backfill, Schedule
 from tests.admin_pages import sign_in
 from tests.base import NOW, SOMEBODY, claim, end, make_schedule, make_worker, run_until_idle, start, step
 from tests.web.pages import poll, version_of
+from text.words import badge
 
 pytestmark = pytest.mark.django_db
 HOURLY = {"every": [{"every": "1h"}]}

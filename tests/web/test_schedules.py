@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from activities import clock
-from activities.words import badge
-from execution.invoker import trigger
+from database import clock
+from execution.loops.invoker import trigger
 from schedules.models import Schedule
 from tests.admin_pages import sign_in
 from tests.base import NOW, SOMEBODY, make_schedule
 from tests.web.pages import poll, version_of
+from text.words import badge
 
 pytestmark = pytest.mark.django_db
 HOURLY = {"every": [{"every": "1h"}]}

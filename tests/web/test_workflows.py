@@ -12,15 +12,15 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from activities import clock
 from activities.models import Activity
-from activities.words import NOTHING, badge
+from database import clock
 from execution.models import WorkerTask
 from tests.admin_pages import sign_in
 from tests.base import NOW, SOMEBODY, fresh, make_schedule, seconds
 from tests.web.flows import Bills, Inbox, Pay, Poll
 from tests.web.pages import ask, poll, text_of, toasts, version_of
 from tests.workflows.base import deploy_all, deployed, publish, work
+from text.words import NOTHING, badge
 from web.views import runs as runs_page
 from web.views import topics as topics_page
 from workflows import Workflow as Definition

@@ -9,7 +9,7 @@ from typing import Any
 
 from standardwebhooks import Webhook
 
-from execution.companions import Life
+from execution.loops.companions import Life
 from tests.base import NOW, SOMEBODY
 from tests.waiting import wait_until
 from webhooks.events import KINDS

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from django.test import Client, override_settings
 
-from activities import clock
 from activities.models import Activity
+from database import clock
 from tests.admin_pages import errors, listed, member, operation, page, sign_in, stored, told
 from tests.base import NOW, SOMEBODY, fresh, make_schedule
 from tests.steps.web_server import serving

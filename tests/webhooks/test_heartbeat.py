@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 from django.test import override_settings
 
-from execution import scheduler
-from execution.companions import Life
-from execution.scheduler import SchedulerLoop
+from execution.loops import scheduler
+from execution.loops.companions import Life
+from execution.loops.scheduler import SchedulerLoop
 from tests.loops import running
 from tests.steps.web_server import WebServer, serving
 from tests.waiting import PATIENCE_SECONDS, wait_until

@@ -13,10 +13,10 @@ from django.db import connection, transaction
 
 from activities.models import Activity
 from activities.signals import Event, activities_finished, noticed
-from execution import recovery
-from execution.invoker import invoke
+from execution.loops import recovery
+from execution.loops.invoker import invoke
+from execution.loops.scheduler import is_due, next_due, tick
 from execution.models import Execution, Worker
-from execution.scheduler import is_due, next_due, tick
 from schedules.generator import generate
 from schedules.models import Schedule
 from tests.base import (

@@ -8,8 +8,8 @@ import pytest
 from cryptography.fernet import Fernet
 from django.test import override_settings
 
-from activities import clock
-from execution.invoker import trigger
+from database import clock
+from execution.loops.invoker import trigger
 from tests.base import SOMEBODY, make_schedule
 from tests.fleet import Fleet
 from tests.steps.web_server import serving

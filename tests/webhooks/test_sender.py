@@ -14,9 +14,9 @@ import pytest
 from django.conf import settings as django_settings
 from django.test import override_settings
 
-from activities import clock
-from execution.companions import Company, Life
-from execution.wire import Network
+from database import clock
+from execution.loops.companions import Company, Life
+from execution.outgoing.network import Network
 from schedules.models import Schedule
 from tests.base import SOMEBODY, fresh, make_schedule, seconds
 from tests.conftest import subprocess_env
@@ -197,7 +197,7 @@ def sending() -> Iterator[Life]:
 def test_a_worker_loads_the_http_client_with_the_first_call() -> None:
     """It costs every process several megabytes."""
     program = (
-        "import django; django.setup(); import execution.worker, sys; "
+        "import django; django.setup(); import execution.loops.worker, sys; "
         "from execution.steps.base import get; get('http').clean({'url': 'https://shop.example/'}); "
         "print([name for name in ('httpx2', 'httpcore2', 'cryptography', 'webhooks.admin') "
         "if name in sys.modules], 'webhooks.sender' in sys.modules)"

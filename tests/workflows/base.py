@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 from unittest.mock import patch
 
-from activities import clock
+from database import clock
+from execution.loops.scheduler import is_due, tick
 from execution.models import WorkerTask
-from execution.scheduler import is_due, tick
 from tests.base import NOW, SOMEBODY, claim, make_worker, work_on
 from workflows.definition import Definitions
 from workflows.definition import Workflow as Definition

@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import Any
 from unittest.mock import patch
 
-from activities import clock
 from activities.models import Activity
+from database import clock
+from execution.loops.recorder import Said
+from execution.loops.scheduler import tick
 from execution.models import Worker
-from execution.recorder import Said
-from execution.scheduler import tick
 from execution.steps.base import perform
 from tests.base import NOW, claim, make_worker, nursery
 from workflows import Consumer, Mutation, Prepared, Workflow

@@ -9,8 +9,8 @@ import pytest
 from django.test import Client
 from django.utils.html import strip_tags
 
-from activities import clock
 from activities.models import Activity
+from database import clock
 from tests.admin_pages import listed, operation, page, sign_in, told
 from tests.base import NOW, SOMEBODY, fresh
 from tests.workflows.base import events, publish, work

@@ -9,8 +9,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from activities import clock
 from activities.models import Activity
+from database import clock
 from tests.api.calling import Caller
 from tests.base import NOW, SOMEBODY, fresh, seconds
 from tests.workflows.base import events, make_topics, publish, runs, work

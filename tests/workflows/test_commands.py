@@ -12,8 +12,8 @@ from unittest.mock import patch
 import pytest
 from django.core.management import CommandError, call_command
 
-from activities import clock
 from activities.models import Activity
+from database import clock
 from tests.base import NOW, SOMEBODY, fresh
 from tests.commands import refusal, said, told
 from tests.workflows.base import defined, make_topics, publish

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from activities import clock
 from activities.models import Activity
+from database import clock
 from tests.base import NOW, SOMEBODY, fresh
 from tests.timeline import minutes
 from tests.workflows.base import defined, deploy_all, deployed, events, publish, work

@@ -14,9 +14,9 @@ import pytest
 from django.conf import settings
 from django.core.management import call_command
 
-from activities import clock
+from database import clock
+from execution.loops.scheduler import tick
 from execution.models import Execution
-from execution.scheduler import tick
 from schedules.models import Schedule
 from tests.base import NOW
 from tests.commands import said

@@ -32,12 +32,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from activities import clock
-from execution import scheduler
+from database import clock
+from execution.loops import scheduler
+from execution.loops.recorder import Said
+from execution.loops.scheduler import tick
 from execution.models import Job, Worker, WorkerTask
 from execution.models.attempt import Finish, Held
-from execution.recorder import Said
-from execution.scheduler import tick
 from execution.steps.base import Context, Outcome, perform
 from schedules.models import Refused
 from tests.base import NOW, SOMEBODY, claim, make_worker, nursery, seconds

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 
-from execution import recovery
+from execution.loops import recovery
 from execution.models import Worker
 from execution.steps.base import get, perform
 from schedules.models import Secret

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 from django.db import connection
+from operations.initiator import Initiator
 from pytest_django.fixtures import DjangoAssertNumQueries
 
-from activities.models import Activity, Initiator
+from activities.models import Activity
 from schedules.models import Refused
 from tests.base import NOW, SOMEBODY, fresh
 from tests.timeline import minutes
@@ -143,7 +144,7 @@ def test_one_that_is_skipped_while_it_is_prepared_is_not_taken() -> None:
 @pytest.fixture
 def few_variables(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """As many as a statement may have, where SQLite was built with such a limit."""
-    monkeypatch.setattr("activities.statements.VARIABLES_PER_STATEMENT", 100)
+    monkeypatch.setattr("database.statements.VARIABLES_PER_STATEMENT", 100)
     if connection.vendor != "sqlite":
         yield 120
         return

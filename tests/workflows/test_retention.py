@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from execution import housekeeping
+from execution.loops import housekeeping
 from tests.base import NOW, SOMEBODY
 from tests.timeline import minutes
 from tests.workflows.base import deployed, events, publish, work

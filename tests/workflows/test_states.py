@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from execution.scheduler import tick
+from execution.loops.scheduler import tick
 from tests.base import NOW, SOMEBODY, make_schedule
 from tests.workflows.base import defined, deploy_all, deployed, make_topics, publish, work
 from tests.workflows.orders import Orders

@@ -11,10 +11,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoAssertNumQueries, DjangoCaptureOnCommitCallbacks
 
-from activities import clock
-from execution.invoker import trigger
+from database import clock
+from execution.loops.invoker import trigger
+from execution.loops.scheduler import is_due, next_due, tick
 from execution.models import Execution
-from execution.scheduler import is_due, next_due, tick
 from schedules.models import Occurrence, Refused, Schedule
 from tests.admin_pages import sign_in
 from tests.api.calling import Caller

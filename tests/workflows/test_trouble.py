@@ -11,8 +11,8 @@ import pytest
 from django.db import OperationalError, connection
 
 from activities.models import Activity
+from execution.loops.scheduler import tick
 from execution.models import Job, Worker, WorkerTask
-from execution.scheduler import tick
 from tests.base import NOW, SOMEBODY, claim, make_worker
 from tests.workflows.base import deploy_all, deployed, events, publish, runs, work
 from tests.workflows.scripted import Script, SortMail, last

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from django.http import QueryDict
 
-from activities import strict_json
-from activities.text import clean_lines, clean_text
+from files import strict_json
+from text.clean import clean_lines, clean_text
 
 Texts = dict[str, str]
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from django import forms
 
-from activities import strict_json
+from files import strict_json
 from schedules.spec import SpecError
 from schedules.spec.structured import KEYS
 from schedules.spec_text import from_text, to_text

@@ -8,7 +8,7 @@ from typing import Any
 
 from django import forms
 
-from activities import strict_json
+from files import strict_json
 from schedules.models.template import same_json
 from schedules.registry import StepField, StepKind
 

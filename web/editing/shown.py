@@ -9,7 +9,6 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from activities import words
 from schedules.form_fields import Tags
 from schedules.models import Step
 from schedules.models.occurrence import named_time
@@ -17,6 +16,7 @@ from schedules.models.schedule import in_words
 from schedules.previews import Preview, preview
 from schedules.spec import SpecError
 from schedules.spec.zones import zone_of
+from text import words
 from web.mistakes import Mistake
 
 from . import exclusions, rules

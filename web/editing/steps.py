@@ -10,7 +10,7 @@ from typing import Any
 
 from django import forms
 
-from activities import strict_json
+from files import strict_json
 from schedules.form_fields import Seconds, Words
 from schedules.models import Step, TaskTemplate
 from schedules.models.template import same_json

@@ -13,7 +13,8 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from activities import clock, words
+from database import clock
+from text import words
 from web import keyset
 from web.mistakes import mistakes_of
 from web.operating import operation_url, operations_of

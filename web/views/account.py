@@ -13,8 +13,8 @@ from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.debug import sensitive_post_parameters
 
-from activities import clock
 from api.models import ApiToken
+from database import clock
 from schedules.spec.zones import time_zones
 from web.page import form_page
 from web.signing_in import PasswordForm, SignInForm, limits_guesses

@@ -12,14 +12,14 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
 import activities.admin
-from activities import clock
 from activities.models import Activity, ActivityItem
-from activities.together import together
 from activities.transcript import with_last_lines
-from activities.words import said
+from database import clock
+from database.batched import together
 from execution.models import WorkerTask
-from execution.waits import reasons
+from execution.queue.waits import reasons
 from schedules.registry import step_types
+from text.words import said
 from web.items import items_page
 from web.keyset import OLDER, Pages, address, newest_first
 from web.look_back import TimesForm, look_back

@@ -7,8 +7,8 @@ from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from activities.operations import Operation
 from execution.models import Execution
+from operations.operation import Operation
 from schedules.models import Backfill
 from schedules.spec.wording import counted
 from web import operating

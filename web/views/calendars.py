@@ -9,14 +9,14 @@ from django.forms import modelform_factory
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 
-from activities import clock
-from activities.text import search_text
+from database import clock
 from schedules.admin.shared_calendar import CalendarForm, Delete
 from schedules.admin.verbs import initiator_of
 from schedules.models import Conflict, SharedCalendar
 from schedules.revisions import records_of
 from schedules.spec.wall_calendar import FIRST, LAST
 from schedules.spec_text import exclusions_to_text
+from text.clean import search_text
 from web import operating
 from web.page import form_page, page
 from web.saving import Overtaken, overtaken, save

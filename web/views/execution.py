@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from activities import clock
 from activities.models import Activity, ActivityItem
 from activities.transcript import attempts_of, with_last_lines
+from database import clock
 from execution import failure
-from execution.binding import Shown, shown
 from execution.history import usual_duration_of
 from execution.models import Execution, WorkerTask
-from execution.waits import reasons
+from execution.queue.waits import reasons
+from execution.steps.binding import Shown, shown
 from web import gantt
 from web.items import items_page
 from web.output import download, follow, output_page

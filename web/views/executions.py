@@ -8,8 +8,8 @@ from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from activities import clock
 from activities.models import Activity
+from database import clock
 from execution.admin import ExecutionAdmin
 from execution.models import Execution
 from schedules.models import Occurrence, Schedule

@@ -9,10 +9,10 @@ from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from activities import clock
+from database import clock
 from execution import history
 from execution.models import Execution
-from execution.pulse import MOST_COUNTED, pulse
+from execution.queue.pulse import MOST_COUNTED, pulse
 from schedules import permissions
 from schedules.models import Schedule
 from web import charts

@@ -7,7 +7,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from activities import clock
+from database import clock
 from schedules.fates import in_the_way, reason_in_short
 from schedules.models import Occurrence, Schedule
 from schedules.models.occurrence import OccurrenceQuerySet, named_time

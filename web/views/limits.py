@@ -7,11 +7,11 @@ from django.forms import modelform_factory
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 
-from activities import clock
-from execution.concurrency import SEPARATOR
+from database import clock
 from execution.limit_admin import Delete, LimitForm
 from execution.models import Limit, WorkerTask
-from execution.occupancy import Occupancy, Used
+from execution.queue.concurrency import SEPARATOR
+from execution.queue.occupancy import Occupancy, Used
 from schedules.admin.verbs import initiator_of
 from schedules.revisions import records_of
 from web import operating

@@ -10,12 +10,12 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from activities import clock
-from activities.together import together
+from database import clock
+from database.batched import together
 from execution.admin import QueueAdmin
 from execution.models import Limit, Worker, WorkerTask
-from execution.turns import MOST_COUNTED, STATES, depths, in_turn
-from execution.waits import Waits
+from execution.queue.turns import MOST_COUNTED, STATES, depths, in_turn
+from execution.queue.waits import Waits
 from web.keyset import address
 from web.operating import register
 from web.page import fragment, is_asked_by, page, version_of

@@ -9,9 +9,9 @@ from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from activities import clock
 from activities.models import Activity
-from activities.together import together
+from database import clock
+from database.batched import together
 from web.keyset import OLDER, Pages, address, newest_first
 from web.look_back import look_among
 from web.of_workflow import chain_of, runs_of

@@ -8,9 +8,9 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.text import slugify
 
-from activities import clock
-from activities.operations import Operation
+from database import clock
 from execution import history
+from operations.operation import Operation
 from schedules import registry
 from schedules.as_code import selected, written
 from schedules.coming import coming

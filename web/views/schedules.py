@@ -9,13 +9,13 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from activities import clock
-from activities.operations import Operation
-from activities.text import search_text
+from database import clock
 from execution import history
+from operations.operation import Operation
 from schedules.description import shown_state, state_of
 from schedules.models import Schedule
 from schedules.selection import ORDERS, STATES, select, tags_in_use
+from text.clean import search_text
 from web import charts, operating
 from web.keyset import address
 from web.page import fragment, page, version_of

@@ -11,7 +11,7 @@ from django.db import connection
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from activities.statements import fetch
+from database.statements import fetch
 from web.page import page
 
 PACKAGES = (

@@ -10,15 +10,15 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 
-from activities import clock
-from activities.text import search_text
-from activities.words import NOTHING
+from database import clock
 from schedules import permissions, registry
 from schedules.admin.task_template import USERS_SHOWN, TaskTemplateAdmin, uses
 from schedules.admin.verbs import initiator_of
 from schedules.models import Step, TaskTemplate
 from schedules.revisions import records_of
 from schedules.spec.wording import duration_words
+from text.clean import search_text
+from text.words import NOTHING
 from web import operating
 from web.editing.commands import apply
 from web.editing.draft import Draft

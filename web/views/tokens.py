@@ -11,10 +11,10 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.views.decorators.debug import sensitive_variables
 
-from activities import clock
 from api.models import ApiToken
 from api.operations import Revoke
 from api.scopes import SCOPES
+from database import clock
 from schedules.admin.verbs import initiator_of
 from web.keyset import newest_first
 from web.operating import conduct

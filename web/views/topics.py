@@ -8,7 +8,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from activities.models import Activity
-from activities.together import together
+from database.batched import together
 from schedules.models import Schedule
 from web.keyset import OLDER, Pages, address, newest_first
 from web.look_back import look_among

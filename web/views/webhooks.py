@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
-from activities import clock
+from database import clock
 from schedules.admin.verbs import initiator_of
 from schedules.models import Schedule
 from schedules.revisions import records_of

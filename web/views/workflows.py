@@ -11,9 +11,9 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
-from activities import clock
 from activities.models import Activity
-from activities.together import together
+from database import clock
+from database.batched import together
 from web.flow import Flow, Node, flow
 from web.keyset import address
 from web.of_workflow import newest_of

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django.db import connection, models, transaction
 from django.db.models import Q
 from django.urls import reverse
+from operations.initiator import Initiator
 
-from activities.models import Activity, Initiator
-from activities.statements import fetch, insert_each, literal
-from activities.text import clean_json, clean_text
-from activities.wake import wake
+from activities.models import Activity
+from database.statements import fetch, insert_each, literal
+from database.wake import wake
 from schedules.models import Refused
+from text.clean import clean_json, clean_text
 from webhooks.tries import MOST_TRIES, Tried, next_try
 
 if TYPE_CHECKING:

@@ -14,16 +14,17 @@ from django.db.models import Exists, OuterRef, Q, Subquery
 from django.db.models.functions import Lower
 from django.urls import reverse
 from django.views.decorators.debug import sensitive_variables
+from operations.initiator import Initiator
 
-from activities.models import Activity, Initiator
-from activities.statements import fetch
-from activities.text import clean_lines
-from execution.addresses import url_complaint
+from activities.models import Activity
+from database.statements import fetch
+from execution.outgoing.addresses import url_complaint
 from schedules import vault
 from schedules.models import Refused, Schedule
 from schedules.models.secret import keys_to_write_with
 from schedules.models.step import check_plain_text
 from schedules.vault import Undecryptable
+from text.clean import clean_lines
 from webhooks import events
 from webhooks.signing import new_secret, secret_complaint
 from webhooks.tries import Tried, is_hopeless

@@ -10,13 +10,14 @@ from django.core.exceptions import ValidationError
 from django.db import models, transaction
 from django.db.models import F, OuterRef, Q, Subquery
 from django.urls import reverse
+from operations.initiator import Initiator
 
-from activities.models import Activity, Initiator
-from activities.statements import insert_each, literal, slices, update_each
-from activities.text import clean_json, clean_text
+from activities.models import Activity
+from database.statements import insert_each, literal, slices, update_each
 from schedules.models import Refused
 from schedules.models.step import check_plain_text
 from schedules.placeholders import hint
+from text.clean import clean_json, clean_text
 from workflows.definition import Pending
 
 from .workflow import Workflow

@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import F
 from django.db.models.functions import Least
 
-from activities.statements import fetch, instant
+from database.statements import fetch, instant
 from schedules.spec import Spec
 from workflows.decision import Consuming, Producing
 

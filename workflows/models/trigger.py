@@ -9,9 +9,9 @@ from django.conf import settings
 from django.db import models, transaction
 from django.db.models import F, Q
 
-from activities.statements import AWAY
-from activities.wake import wake
-from execution.invoker import invoke_soon
+from database.statements import AWAY
+from database.wake import wake
+from execution.loops.invoker import invoke_soon
 from schedules.models import Occurrence, Schedule
 
 from .event import Event, Topic
@@ -101,7 +101,7 @@ class EventTriggerQuerySet(models.QuerySet["EventTrigger"]):
 
 def start_soon(schedule_ids: Sequence[int]) -> None:
     """So that nothing waits for a tick; a tick repeats what is lost here."""
-    from activities import clock
+    from database import clock
 
     for schedule_id in schedule_ids:
         try:

@@ -9,10 +9,11 @@ from django.db import models, transaction
 from django.db.models import Exists, F, OuterRef, Q
 from django.urls import reverse
 from django.utils.functional import cached_property
+from operations.initiator import Initiator
 
-from activities.models import Activity, Initiator
-from activities.statements import AWAY
-from activities.wake import wake
+from activities.models import Activity
+from database.statements import AWAY
+from database.wake import wake
 from schedules.models import Refused
 from workflows.decision import Decision, Facts, Open, decide
 
@@ -76,7 +77,7 @@ class WorkflowQuerySet(models.QuerySet["Workflow"]):
 
 def start_soon(ids: Collection[int]) -> None:
     """So that nothing waits for a tick; a tick repeats what is lost here."""
-    from activities import clock
+    from database import clock
 
     for pk in ids:
         try:

@@ -5,8 +5,8 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from execution.checks import ENGINE
-from execution.loops import run_until_signal
-from execution.scheduler import SchedulerLoop
+from execution.loops.running import run_until_signal
+from execution.loops.scheduler import SchedulerLoop
 from schedules.management.usable_database import require_migrated
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from execution.checks import ENGINE
-from execution.loops import run_until_signal
-from execution.worker import WorkerLoop
+from execution.loops.running import run_until_signal
+from execution.loops.worker import WorkerLoop
 from schedules.management.usable_database import require_migrated
 
 logger = logging.getLogger(__name__)

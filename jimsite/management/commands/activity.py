@@ -7,11 +7,11 @@ from django.core.management.base import CommandError, CommandParser
 from rich.text import Text
 
 from activities.models import Activity, OutputLine
-from activities.words import span
 from jimsite.arguments import activity_called, at_most
 from jimsite.output import Tail, shown
 from jimsite.progress import counted, took
 from jimsite.terminal import CANCELLED, FAILED, INTERRUPTED, JimCommand, as_json, on_clock, printable, state
+from text.words import span
 
 RELATED_SHOWN = 100
 

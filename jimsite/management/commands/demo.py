@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
-from activities import clock
+from database import clock
 from jimsite.demo import create
 from jimsite.workflows import inbox, put_files
 from schedules.management.usable_database import require_migrated

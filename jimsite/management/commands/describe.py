@@ -5,11 +5,11 @@ from typing import Any
 from django.core.management.base import CommandParser
 from rich.text import Text
 
-from activities.words import span
 from jimsite.arguments import schedule_name
 from jimsite.terminal import JimCommand, on_clock, state, when
 from schedules.description import Description, shown_state
 from schedules.models import Schedule
+from text.words import span
 
 
 class Command(JimCommand):

@@ -7,7 +7,6 @@ from typing import Any
 from django.core.management.base import CommandParser
 from rich.text import Text
 
-from activities.words import span
 from execution.models import Execution
 from execution.models.execution import ExecutionQuerySet
 from jimsite.arguments import at_most, length
@@ -15,6 +14,7 @@ from jimsite.progress import facts_of
 from jimsite.terminal import JimCommand, on_clock, state
 from schedules.models import Schedule
 from schedules.spec.wording import counted
+from text.words import span
 
 STATES = ("in_progress", "cancelling", "late", "completed", "failed", "cancelled")
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from activities import given_files, strict_json
+from files import given_files, strict_json
 from jimsite.terminal import JimCommand
 from schedules.models import Refused
 from schedules.placeholders import hint

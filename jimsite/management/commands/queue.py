@@ -10,7 +10,7 @@ from rich.text import Text
 
 from execution.models import WorkerTask
 from execution.models.task import WorkerTaskQuerySet
-from execution.waits import reasons
+from execution.queue.waits import reasons
 from jimsite.arguments import at_most, tasks
 from jimsite.terminal import JimCommand, state
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from execution import invoker
+from execution.loops import invoker
 from execution.models import Execution
 from jimsite.arguments import instant, overlap, schedule_name
 from jimsite.following import FollowingCommand

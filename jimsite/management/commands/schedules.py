@@ -8,12 +8,12 @@ from django.core.management.base import CommandParser
 from django.db.models.functions import Lower
 from rich.text import Text
 
-from activities.text import search_text
 from jimsite.arguments import at_most
 from jimsite.terminal import JimCommand, on_clock, state, when
 from schedules.description import shown_state, state_of
 from schedules.models import Schedule, ScheduleQuerySet
 from schedules.spec.wording import counted
+from text.clean import search_text
 
 STATES = ("open", "running", "paused", "overdue", "broken", "closed", "all")
 OUTCOMES = ("completed", "failed", "cancelled")

@@ -9,7 +9,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from rich.console import Console
 from rich.progress import track
 
-from activities import clock, given_files
+from database import clock
+from files import given_files
 from schedules.as_code import difference
 from schedules.code_files import MOST_BYTES, Library, Problem
 from schedules.management.usable_database import usable_database

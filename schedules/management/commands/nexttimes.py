@@ -15,10 +15,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from activities import clock, given_files, strict_json, yaml_lines
-from activities.given_files import STANDARD_INPUT
-from activities.text import REPLACEMENT, clean_json
-from activities.words import distance
+from database import clock
+from files import given_files, strict_json, yaml_lines
+from files.given_files import STANDARD_INPUT
 from schedules.code_files import MOST_BYTES
 from schedules.management.usable_database import usable_database
 from schedules.models import Refused, Schedule
@@ -28,6 +27,8 @@ from schedules.spec import Spec, SpecError
 from schedules.spec.explanation import Upcoming
 from schedules.spec.moments import bound_of
 from schedules.spec.wording import shown
+from text.clean import REPLACEMENT, clean_json
+from text.words import distance
 
 MOST = 1_000
 LONGEST_HEADER = 20

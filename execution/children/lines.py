@@ -1,0 +1,45 @@
+"""Bytes of a running program become lines of text."""
+
+from __future__ import annotations
+
+import codecs
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from execution.steps.masking import Mask
+
+LONGEST = 8_192
+_decoder = codecs.getincrementaldecoder("utf-8")
+
+
+class Lines:
+    """Undecodable bytes are replaced, overlong lines split, a last line without its end kept.
+
+    With a mask no line is split inside a secret, which could not be recognised afterwards.
+    """
+
+    def __init__(self) -> None:
+        self._decoder = _decoder(errors="replace")
+        self._rest = ""
+
+    def feed(self, data: bytes, mask: Mask | None = None) -> list[str]:
+        *whole, self._rest = (self._rest + self._decoder.decode(data)).split("\n")
+        lines = [piece for line in whole for piece in _pieces(line.removesuffix("\r"), mask)]
+        *early, self._rest = _pieces(self._rest, mask, ahead=0 if mask is None else mask.longest)
+        return lines + early
+
+    def finish(self, mask: Mask | None = None) -> list[str]:
+        rest = self._rest + self._decoder.decode(b"", final=True)
+        self._rest = ""
+        self._decoder.reset()
+        return _pieces(rest, mask) if rest else []
+
+
+def _pieces(line: str, mask: Mask | None, ahead: int = 0) -> list[str]:
+    """`ahead` is how much must be known of what follows before a piece is split off."""
+    pieces = []
+    while len(line) > LONGEST + ahead:
+        end = LONGEST if mask is None else mask.gap(line, LONGEST)
+        pieces.append(line[:end])
+        line = line[end:]
+    return [*pieces, line]

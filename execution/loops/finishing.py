@@ -1,0 +1,113 @@
+"""Outcomes reach the database, whatever it takes: none may leave its own activity in progress."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.db.models import F
+
+from database.statements import AWAY
+from execution.models import Execution, Worker, WorkerTask
+from execution.models.attempt import Finish, Held
+from execution.queue.handover import Freed
+
+logger = logging.getLogger(__name__)
+
+
+def finish(
+    finishes: Sequence[Finish],
+    *,
+    worker_id: UUID,
+    now: datetime,
+    then: Callable[[Freed], Sequence[Held]] = lambda freed: (),
+    start: Callable[[list[Held]], None] = lambda claimed: None,
+) -> list[Held]:
+    """One transaction for all, and for what is claimed `then`; if the database refuses it, one by one.
+
+    Raises only if the database is away.
+    """
+    claimed: list[Held] = []
+
+    def claim(freed: Freed) -> list[Held]:
+        claimed.extend(then(freed))
+        return claimed
+
+    try:
+        with transaction.atomic():
+            # First in line: what was claimed does not wait for the settling of what has ended.
+            transaction.on_commit(lambda: start(claimed))
+            accepted = WorkerTask.objects.finish(finishes, worker_id=worker_id, now=now, then=claim)
+    except AWAY:
+        raise
+    except Exception:
+        logger.exception("a batch of %d outcomes was refused; trying them one by one", len(finishes))
+        accepted = set()
+        claimed.clear()
+        for one in finishes:
+            accepted |= _finish_one(one, worker_id=worker_id, now=now)
+    stale = [f.task for f in finishes if f.task.pk not in accepted]
+    if stale:
+        _count_stale(stale, worker_id)
+    return claimed
+
+
+def still_held(finishes: Sequence[Finish], *, worker_id: UUID) -> list[Finish]:
+    """After an error at COMMIT: those whose outcome was not recorded after all."""
+    rows = WorkerTask.objects.processing().filter(pk__in=[f.task.pk for f in finishes], worker=worker_id)
+    held = set(rows.values_list("pk", "attempt"))
+    return [f for f in finishes if (f.task.pk, f.task.attempt) in held]
+
+
+def _finish_one(one: Finish, *, worker_id: UUID, now: datetime) -> set[int]:
+    """Three levels: the outcome itself; a bare failure; on a fresh connection, the least that is needed."""
+    try:
+        with transaction.atomic():
+            return WorkerTask.objects.finish([one], worker_id=worker_id, now=now)
+    except AWAY:
+        raise
+    except Exception as error:
+        logger.exception("the outcome of task %s was refused", one.task.pk)
+        failure = bare(one, error)
+    try:
+        with transaction.atomic():
+            return WorkerTask.objects.finish([failure], worker_id=worker_id, now=now)
+    except AWAY:
+        raise
+    except Exception:
+        logger.exception("even the bare failure of task %s was refused", one.task.pk)
+        connection.close()
+        refusal = failure.outcome.error
+        abandoned = WorkerTask.objects.abandon(one.task, refusal, worker_id=worker_id, now=now)
+        if one.task.execution_id is not None:
+            Execution.objects.filter(pk=one.task.execution_id).recover(now=now)
+        return abandoned
+
+
+def bare(one: Finish, error: Exception) -> Finish:
+    """What can be recorded of an outcome that the database refuses."""
+    outcome = replace(
+        one.outcome,
+        status="failed_with_error",
+        message="",
+        error=f"The database refused the outcome: {_plain(error)}",
+        traceback="",
+        result=None,
+        can_retry=False,
+        again_at=None,
+    )
+    return replace(one, outcome=outcome)
+
+
+def _plain(error: Exception) -> str:
+    return str(error).encode("ascii", "replace").decode().replace("\x00", "")[:500]
+
+
+def _count_stale(tasks: Sequence[Held], worker_id: UUID) -> None:
+    for task in tasks:
+        logger.warning("stale outcome refused: task %s, attempt %d", task.work.key, task.attempt)
+    Worker.objects.filter(pk=worker_id).update(stale_refused=F("stale_refused") + len(tasks))

@@ -1,0 +1,93 @@
+"""Chores done once for all processes, registered by the apps."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.conf import settings
+
+from activities.models import Activity
+from database.statements import AWAY
+from execution.models import Chore, Execution, Reservation, Worker
+from schedules.models import Backfill, Occurrence
+
+BATCH = 500
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Duty:
+    """`once` does one small batch and returns its size; less than `BATCH` means that nothing is left."""
+
+    name: str
+    every: timedelta
+    once: Callable[[datetime], int]
+
+
+duties: list[Duty] = []
+
+
+def register(name: str, *, every: timedelta, once: Callable[[datetime], int]) -> None:
+    duties.append(Duty(name, every, once))
+
+
+def keep_house(now: datetime) -> bool:
+    """One batch of each chore whose turn it is; True if there is more to do at once."""
+    is_more = False
+    for duty in duties:
+        try:
+            if Chore.objects.take(duty.name, every=duty.every, now=now) and duty.once(now) >= BATCH:
+                Chore.objects.filter(name=duty.name).update(last_run_at=None)
+                is_more = True
+        except AWAY:
+            raise
+        except Exception:
+            logger.exception("the chore %s failed; it is tried again later", duty.name)
+    return is_more
+
+
+def prune_history(now: datetime) -> int:
+    return Execution.objects.prune(before=now - timedelta(days=settings.JIM_RETENTION_DAYS), limit=BATCH)
+
+
+def prune_single_jobs(now: datetime) -> int:
+    return Activity.objects.prune_single(
+        before=now - timedelta(days=settings.JIM_RETENTION_DAYS), limit=BATCH
+    )
+
+
+def prune_occurrences(now: datetime) -> int:
+    return Occurrence.objects.prune(before=now - timedelta(days=settings.JIM_RETENTION_DAYS), limit=BATCH)
+
+
+def prune_backfills(now: datetime) -> int:
+    return Backfill.objects.prune(before=now - timedelta(days=settings.JIM_RETENTION_DAYS), limit=BATCH)
+
+
+def prune_administrative(now: datetime) -> int:
+    before = now - timedelta(days=settings.JIM_AUDIT_DAYS)
+    return Activity.objects.prune_administrative(before=before, limit=BATCH)
+
+
+def prune_workers(now: datetime) -> int:
+    return Worker.objects.prune(before=now - timedelta(days=1), limit=BATCH)
+
+
+def prune_reservations(now: datetime) -> int:
+    return Reservation.objects.prune(before=now - timedelta(days=1), limit=BATCH)
+
+
+def register_own() -> None:
+    for name, once in (
+        ("history", prune_history),
+        ("single jobs", prune_single_jobs),
+        ("occurrences", prune_occurrences),
+        ("backfills", prune_backfills),
+        ("administrative", prune_administrative),
+        ("workers", prune_workers),
+        ("reservations", prune_reservations),
+    ):
+        register(name, every=timedelta(hours=6), once=once)

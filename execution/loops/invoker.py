@@ -1,0 +1,490 @@
+"""The only place where an occurrence becomes an execution."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.db import DatabaseError, transaction
+from operations.initiator import Initiator
+
+from activities.models import Activity
+from activities.signals import Event, noticed
+from database.statements import AWAY, fetch, instant, planned_once, update_each
+from database.wake import wake
+from execution.models import Execution
+from execution.models.execution import Accounted
+from execution.models.start import Start
+from schedules import registry
+from schedules.models import Backfill, Occurrence, Refused, Schedule, Step
+from schedules.models.occurrence import Waiting, notice_missed
+from schedules.models.step import check_plain_text
+from schedules.overlap import Decision, Fate, Pending, Running, decide
+
+OUTCOME = (
+    "last_outcome",
+    "failed_count",
+    "failures_in_a_row",
+    "recent_outcomes",
+    "last_result",
+    "last_failure",
+)
+SETTLED = (
+    "started_count",
+    "skipped_count",
+    "skipped_reasons",
+    "missed_count",
+    "remaining",
+    "last_run_at",
+)
+FATE = ("status", "reason", "blocked_by", "due_at", "kept_at", "settled_at")
+SCHEDULES_PER_PASS, SCHEDULES_PER_LOOK = 200, 2_000
+OCCURRENCES_PER_PASS = 5_000
+logger = logging.getLogger(__name__)
+
+
+class Pass(NamedTuple):
+    """What was settled, as (id, status, reason, blocked_by), and when; schedules left for the next one."""
+
+    settled: Sequence[tuple[int, str, str, int | None]] = ()
+    settled_at: datetime | None = None
+    left: Sequence[int] = ()
+
+
+class Overlapping(Refused):
+    """A manual run met a running execution."""
+
+    def __init__(self, blocked_by: int) -> None:
+        self.blocked_by = blocked_by
+        super().__init__(
+            f"Execution {blocked_by} is still running, and this schedule never runs twice side by side."
+        )
+
+
+def invoke(now: datetime) -> None:
+    """Accounts and settles every schedule that has something due."""
+    after = 0
+    while ids := _waiting_schedules(now, after):
+        _invoke_in_passes(ids, now=now)
+        after = ids[-1]
+
+
+def invoke_soon(schedule_ids: Iterable[int], *, now: datetime) -> None:
+    """The same for schedules whose executions just ended; whoever is locked is left to the next tick."""
+    _invoke_in_passes(sorted(schedule_ids), now=now, wait=True)
+
+
+def trigger(
+    schedule: Schedule,
+    *,
+    initiator: Initiator,
+    now: datetime,
+    at: datetime | None = None,
+    key: str = "",
+    overlap: str = "",
+    retry_of: int | None = None,
+    whole: bool = False,
+) -> Occurrence:
+    """A manual run, started at once unless its policy lets it wait; the same key asks for the same run.
+
+    `at` is the time that it stands for, if that is another than now; `retry_of` the execution that is done
+    once more, as a `whole` or only what did not succeed.
+    """
+    if key:
+        check_plain_text(key, "key")
+
+    wanted = partial(
+        Occurrence.manual,
+        schedule,
+        initiator=initiator,
+        now=now,
+        at=at,
+        key=key,
+        overlap=overlap,
+        retry_of=retry_of,
+        whole=whole,
+    )
+    try:
+        return _trigger_in_turn(wanted, is_keyed=bool(key), now=now)
+    except AWAY as error:
+        logger.warning("schedule %s cannot be started now: %s", schedule, error)
+        raise Refused(f"“{schedule}” is busy just now. Try again in a moment.") from error
+    except DatabaseError as error:
+        logger.exception("schedule %s cannot be started", schedule)
+        raise Refused(f"“{schedule}” was not started: the database refused it ({error}).") from error
+
+
+def _trigger_in_turn(wanted: Callable[[], Occurrence], *, is_keyed: bool, now: datetime) -> Occurrence:
+    request = wanted()
+    try:
+        return _trigger(request, is_keyed=is_keyed, now=now)
+    except Overlapping as refused:
+        if Execution.objects.filter(pk=refused.blocked_by).exists():
+            raise
+        # It was to start in the same moment, and was taken back with the request: it goes first.
+        invoke_soon([request.schedule_id], now=now)
+        return _trigger(wanted(), is_keyed=is_keyed, now=now)
+
+
+def _trigger(wanted: Occurrence, *, is_keyed: bool, now: datetime) -> Occurrence:
+    with transaction.atomic():
+        [schedule] = Schedule.objects.hold([wanted.schedule_id])
+        if is_keyed and (known := schedule.occurrences.filter(key=wanted.key).first()):
+            return _same(known, wanted)
+        if schedule.status == Schedule.Status.CLOSED:
+            raise Refused(f"“{schedule}” is closed: it cannot be run any more.")
+        wanted.schedule = schedule
+        wanted.clean_fields(exclude=["schedule", "backfill"])
+        with planned_once():
+            Occurrence.objects.ask(wanted)
+            Activity.objects.record("trigger", schedule, initiator=wanted.initiator, now=now)
+            _tell_fate(wanted, _account_and_settle([schedule], now))
+        if wanted.status == Occurrence.Status.SKIPPED and wanted.blocked_by:
+            raise Overlapping(wanted.blocked_by)
+        if wanted.status not in (Occurrence.Status.STARTED, Occurrence.Status.PENDING):
+            raise Refused(f"“{schedule}” was not started: {wanted.reason}.")
+        if wanted.status == Occurrence.Status.PENDING:
+            _refuse_one_too_many(schedule)
+    return wanted
+
+
+def _tell_fate(wanted: Occurrence, done: Pass) -> None:
+    """What was decided: mostly that it starts; else it is kept for later, and its row says for what."""
+    for pk, status, reason, blocked_by in done.settled:
+        if pk == wanted.pk:
+            wanted.learn(status, reason=reason, blocked_by=blocked_by, settled_at=done.settled_at)
+            return
+    sql = f"SELECT {', '.join(FATE)} FROM schedules_occurrence WHERE id = %s"
+    for name, value in zip(FATE, fetch(sql, [wanted.pk])[0], strict=True):
+        is_time = name.endswith("_at") and value is not None
+        setattr(wanted, name, instant(value) if is_time else value)
+
+
+def _refuse_one_too_many(schedule: Schedule) -> None:
+    """Runs by hand are never dropped, so no more of them are taken than may wait."""
+    waiting = schedule.occurrences.pending().filter(source=Occurrence.Source.MANUAL).count()
+    if waiting > settings.JIM_BUFFER_LIMIT:
+        raise Refused(
+            f"{waiting - 1:,} runs of “{schedule}” wait already, as many as may: "
+            "try again when one of them has started."
+        )
+
+
+def _same(known: Occurrence, wanted: Occurrence) -> Occurrence:
+    """A repeated request; the first one's key may not be used for another one."""
+    if known.asks_the_same_as(wanted):
+        return known
+    raise Refused(
+        f"The key “{known.key.removeprefix('manual/')}” was used for another request: choose another."
+    )
+
+
+def _waiting_schedules(now: datetime, after: int) -> list[int]:
+    """The next ones by id, so that a pass never stops at schedules which others have locked."""
+    sources = (Occurrence.objects.due(now), Execution.objects.unaccounted())
+    ids: set[int] = set()
+    for rows in sources:
+        later = rows.filter(schedule__gt=after).order_by("schedule_id")
+        ids |= set(later.values_list("schedule_id", flat=True).distinct()[:SCHEDULES_PER_LOOK])
+    return sorted(ids)[:SCHEDULES_PER_LOOK]
+
+
+def _invoke_in_passes(ids: Sequence[int], *, now: datetime, wait: bool = False) -> None:
+    for start in range(0, len(ids), SCHEDULES_PER_PASS):
+        _invoke_all(ids[start : start + SCHEDULES_PER_PASS], now=now, wait=wait)
+
+
+def _invoke_all(ids: Sequence[int], *, now: datetime, wait: bool = False) -> None:
+    """In passes of bounded size, however much is pending."""
+    size = len(ids)
+    while ids:
+        some, others = ids[:size], ids[size:]
+        left = _invoke_some(some, now=now, wait=wait)
+        # No more are locked and read than a pass gets done with.
+        size = 2 * (len(some) - len(left))
+        ids = [*left, *others]
+
+
+def _invoke_some(ids: Sequence[int], *, now: datetime, wait: bool) -> Sequence[int]:
+    """One batch; if the database refuses it, its schedules one by one, so that a bad one stops nobody.
+
+    Returns those that are left for the next pass.
+    """
+    try:
+        return _invoke_batch(ids, now=now, wait=wait)
+    except AWAY as error:
+        # Locked, or the database went away: the next tick repeats it.
+        logger.info("schedules %s are left to the next tick: %s", list(ids), error)
+        with suppress(*AWAY):
+            wake("jim_schedules")
+    except DatabaseError as error:
+        logger.exception("a batch of %d schedules was refused", len(ids))
+        if len(ids) > 1:
+            for pk in ids:
+                _invoke_all([pk], now=now, wait=wait)
+        else:
+            _give_up(ids[0], error, now)
+    return ()
+
+
+def _invoke_batch(ids: Sequence[int], *, now: datetime, wait: bool) -> Sequence[int]:
+    with transaction.atomic():
+        return _account_and_settle(Schedule.objects.hold(ids, skip_locked=not wait), now).left
+
+
+def _account_and_settle(schedules: Sequence[Schedule], now: datetime) -> Pass:
+    """The schedules are locked. Those whose occurrences would be too many at once are left."""
+    paused = [schedule.pk for schedule in schedules if schedule.is_paused]
+    waiting = Occurrence.objects.waiting(
+        [schedule.pk for schedule in schedules], paused=paused, now=now, limit=OCCURRENCES_PER_PASS + 1
+    )
+    left: list[int] = []
+    if len(waiting) > OCCURRENCES_PER_PASS:
+        first, last = waiting[0].schedule_id, waiting[-1].schedule_id
+        done = last if first == last else last - 1
+        left = [schedule.pk for schedule in schedules if schedule.pk > done]
+        schedules = [schedule for schedule in schedules if schedule.pk <= done]
+        waiting = [occurrence for occurrence in waiting if occurrence.schedule_id <= done]
+    if just_paused := _account(schedules, now):
+        held = Occurrence.UNASKED_FOR
+        waiting = [o for o in waiting if o.source not in held or o.schedule_id not in just_paused]
+    return Pass(*_settle(schedules, waiting, now), left) if waiting else Pass(left=left)
+
+
+def _account(schedules: Sequence[Schedule], now: datetime) -> set[int]:
+    """Counts executions that ended, once each; returns the schedules that paused themselves over them."""
+    by_pk = {schedule.pk: schedule for schedule in schedules}
+    ended = Execution.objects.account(list(by_pk), now=now)
+    failing: dict[int, str] = {}
+    for execution in ended:
+        schedule = by_pk[execution.schedule_id]
+        schedule.count_outcome(execution.status, result=execution.result, error=execution.error)
+        if execution.status == Execution.Status.FAILED and schedule.is_failing:
+            failing[schedule.pk] = schedule.failing_note
+    changed = {execution.schedule_id: by_pk[execution.schedule_id] for execution in ended}
+    if changed:
+        update_each(
+            Schedule, OUTCOME, [[s.pk, *(getattr(s, name) for name in OUTCOME)] for s in changed.values()]
+        )
+    _notice_failures(ended, by_pk, now)
+    return {pk for pk, note in failing.items() if by_pk[pk].pause_over_failures(note, now=now)}
+
+
+def _notice_failures(ended: Sequence[Accounted], by_pk: Mapping[int, Schedule], now: datetime) -> None:
+    """With the outcomes so far, and how many of them are new: whoever listens decides what is too much."""
+    new = Counter(each.schedule_id for each in ended if each.status in ("completed", "failed"))
+    failed = {each.schedule_id for each in ended if each.status == "failed"}
+    events = [
+        Event(
+            "schedule.failing",
+            now,
+            pk,
+            {
+                "outcomes": by_pk[pk].recent_outcomes,
+                "new": new[pk],
+                "last_failure": by_pk[pk].last_failure,
+            },
+        )
+        for pk in sorted(failed)
+    ]
+    if events:
+        noticed.send(Schedule, events=events)
+
+
+def _settle(
+    schedules: Sequence[Schedule], waiting: Sequence[Waiting], now: datetime
+) -> tuple[list[tuple[int, str, str, int | None]], datetime]:
+    """Decides on occurrences whose time has come and carries the decisions out. The schedules are locked."""
+    by_pk = {occurrence.id: occurrence for occurrence in waiting}
+    running, now = _running(schedules, now)
+    fates, now = _decide(schedules, waiting, running, now)
+    starts, impossible = _plan([by_pk[fate.id] for fate in fates if fate.verdict == "start"], schedules)
+    started = _start(starts, now)
+    # Nothing ever ends that they could wait for, and what holds for the first of a schedule holds for them.
+    impossible |= {fate.id: impossible[fate.behind] for fate in fates if fate.behind in impossible}
+    settled = [
+        _row(fate, started, impossible) for fate in fates if fate.verdict != "keep" or fate.id in impossible
+    ]
+    Occurrence.objects.settle_each(settled, now=now)
+    missed = [by_pk[fate.id] for fate in fates if fate.verdict == "miss"]
+    notice_missed([(o.schedule_id, o.nominal_at) for o in missed], now=now)
+    waits = [fate for fate in fates if fate.verdict == "keep" and fate.id not in impossible]
+    kept = [fate for fate in waits if by_pk[fate.id].is_due]
+    if kept:
+        blockers = [(by_pk[fate.id], fate.blocked_by or started.get(fate.behind or 0)) for fate in kept]
+        Occurrence.objects.keep(blockers, now=now)
+    _count(schedules, [(by_pk[pk], status, reason) for pk, status, reason, _ in settled], now)
+    moved = {by_pk[pk].schedule_id for pk, *_ in settled}
+    backfills = {by_pk[pk].schedule_id for pk, *_ in settled if by_pk[pk].source == "backfill"}
+    _make_room([schedule for schedule in schedules if schedule.pk in moved], now, backfills=backfills)
+    return settled, now
+
+
+def _make_room(schedules: Sequence[Schedule], now: datetime, *, backfills: Collection[int]) -> None:
+    """Some of what they had pending is settled: those who wait with more may go on."""
+    if backfills:
+        Backfill.objects.make_room(backfills, now=now)
+    if eventful := [schedule.pk for schedule in schedules if schedule.topics]:
+        for source in registry.event_sources:
+            source.make_room(eventful, now=now)
+
+
+def _start(starts: Sequence[Start], now: datetime) -> dict[int, int]:
+    """The executions, by occurrence."""
+    executions = Execution.objects.start(starts, now=now) if starts else []
+    return {
+        start.occurrence.id: pk
+        for start, pk in zip(starts, executions, strict=True)
+        if start.occurrence is not None
+    }
+
+
+def _running(schedules: Sequence[Schedule], now: datetime) -> tuple[dict[int, list[Running]], datetime]:
+    """What runs, by schedule, and a time that is no earlier than its start, or the end of what ran before.
+
+    The caller read the clock before it got the locks; a start may not be dated before an end it waited for,
+    nor a skip before the start of what blocks it.
+    """
+    running: dict[int, list[Running]] = defaultdict(list)
+    own = {schedule.pk for schedule in schedules}
+    for execution in Execution.objects.around(list(own), now=now):
+        if execution.is_running:
+            running[execution.schedule_id].append(
+                Running(execution.id, execution.source, execution.is_cancelling)
+            )
+        if execution.schedule_id in own:
+            now = max(now, execution.changed_at)
+    return running, now
+
+
+def _decide(
+    schedules: Sequence[Schedule],
+    waiting: Sequence[Waiting],
+    running: dict[int, list[Running]],
+    now: datetime,
+) -> tuple[list[Fate], datetime]:
+    """What to start, keep, skip and miss, and when; whatever has to make way for it is told so at once."""
+    pending: dict[int, list[Pending]] = defaultdict(list)
+    policies = {schedule.pk: schedule.overlap for schedule in schedules}
+    for o in waiting:
+        policy = o.overlap or policies[o.schedule_id]
+        kept = o.kept_at is not None
+        pending[o.schedule_id].append(Pending(o.id, o.source, policy, o.nominal_at, o.planned_at, kept))
+    decisions = [
+        decide(
+            pending[schedule.pk],
+            running[schedule.pk],
+            catch_up_seconds=schedule.catch_up_seconds,
+            remaining=schedule.remaining,
+            now=now,
+        )
+        for schedule in schedules
+    ]
+    made_way_at = _make_way(schedules, decisions, now)
+    return [fate for decision in decisions for fate in decision.fates], made_way_at
+
+
+def _make_way(schedules: Sequence[Schedule], decisions: Sequence[Decision], now: datetime) -> datetime:
+    """Returns when that was: one that ended by itself meanwhile may have done so after `now`.
+
+    In the order of their ids, whosever they are, as everybody who locks several executions does.
+    """
+    terminated = {pk for decision in decisions for pk in decision.terminate}
+    stopped = terminated.union(*(decision.cancel for decision in decisions))
+    by_pk = {schedule.pk: schedule for schedule in schedules}
+    why = "Its schedule starts a newer run, as its overlap policy says."
+    made_way_at = now
+    for execution in Execution.objects.lock().filter(pk__in=stopped) if stopped else ():
+        assert execution.schedule_id is not None
+        by = Initiator.schedule(by_pk[execution.schedule_id])
+        if execution.pk not in terminated:
+            execution.cancel(initiator=by, now=now, reason=why)
+        elif not execution.terminate(initiator=by, now=now, reason=why):
+            made_way_at = max(made_way_at, execution.finished_at or now)
+    return made_way_at
+
+
+def _plan(
+    occurrences: Sequence[Waiting], schedules: Sequence[Schedule]
+) -> tuple[list[Start], dict[int, str]]:
+    """What can be started, and why the rest cannot. Errors in one definition stay with its schedule."""
+    by_pk = {schedule.pk: schedule for schedule in schedules}
+    steps = Step.lines_of(list({occurrence.schedule_id for occurrence in occurrences}))
+    before = Execution.objects.in_bulk([o.retry_of for o in occurrences if o.retry_of])
+    events = _events(occurrences)
+    starts, impossible = [], {}
+    for occurrence in occurrences:
+        schedule = by_pk[occurrence.schedule_id]
+        try:
+            if occurrence.retry_of in before:
+                starts.append(_again(before[occurrence.retry_of], schedule, occurrence))
+            elif occurrence.retry_of:
+                impossible[occurrence.id] = f"execution {occurrence.retry_of} is gone"
+            elif steps[schedule.pk]:
+                event = events.get(occurrence.initiator_id) if occurrence.source == "event" else None
+                starts.append(Start.of(schedule, occurrence, steps[schedule.pk], event))
+            else:
+                impossible[occurrence.id] = "the schedule has no steps"
+        except Exception as error:
+            logger.error("schedule %s cannot be started: %s", schedule, error)
+            impossible[occurrence.id] = f"cannot be started: {error}"[:200]
+    return starts, impossible
+
+
+def _events(occurrences: Sequence[Waiting]) -> dict[str, Mapping[str, Any]]:
+    """Those that ask for a start, by id as text: an occurrence says who its initiator is."""
+    ids = {int(o.initiator_id) for o in occurrences if o.source == "event"}
+    found = [source.events(ids) for source in registry.event_sources] if ids else []
+    return {str(pk): event for each in found for pk, event in each.items()}
+
+
+def _again(before: Execution, schedule: Schedule, occurrence: Waiting) -> Start:
+    start = before.start_again(initiator=occurrence.initiator, whole=occurrence.is_whole)
+    return start.for_occurrence(schedule, occurrence)
+
+
+def _row(fate: Fate, started: dict[int, int], impossible: dict[int, str]) -> tuple[int, str, str, int | None]:
+    """(id, status, reason, blocked_by)"""
+    if fate.id in impossible:
+        return fate.id, Occurrence.Status.SKIPPED, impossible[fate.id], None
+    if fate.verdict == "start":
+        return fate.id, Occurrence.Status.STARTED, "", None
+    if fate.verdict == "miss":
+        return fate.id, Occurrence.Status.MISSED, fate.reason, None
+    blocked_by = fate.blocked_by or started.get(fate.behind or 0)
+    return fate.id, Occurrence.Status.SKIPPED, fate.reason, blocked_by
+
+
+def _count(schedules: Sequence[Schedule], settled: Sequence[tuple[Waiting, str, str]], now: datetime) -> None:
+    by_pk = {schedule.pk: schedule for schedule in schedules}
+    counts = Counter(
+        (occurrence.schedule_id, occurrence.source, status, reason) for occurrence, status, reason in settled
+    )
+    for (pk, source, status, reason), count in counts.items():
+        by_pk[pk].count_settled(status, count, source=source, reason=reason, now=now)
+    changed = {pk for pk, *_ in counts}
+    update_each(
+        Schedule,
+        SETTLED,
+        [[s.pk, *(getattr(s, name) for name in SETTLED)] for s in schedules if s.pk in changed],
+    )
+
+
+def _give_up(pk: int, error: Exception, now: datetime) -> None:
+    """A schedule whose start the database refuses: its due occurrences say so, and the others go on."""
+    reason = f"could not be started: {error}".replace("\x00", "")[:200]
+    with transaction.atomic():
+        schedule = Schedule.objects.lock().get(pk=pk)
+        waiting = schedule.occurrences.pending().filter(planned_at__lte=now)
+        if schedule.is_paused:
+            waiting = waiting.asked_for()
+        skipped = waiting.settle(Occurrence.Status.SKIPPED, reason=reason, now=now)
+        schedule.count_settled("skipped", skipped, source="", reason=reason, now=now)
+        schedule.save(update_fields=SETTLED)
+        _make_room([schedule], now, backfills=[pk])

@@ -1,0 +1,134 @@
+"""Runs a loop until it ends or a signal asks it to."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import signal
+import threading
+import time
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from types import FrameType
+from typing import Any, Protocol
+
+from django.conf import settings
+from django.db import Error, OperationalError, connection
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
+
+from database.outage import Outage
+
+RETRY_SECONDS = 2
+BUSY_MILLISECONDS = 20
+PREPARED_AFTER = 5
+logger = logging.getLogger(__name__)
+
+
+class Loop(Protocol):
+    def run(self) -> Any: ...
+
+    def stop(self) -> None: ...
+
+
+def run_until_signal(loop: Loop) -> Any:
+    """The loop gets a thread of its own.
+
+    A handler that interrupted it while it held a lock could not take that lock to wake it.
+    """
+    result: list[Any] = []
+    failure: list[BaseException] = []
+
+    def body() -> None:
+        try:
+            prepare_connections()
+            result.append(loop.run())
+        except BaseException as error:
+            failure.append(error)
+        finally:
+            connection.close()
+            asked.put(None)
+
+    # The next signal may interrupt a handler in the middle of any call: nothing else is safe in one.
+    asked: SimpleQueue[int | None] = SimpleQueue()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        asked.put(number)
+
+    _spare_the_collector()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    thread = threading.Thread(target=body, name=type(loop).__name__)
+    thread.start()
+    while thread.is_alive():
+        # Awake now and then: a signal that another thread got does not wake this one.
+        with suppress(Empty):
+            loop.stop() if asked.get(timeout=0.5) is not None else thread.join()
+    if failure:
+        raise failure[0]
+    return result[0]
+
+
+def _spare_the_collector() -> None:
+    """What is loaded by now stays; what a task makes goes when its last reference does."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
+def wait_for_database(stopping: threading.Event) -> None:
+    outage = Outage(logger, "waiting for the database")
+    while not stopping.is_set():
+        try:
+            connection.ensure_connection()
+        except Error as error:
+            outage.note(error)
+            stopping.wait(RETRY_SECONDS)
+        else:
+            return
+
+
+def prepare_connections() -> None:
+    """Of this thread only: what steps do in theirs is their business.
+
+    A thread that freezes in a transaction loses it, and its locks, well before its lease expires, so nothing
+    of it can be committed after others took over. Statements are planned once and by indexes alone: a plan
+    that was made while the queue was empty has to serve it when it is full.
+    """
+    thread = threading.get_ident()
+
+    def prepare(*, connection: BaseDatabaseWrapper, **_: Any) -> None:
+        if threading.get_ident() != thread:
+            return
+        if connection.vendor == "postgresql":
+            milliseconds = int(settings.JIM_LEASE_SECONDS * 500)
+            with connection.cursor() as cursor:
+                cursor.execute(f"SET idle_in_transaction_session_timeout = {milliseconds}")
+                cursor.execute("SET enable_seqscan = off")
+                cursor.execute("SET enable_bitmapscan = off")
+                # Up to PostgreSQL 17, what has no index to go by looks so expensive that it is compiled.
+                cursor.execute("SET jit = off")
+            connection.connection.prepare_threshold = PREPARED_AFTER
+        else:
+            with connection.cursor() as cursor:
+                cursor.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
+            if _often not in connection.execute_wrappers:
+                connection.execute_wrappers.append(_often)
+
+    connection.close()
+    connection_created.connect(prepare, weak=False, dispatch_uid=f"prepare-{thread}")
+
+
+def _often(execute: Any, sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
+    """Asks for SQLite's lock every few milliseconds, where SQLite itself would soon ask ten times a second.
+
+    A worker that has much to write is without it for a millisecond or two at a time.
+    """
+    enough = time.monotonic() + context["connection"].settings_dict["OPTIONS"]["timeout"]
+    while True:
+        try:
+            return execute(sql, params, many, context)
+        except OperationalError as error:
+            is_over = context["connection"].in_atomic_block or time.monotonic() > enough
+            if is_over or "locked" not in str(error):
+                raise

@@ -1,0 +1,116 @@
+"""Where claimed tasks run: a fixed number of threads, each taking the next task that was handed in."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from uuid import UUID
+
+from django.db import close_old_connections, connections
+
+from database import clock
+from execution.children.nursery import Nursery
+from execution.models.attempt import Finish, Held
+from execution.steps.base import DOUBT_SECONDS, Context, Outcome, perform, unspeakable
+from execution.steps.binding import Binding
+
+from .lease import Lease
+from .recorder import Said
+
+
+class Run:
+    """One claimed task in this process, from its claim to its outcome."""
+
+    def __init__(
+        self, task: Held, worker_id: UUID, binding: Binding | None = None, lease: Lease | None = None
+    ) -> None:
+        self.task = task
+        self.worker_id = worker_id
+        self.said = Said(task.activity_id, clock.estimate)
+        self.context = Context(task.work, self.said, binding, lease)
+        self.claimed = time.monotonic()
+        self.outcome: Outcome | None = None
+        self._turn = threading.Lock()
+
+    def take(self) -> bool:
+        """True for the first who asks: the seat that starts it, or the loop that withdraws it unstarted."""
+        return self._turn.acquire(blocking=False)
+
+    @property
+    def is_unstarted(self) -> bool:
+        return not self._turn.locked()
+
+    @property
+    def finish(self) -> Finish:
+        assert self.outcome is not None
+        return Finish(self.task, self.outcome)
+
+
+class Seats:
+    def __init__(self, size: int, done: Callable[[Run], None]) -> None:
+        self.size = size
+        self._done = done
+        self._queue: SimpleQueue[tuple[Run, Nursery] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._submitted = 0
+        self._passed_over = 0
+
+    @property
+    def backlog(self) -> int:
+        """How many wait for a seat; each of them will have an outcome soon."""
+        return max(0, self._queue.qsize() - self._passed_over)
+
+    def withdraw(self, run: Run) -> bool:
+        """True if no seat has started it; the seat that comes to it passes it over."""
+        with self._lock:
+            is_withdrawn = run.take()
+            self._passed_over += is_withdrawn
+        return is_withdrawn
+
+    def submit(self, run: Run, nursery: Nursery) -> None:
+        with self._lock:
+            self._submitted += 1
+            if self._threads < min(self._submitted, self.size):
+                self._threads += 1
+                threading.Thread(target=self._sit, name=f"seat-{self._threads}", daemon=True).start()
+        self._queue.put((run, nursery))
+
+    def close(self) -> None:
+        for _ in range(self._threads):
+            self._queue.put(None)
+
+    def _sit(self) -> None:
+        while work := self._queue.get():
+            run, nursery = work
+            self._wait_for_certainty(run)
+            if run.take():
+                self._perform(run, nursery)
+            else:
+                with self._lock:
+                    self._passed_over -= 1
+            with self._lock:
+                self._submitted -= 1
+        connections.close_all()
+
+    def _wait_for_certainty(self, run: Run) -> None:
+        """A process that was frozen, or cut off, must not start what others may have done meanwhile.
+
+        The loop withdraws what does not start for long: to give it back, or because it is lost. The last look
+        is at the start itself, however long the way from here to there takes.
+        """
+        while run.is_unstarted and not run.context.lease.is_good:
+            time.sleep(DOUBT_SECONDS)
+
+    def _perform(self, run: Run, nursery: Nursery) -> None:
+        """Whatever happens: a task without an outcome would be in process for ever."""
+        try:
+            run.outcome = perform(
+                run.task.work, run.said, nursery=nursery, context=run.context, clock=clock.estimate
+            )
+            close_old_connections()
+        except BaseException as error:
+            run.outcome = run.outcome or unspeakable(run.context, error)
+        self._done(run)

@@ -1,0 +1,235 @@
+"""Connections that lead only to addresses that were checked, and that another thread can cut."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import ip_address
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import httpcore2
+import httpx2
+
+from .addresses import address_complaint
+
+Resolver = Callable[[str, int], list[str]]
+
+
+class CallFailed(Exception):
+    """There is no answer. The words name neither path nor query, which may hold secrets."""
+
+    def __init__(self, message: str, *, can_retry: bool = True) -> None:
+        super().__init__(message)
+        self.can_retry = can_retry
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    connect_seconds: float = 10
+    idle_seconds: float = 60
+    total_seconds: float = 3_600
+
+
+def system_addresses(host: str, port: int) -> list[str]:
+    found = socket.getaddrinfo(host.encode("ascii"), port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(place[0]) for *_, place in found))
+
+
+class Network(httpcore2.NetworkBackend):
+    """The one way out of a call: one connection at a time, and nothing more once it has been cut off."""
+
+    def __init__(self, limits: Limits, *, resolve: Resolver, tls: ssl.SSLContext | None) -> None:
+        self.limits, self.tls = limits, tls
+        self.lock = threading.Lock()
+        self.is_cut_off = False
+        self._resolve = resolve
+        self._found: SimpleQueue[list[str] | Exception | None] = SimpleQueue()
+        self._wire: Wire | None = None
+        self._deadline = time.monotonic() + limits.total_seconds
+        self._bytes_left = 0
+
+    def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> Wire:
+        """To the first of its addresses that takes it, if none of them is refused."""
+        failure: OSError | None = None
+        for address in self._addresses(host, port):
+            self.close()
+            try:
+                self._wire = Wire(self, host, is_v6=":" in address)
+                self._wire.connect(address, port)
+            except OSError as error:
+                failure = error
+            else:
+                return self._wire
+        raise CallFailed(f"cannot connect to {host}: {told(failure)}")
+
+    def cut_off(self) -> None:
+        """From any thread. Whatever waits for the network ends at once."""
+        with self.lock:
+            self.is_cut_off = True
+            if self._wire is not None:
+                self._wire.cut()
+        self._found.put(None)
+
+    def close(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+
+    def allow(self, size: int) -> None:
+        """That many bytes from now on, and no more."""
+        self._bytes_left = size
+
+    def check(self, *, heard: int = 0) -> None:
+        self._bytes_left -= heard
+        if self.is_cut_off:
+            raise CallFailed("the call was ended")
+        if self._bytes_left < 0:
+            raise CallFailed("the answer does not end", can_retry=False)
+
+    def seconds_left(self, at_most: float) -> float:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise CallFailed(f"did not end within {self.limits.total_seconds:g} s")
+        return min(left, at_most)
+
+    def _addresses(self, host: str, port: int) -> list[str]:
+        addresses = self._looked_up(host, port)
+        for address in addresses:
+            if complaint := address_complaint(host, ip_address(address)):
+                raise CallFailed(f"refused: {complaint}", can_retry=False)
+        return addresses
+
+    def _looked_up(self, host: str, port: int) -> list[str]:
+        """In a thread that nobody waits for in the end: a look-up that hangs cannot be ended."""
+        self.check()
+        threading.Thread(target=self._look_up, args=(host, port), name="look-up", daemon=True).start()
+        try:
+            found = self._found.get(timeout=self.seconds_left(self.limits.connect_seconds))
+        except Empty:
+            found = TimeoutError()
+        self.check()
+        if isinstance(found, Exception):
+            raise CallFailed(f"the address of {host} cannot be found: {told(found)}")
+        if not found:
+            raise CallFailed(f"{host} has no address")
+        return found
+
+    def _look_up(self, host: str, port: int) -> None:
+        try:
+            self._found.put(self._resolve(host, port))
+        except Exception as error:  # whatever it is, somebody waits to hear of it
+            self._found.put(error)
+
+
+class Wire(httpcore2.NetworkStream):
+    def __init__(self, network: Network, host: str, *, is_v6: bool) -> None:
+        self._network, self._host = network, host
+        self._socket = socket.socket(socket.AF_INET6 if is_v6 else socket.AF_INET, socket.SOCK_STREAM)
+        # The same connection once more: this one stays when TLS takes the socket over.
+        self._handle = self._socket.dup()
+
+    def connect(self, address: str, port: int) -> None:
+        self._socket.setblocking(False)
+        # Under the lock: `cut` finds a connection that has begun, or this finds that it must not begin.
+        with self._network.lock:
+            self._network.check()
+            error = self._socket.connect_ex((address, port))
+        if error == errno.EINPROGRESS:
+            error = self._connected(self._network.seconds_left(self._network.limits.connect_seconds))
+        self._network.check()
+        if error:
+            raise OSError(error, os.strerror(error))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> Wire:
+        try:
+            with self._within(self._network.limits.connect_seconds):
+                tls = self._network.tls or _system_tls()
+                self._socket = tls.wrap_socket(self._socket, server_hostname=server_hostname)
+        except ssl.SSLCertVerificationError as error:
+            raise CallFailed(
+                f"the certificate of {self._host} is refused: {error.verify_message}", can_retry=False
+            ) from None
+        except (OSError, ValueError) as error:
+            raise CallFailed(f"no secure connection to {self._host}: {told(error)}") from None
+        return self
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        try:
+            with self._within(self._network.limits.idle_seconds):
+                data = self._socket.recv(max_bytes)
+        except TimeoutError:
+            raise self._waited_in_vain("was silent") from None
+        except OSError as error:
+            raise CallFailed(f"the connection to {self._host} broke: {told(error)}") from None
+        self._network.check(heard=len(data))
+        return data
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        rest = memoryview(buffer)
+        try:
+            while rest:
+                with self._within(self._network.limits.idle_seconds):
+                    rest = rest[self._socket.send(rest) :]
+        except TimeoutError:
+            raise self._waited_in_vain("took nothing more") from None
+        except OSError as error:
+            # The client then reads what the server said before it closed.
+            raise httpcore2.WriteError(error) from None
+
+    def cut(self) -> None:
+        with suppress(OSError):  # not connected yet, or no more
+            self._handle.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        # Under the lock: `cut` must not meet a stranger who was given the same number since.
+        with self._network.lock:
+            self._handle.close()
+            self._socket.close()
+
+    def _connected(self, seconds: float) -> int:
+        """The error of the attempt; 0 if it succeeds."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLOUT)
+        if not poll.poll(seconds * 1_000):
+            return errno.ETIMEDOUT
+        return self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+
+    def _waited_in_vain(self, what: str) -> CallFailed:
+        idle = self._network.limits.idle_seconds
+        self._network.seconds_left(idle)  # if the whole call is over time, that is what counts
+        return CallFailed(f"{self._host} {what} for {idle:g} s")
+
+    @contextmanager
+    def _within(self, seconds: float) -> Iterator[None]:
+        self._socket.settimeout(self._network.seconds_left(seconds))
+        try:
+            yield
+        finally:
+            self._network.check()
+
+
+@lru_cache(maxsize=1)
+def _system_tls() -> ssl.SSLContext:
+    """Trusts what the system trusts, or SSL_CERT_FILE and SSL_CERT_DIR."""
+    return httpx2.create_ssl_context()
+
+
+def told(error: BaseException | None) -> str:
+    match error:
+        case TimeoutError():
+            return "no answer in time"
+        case OSError(strerror=str(words)):
+            return words
+    return str(error) or type(error).__name__

@@ -1,0 +1,138 @@
+"""Who has what at this moment: the limits, and the pools, which exist by being named."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from database.statements import fetch
+from execution.models import Limit
+from execution.models.limit import HELD
+
+from .concurrency import SEPARATOR, Room
+from .limited import MOST_SETS, sets
+from .unlimited import READY, READY_LIMITED
+
+DEFAULT = "default"
+MOST_LIMITS = 500
+MOST_COUNTED = 1_000
+# From each pool to the next, however many tasks each of them has.
+_POOLS = f"""
+    p(pool) AS (
+        SELECT * FROM (SELECT pool FROM execution_workertask WHERE {READY} ORDER BY pool LIMIT 1) AS first
+        UNION ALL SELECT (SELECT n.pool FROM execution_workertask n
+            WHERE {READY} AND n.pool > p.pool ORDER BY n.pool LIMIT 1) FROM p WHERE p.pool IS NOT NULL
+    )
+"""
+_OF_SET = f"{READY_LIMITED} AND n.limit_keys = s.limit_keys AND n.isolation = s.isolation"
+_COUNTED = (
+    "(SELECT count(*) FROM (SELECT 1 FROM execution_workertask n WHERE {condition} AND n.pool = {of}.pool "
+    f"LIMIT {MOST_COUNTED}) AS counted)"
+)
+# Each row: what it is about, limit keys (or the pools of a worker), pool, a number, a word.
+_SEEN = f"""
+    SELECT 'held' AS kind, limit_keys, pool, number, '' AS word FROM ({HELD}) AS held
+    UNION ALL SELECT 'reserved', limit_keys, pool, CASE WHEN taken_at IS NULL THEN 0 ELSE 1 END, holder
+        FROM execution_reservation WHERE released_at IS NULL
+    UNION ALL SELECT 'worker', CAST(pools AS text), '', seats, '' FROM execution_worker WHERE status = 'alive'
+    UNION ALL SELECT 'ready', '', pool, {_COUNTED.format(condition=READY, of="p")}, ''
+        FROM p WHERE pool IS NOT NULL
+    UNION ALL SELECT * FROM (
+        SELECT 'ready', limit_keys, pool, {_COUNTED.format(condition=_OF_SET, of="s")}, ''
+        FROM s LIMIT {MOST_SETS}) AS limited
+"""
+
+
+@dataclass(frozen=True)
+class Used:
+    """A limit, and how many run with its key or are ready to; the latter counted up to a point."""
+
+    limit: Limit
+    running: int
+    waiting: int
+
+    @property
+    def is_full(self) -> bool:
+        return self.running >= self.limit.size
+
+    @property
+    def is_counted(self) -> bool:
+        return self.waiting < MOST_COUNTED
+
+
+@dataclass(frozen=True)
+class Served:
+    """A pool, who is there for it, and what waits."""
+
+    name: str
+    workers: int
+    seats: int
+    running: int
+    ready: int
+    """What could start at once if there were room; counted up to a point."""
+    size: int | None
+    """Of its own limit, if it has one."""
+    holder: str
+    """Who has reserved its next seat."""
+    is_taken: bool
+    """Whether what it was reserved for runs by now."""
+
+    @property
+    def room(self) -> int:
+        """How many of it can run at once."""
+        return self.seats if self.size is None else min(self.seats, self.size)
+
+    @property
+    def is_counted(self) -> bool:
+        return self.ready < MOST_COUNTED
+
+
+class Occupancy(NamedTuple):
+    limits: list[Used]
+    pools: list[Served]
+
+    @classmethod
+    def now(cls) -> Occupancy:
+        """In two queries, whose cost does not depend on how much waits."""
+        limits = list(Limit.objects.order_by("key")[:MOST_LIMITS])
+        rows: dict[str, list[Any]] = defaultdict(list)
+        for kind, *row in fetch(f"{sets()}, {_POOLS} {_SEEN}", []):
+            rows[kind].append(row)
+        return cls(_used(limits, rows), _pools({limit.key: limit.size for limit in limits}, rows))
+
+
+def _used(limits: list[Limit], rows: dict[str, list[Any]]) -> list[Used]:
+    sizes = {limit.key: limit.size for limit in limits}
+    held = [(keys, pool, number) for keys, pool, number, _ in rows["held"]]
+    reserved = [(keys, pool, 1) for keys, pool, *_ in rows["reserved"]]
+    left = Room.left(sizes, {}, [*held, *reserved]).limits
+    waiting: Counter[str] = Counter()
+    for keys, _, number, _ in rows["ready"]:
+        waiting.update(dict.fromkeys(keys.split(SEPARATOR), number))
+    return [
+        Used(limit, limit.size - left[limit.key], min(waiting[limit.key], MOST_COUNTED)) for limit in limits
+    ]
+
+
+def _pools(sizes: dict[str, int], rows: dict[str, list[Any]]) -> list[Served]:
+    """All that workers serve, tasks are in, limits or requests are about; by name."""
+    serving = [(json.loads(names), seats) for names, _, seats, _ in rows["worker"]]
+    reserved = {pool: (holder, bool(taken)) for _, pool, taken, holder in rows["reserved"]}
+    running, ready = _summed(rows["held"]), _summed(rows["ready"])
+    limited = {key.removeprefix("pool:") for key in sizes if key.startswith("pool:")}
+    served = {name for names, _ in serving for name in names}
+    found = []
+    for name in sorted({DEFAULT, *served, *limited, *running, *ready, *reserved}):
+        seats = [number for names, number in serving if not names or name in names]
+        own = (running[name], min(ready[name], MOST_COUNTED), sizes.get(f"pool:{name}"))
+        found.append(Served(name, len(seats), sum(seats), *own, *reserved.get(name, ("", False))))
+    return found
+
+
+def _summed(rows: list[Any]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for _, pool, number, _ in rows:
+        found[pool] += number
+    return found

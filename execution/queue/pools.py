@@ -1,0 +1,64 @@
+"""The pools as they are: where tasks are queued, who serves them, and how long they wait."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from database.statements import fetch, instant
+from execution.models import Limit, Reservation, Worker
+
+DEFAULT = "default"
+# A queue beyond this is long, whatever its length.
+MOST_COUNTED = 100_000
+QUEUE = f"""
+    SELECT pool, CASE WHEN status = 'queued' AND is_delayed THEN 'delayed' ELSE status END AS state,
+        count(*), min(available_at)
+    FROM (SELECT pool, status, is_delayed, available_at FROM execution_workertask LIMIT {MOST_COUNTED}) AS q
+    GROUP BY 1, 2
+"""
+
+
+@dataclass
+class Pool:
+    name: str
+    # None: as many as its workers have.
+    limit: int | None = None
+    # How many tasks its living workers run at once; those that serve all pools count for each.
+    seats: int = 0
+    workers: int = 0
+    # By state: queued, delayed (until a time), waiting (for steps before them), processing.
+    tasks: Counter[str] = field(default_factory=Counter)
+    # Since when the first of the queued ones could have started.
+    oldest_ready_at: datetime | None = None
+    # Of the direct request that has the next seat or a seat: waiting or running; empty: none.
+    reservation: str = ""
+
+    def waits_for(self, now: datetime) -> float:
+        """For how many seconds the longest waiting of its ready tasks has been ready."""
+        if self.oldest_ready_at is None:
+            return 0.0
+        return max(0.0, (now - self.oldest_ready_at).total_seconds())
+
+
+def look() -> list[Pool]:
+    """All there are by name, in four queries: those that are served, limited, reserved or have tasks."""
+    pools: dict[str, Pool] = defaultdict(lambda: Pool(""))
+    for name, state, count, since in fetch(QUEUE, []):
+        pools[name].tasks[state] = count
+        if state == "queued":
+            pools[name].oldest_ready_at = instant(since)
+    limits = Limit.objects.filter(key__startswith="pool:")
+    for key, size in limits.values_list("key", "size"):
+        pools[key.removeprefix("pool:")].limit = size
+    for reservation in Reservation.objects.live():
+        pools[reservation.pool].reservation = reservation.state
+    serving = list(Worker.objects.alive().values_list("pools", "seats"))
+    for name in (DEFAULT, *(name for names, _ in serving for name in names)):
+        pools[name].name = name
+    for name, pool in pools.items():
+        pool.name = name
+        seats = [count for names, count in serving if not names or name in names]
+        pool.seats, pool.workers = sum(seats), len(seats)
+    return [pools[name] for name in sorted(pools)]

@@ -1,0 +1,63 @@
+"""The queue in the order in which people read it, found on its indexes however long it is."""
+
+from __future__ import annotations
+
+from database.batched import Statement
+from database.statements import fetch
+
+from .unlimited import READY, READY_LIMITED
+
+MOST_COUNTED = 1_000
+# What limits hold back is on its index by limits, not by turns: of more than this, the rest is not seen.
+MOST_LIMITED = 5_000
+# As people see them: what is queued may have to wait for its time.
+STATES = {
+    "processing": "status = 'processing'",
+    "queued": "status = 'queued' AND NOT is_delayed",
+    "delayed": "is_delayed AND status = 'queued'",
+    "waiting": "status = 'waiting' AND execution_id IS NOT NULL",
+}
+BY_TURN = "ORDER BY priority DESC, position, id"
+LIMITED = f"(SELECT * FROM execution_workertask WHERE {READY_LIMITED} LIMIT {MOST_LIMITED}) AS l"
+
+
+def in_turn(state: str = "", *, pool: str = "", count: int) -> list[int]:
+    """The first tasks of one state, or of all: what runs, what is ready, what has its time, what waits."""
+    sources = [
+        source
+        for stage, name in enumerate(STATES)
+        if state in ("", name)
+        for source in _sources(stage, name, "AND pool = %s" if pool else "")
+    ]
+    sql = " UNION ALL ".join(f"SELECT * FROM ({source}) AS s{n}" for n, source in enumerate(sources))
+    rows = fetch(sql, [*([pool] if pool else []), count] * len(sources))
+    rows.sort(key=lambda row: (row[0], -row[1], *row[2:]))
+    return [pk for *_, pk in rows[:count]]
+
+
+def depths() -> Statement:
+    """How many tasks there are in each state, in the order of these, counted no further than it matters."""
+    some = f"SELECT 1 FROM execution_workertask WHERE {{}} LIMIT {MOST_COUNTED}"
+    each = [f"(SELECT count(*) FROM ({some.format(which)}) AS t)" for which in STATES.values()]
+    return Statement(f"SELECT {', '.join(each)}", [], columns=len(each))
+
+
+def _sources(stage: int, state: str, in_pool: str) -> list[str]:
+    """Statements that find (stage, priority, position, id), each in the order of an index."""
+    found = f"SELECT {stage}, priority, position, id FROM execution_workertask WHERE"
+    match state:
+        case "queued":
+            unlimited = [
+                f"{found} {READY} AND isolation = '{isolation}' {in_pool} {BY_TURN} LIMIT %s"
+                for isolation in ("thread", "process")
+            ]
+            limited = f"SELECT {stage}, priority, position, id FROM {LIMITED} WHERE 1 = 1 {in_pool}"
+            return [*unlimited, f"{limited} {BY_TURN} LIMIT %s"]
+        case "processing":
+            order = "claimed_at, id"
+        case "delayed":
+            order = "available_at, id"
+        case _:
+            order = "execution_id, id"
+    first = f"SELECT * FROM execution_workertask WHERE {STATES[state]} {in_pool} ORDER BY {order} LIMIT %s"
+    return [f"SELECT {stage}, 0, ROW_NUMBER() OVER (ORDER BY {order}), id FROM ({first}) AS f"]

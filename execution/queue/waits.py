@@ -1,0 +1,221 @@
+"""Why a task does not run yet, in words; or who runs it. A page of tasks takes one statement."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from activities.models import Activity
+from database.batched import Question, Statement, together
+from database.statements import among
+from execution.models import Execution, Worker, WorkerTask
+from text.words import distance, here, span
+
+from .concurrency import SEPARATOR
+from .limited import COUNTS, Look
+from .unlimited import READY, READY_LIMITED
+
+MOST_BEFORE = 100
+MOST_NAMED = 3
+MOST_HOLDERS = 1_000
+# What is most particular about a task is the best reason.
+PARTICULAR = ("resource:", "type:", "pool:", "global")
+
+
+def reasons(tasks: Sequence[WorkerTask], *, now: datetime) -> dict[int, str]:
+    """By task. They come with their worker and execution."""
+    waits = Waits.of(tasks, now=now)
+    return waits.told(*together(*waits.questions))
+
+
+@dataclass(frozen=True)
+class Waits:
+    """What has to be asked to know why some tasks wait, and what the answers say."""
+
+    by_status: Mapping[str, Sequence[WorkerTask]]
+    now: datetime
+
+    @classmethod
+    def of(cls, tasks: Sequence[WorkerTask], *, now: datetime) -> Waits:
+        by_status: dict[str, list[WorkerTask]] = {name: [] for name in ("later", *WorkerTask.Status.values)}
+        for task in tasks:
+            is_later = task.status == "queued" and task.is_delayed and task.available_at > now
+            by_status["later" if is_later else task.status].append(task)
+        return cls(by_status, now)
+
+    @property
+    def questions(self) -> list[Question]:
+        ready = self.by_status["queued"]
+        return [*_about_waiting(self.by_status["waiting"]), *(_about_ready(ready) if ready else ())]
+
+    def told(self, groups: list[Any], live: list[Any], *about_ready: list[Any]) -> dict[int, str]:
+        """By task, from the answers."""
+        found = {task.pk: _runs(task, self.now) for task in self.by_status["processing"]}
+        found |= {task.pk: _later(task, self.now) for task in self.by_status["later"]}
+        found |= _waiting(self.by_status["waiting"], groups, live)
+        return found | (_ready(self.by_status["queued"], *about_ready) if about_ready else {})
+
+
+def _runs(task: WorkerTask, now: datetime) -> str:
+    asked = ", asked to stop" if task.cancel_requested_at else ""
+    since = span(now - task.claimed_at) if task.claimed_at else "a moment"
+    return f"runs on {task.worker} for {since}{asked}"
+
+
+def _later(task: WorkerTask, now: datetime) -> str:
+    if task.begun_at is not None:
+        return f"waits, goes on {distance(task.available_at, now=now)}"
+    if task.failures or task.crashes:
+        most = task.step.get("max_retries", 0) + 1
+        return f"retry {distance(task.available_at, now=now)} (attempt {task.failures + 1} of {most})"
+    if task.available_at - now < timedelta(days=1):
+        return f"is put off: starts {distance(task.available_at, now=now)}"
+    return f"is put off until {here(task.available_at)}"
+
+
+def _about_waiting(tasks: Sequence[WorkerTask]) -> list[Question]:
+    """The groups of their executions, and what runs before them."""
+    executions = [task.execution for task in tasks if task.execution is not None]
+    roots = {each.activity_id for each in executions}
+    groups = Activity.objects.filter(parent__in=roots, step_index__isnull=False).order_by()
+    before = WorkerTask.objects.live().filter(execution__in={each.pk for each in executions}).order_by("pk")
+    return [
+        groups.values_list("parent", "step_index").distinct(),
+        before.values_list("execution", "name", "status")[:MOST_HOLDERS],
+    ]
+
+
+def _waiting(tasks: Sequence[WorkerTask], groups: list[Any], before: list[Any]) -> dict[int, str]:
+    indexes: dict[int, list[int]] = defaultdict(list)
+    for parent, index in groups:
+        indexes[parent].append(index or 0)
+    live: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    for execution_id, name, status in before:
+        live[execution_id].append((name, status))
+    return {task.pk: _behind(task.execution, indexes, live) for task in tasks}
+
+
+def _behind(
+    execution: Execution | None,
+    indexes: Mapping[int, list[int]],
+    live: Mapping[int, list[tuple[str, str]]],
+) -> str:
+    if execution is None:
+        return "waits for the steps before it"
+    theirs, before = indexes[execution.activity_id], live[execution.pk]
+    reached = sum(index <= execution.current_index for index in theirs)
+    is_running = any(status == "processing" for _, status in before)
+    names = _named([f"“{name}”" for name, _ in before])
+    how = f"group {reached} of {len(theirs)} is {'running' if is_running else 'queued'}"
+    return f"{how}: {names}" if names else how
+
+
+def _about_ready(tasks: Sequence[WorkerTask]) -> list[Question]:
+    """Who serves which pools; what is limited, and who has it; how many go before each."""
+    running = WorkerTask.objects.processing().filter(is_limited=True).order_by("claimed_at", "pk")
+    return [
+        Worker.objects.alive().values_list("pools", flat=True),
+        Statement(COUNTS, [], columns=7),
+        running.values_list("limit_keys", "name", "execution")[:MOST_HOLDERS],
+        _before([task.pk for task in tasks]),
+    ]
+
+
+def _ready(
+    tasks: Sequence[WorkerTask],
+    serving: list[list[str]],
+    counts: list[Any],
+    running: list[Any],
+    before: list[Any],
+) -> dict[int, str]:
+    """What keeps those that could start, the most lasting reason first."""
+    holders, places, found = Holders(Look.of(counts), running), dict(before), {}
+    for task in tasks:
+        if not any(not pools or task.pool in pools for pools in serving):
+            found[task.pk] = f"no worker is alive that serves pool {task.pool}"
+        else:
+            found[task.pk] = holders.reason(task) or _for_a_seat(places.get(task.pk, 0))
+    return found
+
+
+def _for_a_seat(before: int) -> str:
+    if not before:
+        return "waits for a free seat: it is the next"
+    if before >= MOST_BEFORE:
+        return f"waits for a free seat: {MOST_BEFORE} or more tasks go before it"
+    return f"waits for a free seat: {before} {'task goes' if before == 1 else 'tasks go'} before it"
+
+
+class Holders:
+    """Who has what others wait for."""
+
+    def __init__(self, look: Look, running: Iterable[tuple[str, str, int | None]]) -> None:
+        self.look = look
+        self.running = [(set(keys.split(SEPARATOR)), name, execution) for keys, name, execution in running]
+
+    def reason(self, task: WorkerTask) -> str:
+        """Why a limit or a reservation holds this task back; empty if none does."""
+        keys = task.limit_keys.split(SEPARATOR)
+        full = [key for key in keys if self.look.room.limits.get(key, 1) <= 0]
+        if full:
+            return self._full(min(full, key=_particular))
+        return "" if self.look.room.pools.get(task.pool, 1) > 0 else "reserved for a direct request"
+
+    def _full(self, key: str) -> str:
+        size = self.look.sizes[key]
+        if size == 0:
+            return f"{_called(key)} is closed: its limit is 0"
+        holding = [_holder(name, execution) for keys, name, execution in self.running if key in keys]
+        requests = sum(key in keys.split(SEPARATOR) for keys in self.look.reserved.values())
+        if len(holding) < size and requests:
+            return "reserved for a direct request"
+        held = _named([*holding, *["a direct request"] * requests])
+        return f"{_called(key)} is full: {len(holding) + requests} of {size}, held by {held}"
+
+
+def _particular(key: str) -> int:
+    """The place of a key among the reasons; those of another policy come first."""
+    return next((place for place, start in enumerate(PARTICULAR, 1) if key.startswith(start)), 0)
+
+
+def _called(key: str) -> str:
+    if key == "global":
+        return "everything"
+    kind, _, name = key.partition(":")
+    return f"{kind} {name}" if kind in ("pool", "type") else f"limit {key}"
+
+
+def _holder(name: str, execution: int | None) -> str:
+    return f"job “{name}”" if execution is None else f"execution {execution}"
+
+
+def _named(names: Iterable[str]) -> str:
+    """The first of them, each once, and how many more there are."""
+    different = list(dict.fromkeys(names))
+    rest = len(different) - MOST_NAMED
+    return ", ".join(different[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _before(ids: Sequence[int]) -> Statement:
+    """How many that are ready go before each of these, among those like it; no further than it matters."""
+    these, params = among("t.id", ids)
+    alike = "b.pool = t.pool AND b.isolation = t.isolation"
+    sql = f"""
+        SELECT t.id, CASE WHEN t.is_limited
+            THEN ({_count(f"{READY_LIMITED} AND {alike} AND b.limit_keys = t.limit_keys")})
+            ELSE ({_count(f"{READY} AND {alike}")}) END
+        FROM execution_workertask t WHERE {these}
+    """
+    return Statement(sql, params, columns=2)
+
+
+def _count(condition: str) -> str:
+    first = (
+        f"SELECT id, priority, position FROM execution_workertask b WHERE {condition} "
+        f"ORDER BY priority DESC, position, id LIMIT {MOST_BEFORE}"
+    )
+    is_before = "(-f.priority, f.position, f.id) < (-t.priority, t.position, t.id)"
+    return f"SELECT count(*) FROM ({first}) AS f WHERE {is_before}"

@@ -1,0 +1,326 @@
+"""What the placeholders of a step stand for: noted when a plan is made, looked up before the step runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from datetime import datetime, tzinfo
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from activities.models import Activity
+from database.statements import among, fetch, loaded
+from schedules.models import Secret
+from schedules.placeholders import (
+    PlaceholderError,
+    Reference,
+    fill,
+    found,
+    has_placeholders,
+    look_up,
+    reference,
+)
+from schedules.vault import Undecryptable, VaultError
+
+from .masking import MASK
+
+if TYPE_CHECKING:
+    from execution.models.attempt import Held
+
+WITH_RESULT = (Activity.Status.COMPLETE, Activity.Status.COMPLETE_WITH_WARNING)
+
+
+@dataclass(frozen=True)
+class Binding:
+    """The values for one attempt, by the text of their reference; or the problem with them."""
+
+    values: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    problem: str = ""
+    can_retry: bool = False
+    last_result: Any = field(default=None, repr=False)
+
+
+class Unbound(Exception):
+    """Why a placeholder has no value."""
+
+    def __init__(self, message: str, *, can_retry: bool = False) -> None:
+        super().__init__(message)
+        self.can_retry = can_retry
+
+
+def note(
+    lines: Sequence[dict[str, Any]],
+    *,
+    zone: tzinfo | None,
+    has_last: bool = False,
+    event: Mapping[str, Any] | None = None,
+    now: datetime,
+) -> None:
+    """Adds to the lines of a new plan what their placeholders need; to those without any, nothing.
+
+    `zone` is whose clock the plan reads; a single job has none, and no times. `event` is what started it.
+    """
+    for line in lines:
+        if has_last and (line["step_type"] == "python" or has_placeholders(line["config"])):
+            line["has_last"] = True
+        if has_placeholders(line["config"]):
+            refs = dict.fromkeys(found(line["config"]))
+            known = _known(line, zone, now)
+            names = {ref.name for ref in refs if ref.kind == "step"}
+            line["refs"] = [ref.text for ref in refs]
+            line["values"] = {ref.text: known[ref.text] for ref in refs if ref.text in known}
+            _note_event(line, [ref for ref in refs if ref.kind == "event"], event)
+            line["keys"] = {other["name"]: other["key"] for other in lines if other["name"] in names}
+
+
+def _note_event(line: dict[str, Any], refs: Sequence[Reference], event: Mapping[str, Any] | None) -> None:
+    """What it says of itself, or why it does not: events are not kept as long as plans may be repeated."""
+    for ref in refs:
+        try:
+            line["values"][ref.text] = _of_event(ref, event)
+        except Unbound as error:
+            line.setdefault("unbound", {})[ref.text] = str(error)
+
+
+def _of_event(ref: Reference, event: Mapping[str, Any] | None) -> Any:
+    if event is None:
+        raise Unbound("this run was not started by an event")
+    try:
+        return look_up(event[ref.name], ref.path)
+    except PlaceholderError as error:
+        raise Unbound(f"in the {ref.name} of the event: {error}") from None
+
+
+class LastResults:
+    """Those that executions began with, which never change: the first step of each asks for the others.
+
+    As text: it takes a fraction of the memory, and whoever reads it has one of his own to change. Long ones
+    are read anew, so that all of them together stay small.
+    """
+
+    MOST, LONGEST = 64, 16_384
+
+    def __init__(self) -> None:
+        self._known: dict[int, str] = {}
+
+    def of(self, execution_ids: Collection[int]) -> dict[int, str]:
+        known = {pk: self._known[pk] for pk in execution_ids if pk in self._known}
+        if missing := set(execution_ids) - known.keys():
+            known |= _last_results(missing)
+            short = [(pk, text) for pk, text in known.items() if len(text) <= self.LONGEST]
+            self._known = dict([*self._known.items(), *short][-self.MOST :])
+        return known
+
+
+def bind(tasks: Sequence[Held], last_results: LastResults | None = None) -> dict[int, Binding]:
+    """Of those with placeholders or a last result, by their id. Three statements for all, or fewer.
+
+    Raises only if the database is away: whatever is wrong with one of them is its own problem.
+    """
+    wanted = {
+        task.pk: _Wanted.of(task)
+        for task in tasks
+        if task.step.get("refs") is not None or task.step.get("has_last")
+    }
+    if not wanted:
+        return {}
+    asking = {t.execution_id for t in tasks if t.execution_id and t.step.get("has_last")}
+    last = (last_results or LastResults()).of(asking)
+    for task in tasks:
+        if task.pk in wanted and task.execution_id in last:
+            wanted[task.pk].last_result = loaded(last[task.execution_id])
+    results = _results({key for each in wanted.values() for key in each.keys.values()})
+    secrets = _secrets({ref.name for each in wanted.values() for ref in each.refs if ref.kind == "secret"})
+    return {pk: each.bound(results, secrets) for pk, each in wanted.items()}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The config of a step with its values, and by placeholder why some have none."""
+
+    config: Any
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+
+def shown(
+    line: Mapping[str, Any], *, execution_id: int, attempts: Mapping[UUID, Activity], last_result: Any
+) -> Shown:
+    """What the step of this line was given, or would be now. Secrets are masked, and never looked up.
+
+    `attempts` are the last ones of all steps of the execution, by their keys.
+    """
+    config = line.get("config")
+    if line.get("refs") is None:
+        return Shown(config)
+    try:
+        own = attempts.get(UUID(line["key"]))
+        wanted = _Wanted.read(line, attempt=own.attempt if own else 1, execution_id=execution_id)
+        wanted.last_result = last_result
+        ended = {key: _Ended(each.status, each.result) for key, each in attempts.items()}
+        values, missing = wanted.shown(ended)
+        return Shown(fill(config, values), missing)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return Shown(config)  # a damaged line is shown as it is
+
+
+@dataclass
+class _Wanted:
+    """What one attempt asks for; a damaged line of a plan asks for nothing and says so."""
+
+    values: dict[str, Any]
+    refs: list[Reference] = field(default_factory=list)
+    keys: dict[str, UUID] = field(default_factory=dict)
+    unbound: dict[str, str] = field(default_factory=dict)
+    last_result: Any = None
+    damage: str = ""
+
+    @classmethod
+    def of(cls, task: Held) -> _Wanted:
+        return cls.read(task.step, attempt=task.attempt, execution_id=task.execution_id)
+
+    @classmethod
+    def read(cls, line: Mapping[str, Any], *, attempt: int, execution_id: int | None) -> _Wanted:
+        values = {"attempt": attempt, "execution": execution_id}
+        try:
+            keys = {name: UUID(key) for name, key in line.get("keys", {}).items()}
+            refs = [reference(text) for text in line.get("refs") or []]
+            return cls(values | line.get("values", {}), refs, keys, line.get("unbound", {}))
+        except (AttributeError, TypeError, ValueError) as error:
+            return cls({}, damage=f"the placeholders in its plan cannot be read: {error}")
+
+    def bound(self, results: Mapping[UUID, _Ended], secrets: Mapping[str, str | VaultError]) -> Binding:
+        if self.damage:
+            return Binding(problem=self.damage)
+        if unbound := next((ref.text for ref in self.refs if ref.text in self.unbound), None):
+            return Binding(problem=f"{{{{ {unbound} }}}}: {self.unbound[unbound]}")
+        values, hidden = dict(self.values), set()
+        try:
+            for ref in self.refs:
+                if ref.kind == "step":
+                    values[ref.text] = deepcopy(self._result(ref, results))
+                elif ref.kind == "last":
+                    values[ref.text] = self._last(ref)
+                elif ref.kind == "secret":
+                    values[ref.text] = _secret(ref, secrets)
+                    hidden.add(values[ref.text])
+        except Unbound as error:
+            return Binding(problem=f"{{{{ {ref.text} }}}}: {error}", can_retry=error.can_retry)
+        return Binding(values, tuple(sorted(hidden)), last_result=self.last_result)
+
+    def shown(self, results: Mapping[UUID, _Ended]) -> tuple[dict[str, Any], dict[str, str]]:
+        """The values without those of secrets, and why some have none; those stay placeholders."""
+        values, missing = dict(self.values), {}
+        for ref in self.refs:
+            try:
+                values[ref.text] = self._shown(ref, results)
+            except Unbound as error:
+                values[ref.text], missing[ref.text] = f"{{{{ {ref.text} }}}}", str(error)
+        return values, missing
+
+    def _shown(self, ref: Reference, results: Mapping[UUID, _Ended]) -> Any:
+        if ref.text in self.unbound:
+            raise Unbound(self.unbound[ref.text])
+        match ref.kind:
+            case "step":
+                return self._result(ref, results)
+            case "last":
+                return self._last(ref)
+            case "secret":
+                return MASK
+        if ref.text not in self.values:
+            raise Unbound("it has no value here")
+        return self.values[ref.text]
+
+    def _last(self, ref: Reference) -> Any:
+        """Nothing, for the first run of a schedule, and as long as none has completed."""
+        if self.last_result is None:
+            return None
+        try:
+            return look_up(self.last_result, ref.path)
+        except PlaceholderError as error:
+            raise Unbound(str(error)) from None
+
+    def _result(self, ref: Reference, results: Mapping[UUID, _Ended]) -> Any:
+        key = self.keys.get(ref.name)
+        ended = results.get(key) if key is not None else None
+        if ended is None:
+            raise Unbound(f"there is no record of step “{ref.name}”")
+        if ended.status not in WITH_RESULT:
+            raise Unbound(f"step “{ref.name}” {_ending(ended.status)}, so it has no result")
+        if ended.result is None:
+            raise Unbound(f"step “{ref.name}” returned no result")
+        try:
+            return look_up(ended.result, ref.path)
+        except PlaceholderError as error:
+            raise Unbound(str(error)) from None
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """How the last attempt of an earlier step ended."""
+
+    status: str
+    result: object
+
+
+def _last_results(execution_ids: Collection[int]) -> dict[int, str]:
+    theirs, params = among("id", sorted(execution_ids))
+    sql = f"SELECT id, last_result FROM execution_execution WHERE last_result IS NOT NULL AND {theirs}"
+    return dict(fetch(sql, params))
+
+
+def _results(keys: Collection[UUID]) -> dict[UUID, _Ended]:
+    if not keys:
+        return {}
+    rows = Activity.objects.filter(task_key__in=keys).order_by("attempt")
+    last = rows.values_list("task_key", "status", "result")
+    return {key: _Ended(status, result) for key, status, result in last if key}
+
+
+def _secrets(names: Collection[str]) -> dict[str, str | VaultError]:
+    """By name, the value or why this host has none."""
+    if not names:
+        return {}
+    try:
+        return dict(Secret.objects.reveal(names))
+    except Undecryptable as error:
+        return dict.fromkeys(error.names, error) | _secrets(set(names) - error.names)
+    except VaultError as error:
+        return dict.fromkeys(names, error)
+
+
+def _secret(ref: Reference, secrets: Mapping[str, str | VaultError]) -> str:
+    value = secrets.get(ref.name)
+    if value is None:
+        raise Unbound(f"there is no secret “{ref.name}” any more; define it again, or change the step")
+    if isinstance(value, VaultError):
+        # Another worker, or this one once it has the key, can.
+        raise Unbound(str(value), can_retry=True)
+    return value
+
+
+def _known(line: Mapping[str, Any], zone: tzinfo | None, now: datetime) -> dict[str, Any]:
+    """What is known when the plan is made; times are on the clock of the schedule."""
+    if zone is None:
+        return {"idempotency_key": line["key"]}
+    nominal = datetime.fromisoformat(line["nominal_at"]).astimezone(zone)
+    return {
+        "idempotency_key": line["key"],
+        "schedule": line["schedule"],
+        "nominal_time": nominal.isoformat(timespec="seconds"),
+        "nominal_date": nominal.date().isoformat(),
+        "started_time": now.astimezone(zone).isoformat(timespec="seconds"),
+    }
+
+
+def _ending(status: str) -> str:
+    match status:
+        case Activity.Status.SKIPPED:
+            return "was skipped"
+        case Activity.Status.CANCELLED:
+            return "was cancelled"
+        case Activity.Status.PENDING | Activity.Status.IN_PROGRESS:
+            return "has not ended"
+    return "failed"

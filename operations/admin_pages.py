@@ -1,0 +1,177 @@
+"""What all admin pages of JIM have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
+
+from django.contrib import admin
+from django.contrib.admin.views.main import PAGE_VAR, ChangeList
+from django.db.models import Model, Q, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.utils.text import capfirst
+
+from text.clean import search_text
+from text.words import NOTHING
+
+if TYPE_CHECKING:
+    from django.contrib.admin import ModelAdmin
+else:
+
+    class ModelAdmin(admin.ModelAdmin):
+        """Django's own takes no type parameter at run time."""
+
+        def __class_getitem__(cls, parameter: object) -> type[ModelAdmin]:
+            return cls
+
+
+M = TypeVar("M", bound=Model)
+
+
+class PlainSearch(ModelAdmin[M]):
+    """Finds what contains the text as it was typed; for Django, a mere quotation mark is in everything."""
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        if not (text := search_text(search_term)):
+            return queryset, False
+        names = self.get_search_fields(request)
+        found = Q(*[(f"{name}__icontains", text) for name in names], _connector=Q.OR)
+        return queryset.filter(found), False
+
+    # Columns that a link of ours narrows a list down by, besides its filters.
+    linked_by: ClassVar[tuple[str, ...]] = ()
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        """Allow what the filters of the list use. Django allows every lookup of every column, and some of
+        them fail in the database: patterns, numbers that are too large, lookups of JSON."""
+        name = lookup.removesuffix("__exact").removesuffix("__isnull")
+        is_offered = name in self._filtered_by(request)
+        return is_offered and super().lookup_allowed(lookup, value, request)
+
+    def _filtered_by(self, request: HttpRequest) -> Iterator[str]:
+        for each in (*self.get_list_filter(request), *self.linked_by):
+            name = each[0] if isinstance(each, tuple | list) else getattr(each, "parameter_name", each)
+            yield str(name).removesuffix("__exact")
+            yield f"{name}__id"
+
+
+class JimAdmin(PlainSearch[M]):
+    """Nothing is ever deleted, and what happened is kept as activities instead of admin log entries."""
+
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
+    list_per_page = 50
+    empty_value_display = NOTHING
+
+    @property
+    def list_title(self) -> str:
+        return capfirst(str(self.opts.verbose_name_plural))
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        names = {"title": self.list_title, "list_title": self.list_title}
+        return super().changelist_view(request, {**names, **(extra_context or {})})
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        return super().render_change_form(
+            request, {"list_title": self.list_title, **context}, *args, **kwargs
+        )
+
+    def get_view_on_site_url(self, obj: Any = None) -> str | None:
+        """Straight to its own page, for rows that have one."""
+        return obj.get_absolute_url() if hasattr(obj, "get_absolute_url") else None
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        return None
+
+    def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        return None
+
+    def _get_obj_does_not_exist_redirect(self, request: HttpRequest, opts: Any, object_id: str) -> NoReturn:
+        raise Http404(f"There is no {opts.verbose_name} {object_id}.")
+
+
+class KnownValues(ABC, admin.SimpleListFilter):
+    """Filters a column by values that are known without asking a table of millions for them."""
+
+    @abstractmethod
+    def values(self) -> Iterable[str]: ...
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(value, value.replace("_", " ")) for value in sorted(self.values())]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(**{str(self.parameter_name): self.value()}) if self.value() else queryset
+
+
+class InWords(admin.ChoicesFieldListFilter):
+    """The states of a column, as badges say them."""
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        everything, *states = super().choices(changelist)
+        yield everything
+        yield from ({**state, "display": str(state["display"]).lower()} for state in states)
+
+
+class RecordAdmin(JimAdmin[M]):
+    """Rows that only the engine writes."""
+
+    change_form_template = "admin/record.html"
+    change_list_template = "admin/endless_list.html"
+    sortable_by: ClassVar[tuple[str, ...]] = ()
+    oldest_first = False
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> NoReturn:
+        raise Http404("Nobody changes records, so they have no history.")
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return EndlessChangeList
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Only those that have something to say about this row."""
+        fields = super().get_fields(request, obj)
+        return [name for name in fields if obj is None or self._value(name, obj) not in (None, "", NOTHING)]
+
+    def _value(self, name: Any, obj: Any) -> Any:
+        return getattr(self, name)(obj) if hasattr(self, name) else getattr(obj, name)
+
+
+class EndlessChangeList(ChangeList):
+    """Pages by key, in the order of the key: a table of millions is neither counted nor skipped through."""
+
+    older: str | None
+
+    def get_ordering(self, request: HttpRequest, queryset: Any) -> list[Any]:
+        return ["pk" if self.oldest_first else "-pk"]
+
+    def get_results(self, request: HttpRequest) -> None:
+        rows = self.queryset
+        if PAGE_VAR in request.GET:
+            rows = rows.filter(**{"pk__gt" if self.oldest_first else "pk__lt": self.page_num})
+        rows = list(rows[: self.list_per_page + 1])
+        self.result_list = rows[: self.list_per_page]
+        has_more = len(rows) > self.list_per_page
+        self.older = self.get_query_string({PAGE_VAR: self.result_list[-1].pk}) if has_more else None
+        self.newest = self.get_query_string() if PAGE_VAR in request.GET else None
+        self.result_count = len(self.result_list)
+        self.full_result_count, self.show_full_result_count = None, False
+        self.show_admin_actions, self.can_show_all, self.multi_page = True, False, False
+
+    @property
+    def oldest_first(self) -> bool:
+        return bool(getattr(self.model_admin, "oldest_first", False))

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import os
+import pwd
+from dataclasses import dataclass
+
+from django.contrib.auth.base_user import AbstractBaseUser
+from django.db import models
+
+
+@dataclass(frozen=True)
+class Initiator:
+    """Who asked: kept as text, so that it outlives the user, key or schedule."""
+
+    type: str
+    id: str
+    name: str
+
+    @classmethod
+    def user(cls, user: AbstractBaseUser) -> Initiator:
+        return cls("user", str(user.pk), user.get_username())
+
+    @classmethod
+    def schedule(cls, schedule: models.Model) -> Initiator:
+        return cls("schedule", str(schedule.pk), str(schedule))
+
+    @classmethod
+    def system(cls, name: str) -> Initiator:
+        return cls("system", "", name)
+
+    @classmethod
+    def command(cls, name: str) -> Initiator:
+        """A command in a shell, and whose shell that is."""
+        return cls.system(f"{name} ({_shell_user()})")
+
+
+def _shell_user() -> str:
+    """As the operating system knows them: environment variables can say anything."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # in a container, it may be a number without a name
+        return f"uid {os.getuid()}"
