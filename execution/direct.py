@@ -26,7 +26,6 @@ from typing import Any, TypeVar
 
 from django.conf import settings
 from django.db import connection, connections
-from operations.initiator import Initiator
 
 from activities.models import Activity
 from database import clock
@@ -38,6 +37,10 @@ from execution.loops.finishing import bare
 from execution.loops.lease import Lease, uptime
 from execution.loops.recorder import Said
 from execution.steps.binding import bind
+from execution.steps.context import Context
+from execution.steps.outcome import Interrupted, Outcome, Reason
+from execution.steps.performing import perform
+from operations.initiator import Initiator
 from text.words import span
 
 from .loops import recorder
@@ -45,7 +48,6 @@ from .models import Reservation, WorkerTask
 from .models.adhoc import job_line
 from .models.attempt import Finish, Held
 from .models.reservation import Lost
-from .steps.base import Context, Interrupted, Outcome, Reason, perform
 
 __all__ = ["Answer", "Busy", "Lost", "TimedOut", "run"]
 logger = logging.getLogger(__name__)

@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from django.conf import settings
-from operations.initiator import Initiator
 
 from execution.loops.invoker import trigger
-from execution.steps.base import Context
+from execution.steps.context import Context
+from operations.initiator import Initiator
 from schedules.models import Schedule, SharedCalendar, Step, TaskTemplate
 
 PEOPLE = (

@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from django.db import models
-from operations.initiator import Initiator
 
 from activities.models import Activity, ActivityItem, OutputLine
 from execution.children.nursery import Nursery
@@ -19,8 +18,10 @@ from execution.models import Execution, Limit, Reservation, Worker, WorkerTask
 from execution.models.attempt import Finish, Held
 from execution.queue.handover import Freed
 from execution.queue.unlimited import Seats
-from execution.steps.base import Outcome, perform
 from execution.steps.binding import bind
+from execution.steps.outcome import Outcome
+from execution.steps.performing import perform
+from operations.initiator import Initiator
 from schedules.models import Backfill, Occurrence, Schedule, Secret, SharedCalendar, Step, TaskTemplate
 
 NOW = datetime(2026, 11, 16, 3, 0, tzinfo=UTC)

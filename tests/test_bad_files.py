@@ -19,8 +19,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 from django.test import override_settings
 
-from execution.steps.base import get
 from execution.steps.sql_connections import SqlConnection
+from execution.steps.step_type import get
 from jimsite import environment
 from schedules import vault
 from schedules.models import Schedule

@@ -14,7 +14,7 @@ from typing import Any
 from django.conf import settings
 from django.db import connection
 
-from execution.steps.base import Context, ItemOutcome
+from execution.steps.context import Context, ItemOutcome
 from schedules import vault
 from tests.waiting import PATIENCE_SECONDS
 

@@ -12,7 +12,7 @@ class WorkflowsConfig(AppConfig):
 
     def ready(self) -> None:
         from execution.loops import housekeeping, scheduler
-        from execution.steps.base import register
+        from execution.steps.step_type import register
         from schedules import registry
 
         from . import deployment, retention, scheduling, triggering

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from django.core.exceptions import ValidationError
 
-from execution.steps.base import Context, ItemOutcome
+from execution.steps.context import Context, ItemOutcome
 
 from .definition import Pending
 from .errors import PhaseError

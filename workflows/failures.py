@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Literal
 
-from execution.steps.base import words_of
+from execution.steps.performing import words_of
 
 from .errors import AuthRequired, Failure, Indeterminate, Internal, PermissionRequired, PhaseError, Transient
 

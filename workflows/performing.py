@@ -14,7 +14,8 @@ from django.utils.module_loading import import_string
 from database import clock
 from database.outage import Outage
 from database.statements import AWAY
-from execution.steps.base import Context, Interrupted, Later, Skipped, StepFailed, as_result
+from execution.steps.context import Context
+from execution.steps.outcome import Interrupted, Later, Skipped, StepFailed, as_result
 
 from . import definition, failures
 from .contexts import (

@@ -6,8 +6,10 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 
-from execution.steps.base import Context, StepFailed, StepType
+from execution.steps.context import Context
 from execution.steps.fields import Field
+from execution.steps.outcome import StepFailed
+from execution.steps.step_type import StepType
 from schedules.models import Refused
 from schedules.placeholders import has_placeholders
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from activities.models import Activity
-from execution.steps.base import CannotRun, Context, StepType, Work
+from execution.steps.context import Context, Work
 from execution.steps.fields import Field
+from execution.steps.outcome import CannotRun
+from execution.steps.step_type import StepType
 
 from . import failures
 from .failures import Status

@@ -15,7 +15,8 @@ from typing import Any, NoReturn
 from django.db import close_old_connections, connections
 
 from execution.loops.lease import Late, Lease
-from execution.steps.base import Context, Work, conclude
+from execution.steps.context import Context, Work
+from execution.steps.performing import conclude
 from execution.steps.python import call_function
 
 from .channel import Channel

@@ -26,7 +26,8 @@ from typing import Any, Self, TypeVar
 from django.conf import settings
 
 from execution.loops.lease import Late
-from execution.steps.base import CannotRun, Context, Outcome, StepFailed
+from execution.steps.context import Context
+from execution.steps.outcome import CannotRun, Outcome, StepFailed
 
 from .alarms import alarms
 from .channel import Channel

@@ -13,8 +13,10 @@ from django.db import close_old_connections, connections
 from database import clock
 from execution.children.nursery import Nursery
 from execution.models.attempt import Finish, Held
-from execution.steps.base import DOUBT_SECONDS, Context, Outcome, perform, unspeakable
 from execution.steps.binding import Binding
+from execution.steps.context import DOUBT_SECONDS, Context
+from execution.steps.outcome import Outcome
+from execution.steps.performing import perform, unspeakable
 
 from .lease import Lease
 from .recorder import Said

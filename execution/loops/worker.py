@@ -25,8 +25,9 @@ from execution.models import Worker, WorkerTask
 from execution.models.attempt import Finish, Held
 from execution.models.task import WorkerTaskQuerySet
 from execution.queue.handover import Freed
-from execution.steps.base import Isolation, Reason
 from execution.steps.binding import LastResults, bind
+from execution.steps.outcome import Reason
+from execution.steps.step_type import Isolation
 
 from . import recorder, recovery
 from .companions import Company

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from activities.models import Activity, Ending
 from database.statements import instant
 from execution import retry
-from execution.steps.base import Isolation, Outcome, Reason, Work
+from execution.steps.context import Work
+from execution.steps.outcome import Outcome, Reason
+from execution.steps.step_type import Isolation
 from schedules import registry
 
 from .brief import whole

@@ -10,7 +10,6 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, connection, models, transaction
 from django.db.models import Exists, F, Min, Q
 from django.urls import reverse
-from operations.initiator import Initiator
 
 from activities.models import Activity, Ending
 from database.statements import among, fetch, literal, update_each
@@ -21,7 +20,8 @@ from execution.queue.concurrency import SEPARATOR
 from execution.queue.handover import Freed
 from execution.queue.limited import Group, is_any_open
 from execution.queue.unlimited import RESERVED, Claimant, Seats
-from execution.steps.base import Isolation
+from execution.steps.step_type import Isolation
+from operations.initiator import Initiator
 from schedules import registry
 from schedules.models import Refused
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from execution.steps.base import Isolation
+from execution.steps.step_type import Isolation
 from schedules.models import Refused
 
 SEPARATOR = "\n"

@@ -16,7 +16,7 @@ from django.db import connection, transaction
 
 from database.statements import among, fetch, hidden, placeholders, write
 from execution.models.limit import HELD, Limit
-from execution.steps.base import Isolation
+from execution.steps.step_type import Isolation
 
 from .concurrency import SEPARATOR, Candidate, Room, choose
 from .unlimited import (

@@ -15,7 +15,7 @@ from django.db import connection, transaction
 from activities.models import Activity
 from database.statements import fetch
 from execution.models.attempt import Held
-from execution.steps.base import Isolation
+from execution.steps.step_type import Isolation
 
 Row = Sequence[Any]
 Seats = Mapping[Isolation, int]

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-from execution.steps.base import register
 from execution.steps.executable import ExecutableStep
 from execution.steps.http import HttpStep
 from execution.steps.powershell import PowerShellStep
 from execution.steps.python import PythonStep
 from execution.steps.sql import SqlStep
 from execution.steps.wait import WaitStep
+
+from .step_type import register
 
 
 def register_own() -> None:

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from execution.steps import programs
-from execution.steps.base import Context, StepType
 from execution.steps.fields import Field
 from schedules.placeholders import has_placeholders
+
+from .context import Context
+from .step_type import StepType
 
 
 class ExecutableStep(StepType):

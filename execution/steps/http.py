@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from execution.children.lines import Lines
 from execution.outgoing.addresses import url_complaint
-from execution.steps.base import Context, StepFailed, StepType, as_result
 from execution.steps.fields import Field, shown
 from schedules.placeholders import (
     Filled,
@@ -22,6 +21,10 @@ from schedules.placeholders import (
     pieces,
     references,
 )
+
+from .context import Context
+from .outcome import StepFailed, as_result
+from .step_type import StepType
 
 if TYPE_CHECKING:
     from execution.outgoing.calls import Answer, Request

@@ -17,7 +17,7 @@ from urllib.parse import quote, quote_plus
 from text.clean import map_json
 
 if TYPE_CHECKING:
-    from execution.steps.base import Sink
+    from .context import Sink
 
 MASK = "•••"
 SHORTEST = 4  # anything shorter is a part of too many words

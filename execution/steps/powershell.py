@@ -11,8 +11,11 @@ from django.conf import settings
 
 from execution.children.alarms import alarms
 from execution.steps import programs
-from execution.steps.base import CannotRun, Context, Interrupted, StepType
 from execution.steps.fields import Field
+
+from .context import Context
+from .outcome import CannotRun, Interrupted
+from .step_type import StepType
 
 OPTIONS = ("-NoLogo", "-NoProfile", "-NonInteractive")
 WAY_OUT = "install PowerShell 7 or set JIM_PWSH"

@@ -12,10 +12,12 @@ from typing import Any
 
 from django.conf import settings
 
-from execution.steps.base import Context, StepFailed
 from execution.steps.fields import Field
 from schedules.placeholders import has_placeholders
 from text.clean import clean_text
+
+from .context import Context
+from .outcome import StepFailed
 
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

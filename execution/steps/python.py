@@ -11,9 +11,12 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from execution.steps.base import CannotRun, Context, Isolation, StepType
 from execution.steps.fields import Field
 from execution.steps.lookup import missing_here
+
+from .context import Context
+from .outcome import CannotRun
+from .step_type import Isolation, StepType
 
 
 class PythonStep(StepType):

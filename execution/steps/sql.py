@@ -11,21 +11,15 @@ from typing import Any, Protocol
 
 from django.conf import settings
 
-from execution.steps.base import (
-    ERROR_CHARS,
-    SPARE_CHARS,
-    CannotRun,
-    Context,
-    StepFailed,
-    StepType,
-    as_result,
-)
 from execution.steps.fields import Field, shown
 from execution.steps.sql_answers import Answer, SqlFailed
 from execution.steps.sql_text import SqlTextError, Statement, split
 from files import given_files
 
+from .context import Context
+from .outcome import ERROR_CHARS, SPARE_CHARS, CannotRun, StepFailed, as_result
 from .sql_connections import SqlConnection
+from .step_type import StepType
 
 SCRIPT_BYTES = 1024 * 1024
 MOST_ROWS = 1_000

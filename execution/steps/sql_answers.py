@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from execution.steps.base import SPARE_CHARS
+from .outcome import SPARE_CHARS
 
 CELL_CHARS = 60
 LONE_CELL_CHARS = 1_000  # of a result with one column, such as a query plan

@@ -23,10 +23,10 @@ import psycopg
 from psycopg.pq import DiagnosticField, ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 
-from execution.steps.base import Context
 from execution.steps.sql_answers import Answer, SqlFailed
 from execution.steps.sql_text import Statement
 
+from .context import Context
 from .sql_connections import SqlConnection
 
 # A peer that vanished without a word is noticed within half a minute, not after the kernel's two hours.

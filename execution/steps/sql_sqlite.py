@@ -13,10 +13,11 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from execution.children.alarms import alarms
-from execution.steps.base import SPARE_CHARS, Context
 from execution.steps.sql_answers import VALUE_CHARS, Answer, SqlFailed
 from execution.steps.sql_text import Statement
 
+from .context import Context
+from .outcome import SPARE_CHARS
 from .sql_connections import SqlConnection
 
 # SQLite itself waits for locks deaf to interrupts, so it is told to wait for moments only, and asked again.

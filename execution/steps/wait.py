@@ -7,7 +7,6 @@ from datetime import UTC, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from execution.steps.base import Context, Later, StepFailed, StepType
 from execution.steps.fields import Field
 from schedules.placeholders import has_placeholders
 from schedules.spec import SpecError
@@ -15,6 +14,10 @@ from schedules.spec.intervals import seconds_of
 from schedules.spec.moments import moment_of
 from schedules.spec.zones import once, wall_time, zone_of
 from text.words import exact, span
+
+from .context import Context
+from .outcome import Later, StepFailed
+from .step_type import StepType
 
 LONGEST = timedelta(days=366)
 TIME_OF_DAY = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?")

@@ -12,7 +12,7 @@ from activities.models import Activity
 from execution.loops import finishing
 from execution.models import Execution, Worker, WorkerTask, task
 from execution.models.attempt import Finish, Held
-from execution.steps.base import Outcome
+from execution.steps.outcome import Outcome
 from tests.base import (
     NOW,
     SOMEBODY,

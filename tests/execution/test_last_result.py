@@ -12,8 +12,8 @@ import pytest
 from activities.models import Activity
 from execution.loops.invoker import invoke, trigger
 from execution.models import Execution
-from execution.steps.base import Context
 from execution.steps.binding import LastResults, bind
+from execution.steps.context import Context
 from schedules.models import Schedule
 from tests.base import NOW, SOMEBODY, claim, end, fresh, make_schedule, make_worker, run_until_idle, step
 

@@ -28,10 +28,12 @@ from execution.children.lines import LONGEST, Lines
 from execution.children.nursery import Nursery
 from execution.management.commands.runworker import log_asides
 from execution.steps import masking
-from execution.steps.base import ERROR_CHARS, TRACEBACK_CHARS, Context, Outcome, StepFailed, Work, perform
 from execution.steps.binding import Binding
+from execution.steps.context import Context, Work
 from execution.steps.fields import Field
 from execution.steps.masking import FRAGMENT, MASK, SHORTEST, Mask, MaskedSink, active, conceal
+from execution.steps.outcome import ERROR_CHARS, TRACEBACK_CHARS, Outcome, StepFailed
+from execution.steps.performing import perform
 from jimsite.logs import logging_config
 from tests.steps.stage import Recorder
 from text.clean import MAX_LEVELS

@@ -9,15 +9,15 @@ from random import Random
 from typing import Any
 
 from django.contrib.auth.models import Group, User
-from operations.initiator import Initiator
 
 from activities.models import Activity, ActivityItem, OutputLine
 from api.models import ApiToken
 from execution.loops.invoker import trigger
 from execution.models import Chore, Execution, Limit, Reservation, Worker, WorkerTask
 from execution.models.attempt import Finish, Held
-from execution.steps.base import Outcome
+from execution.steps.outcome import Outcome
 from jimsite import demo
+from operations.initiator import Initiator
 from schedules.models import Backfill, Occurrence, Schedule, SharedCalendar, TaskTemplate
 from webhooks.events import KINDS
 from webhooks.models import Delivery, Endpoint

@@ -11,11 +11,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
-from operations.initiator import Initiator
 
 from execution.models import Worker, WorkerTask
 from execution.models.attempt import Finish
-from execution.steps.base import Outcome
+from execution.steps.outcome import Outcome
+from operations.initiator import Initiator
 from workflows import Consumer, PermissionRequired, Prepared, Producer, Transient, Workflow
 from workflows.definition import Definitions
 from workflows.deployment import deploy

@@ -16,7 +16,9 @@ from database import clock
 from execution.loops.invoker import trigger
 from execution.loops.recorder import Said
 from execution.models import Execution, WorkerTask
-from execution.steps.base import Context, Outcome, Work, perform
+from execution.steps.context import Context, Work
+from execution.steps.outcome import Outcome
+from execution.steps.performing import perform
 from jimsite import demo
 from schedules.models import Schedule, SharedCalendar, TaskTemplate
 from tests.base import NOW, SOMEBODY, everything, make_schedule, make_template, nursery

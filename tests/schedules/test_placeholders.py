@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytest_django import DjangoAssertNumQueries
 
-from execution.steps.base import get
 from execution.steps.fields import Field, Kind
+from execution.steps.step_type import get
 from schedules.models import Secret
 from schedules.models.step import check_steps
 from schedules.permissions import DEFINE_CODE, lacking

@@ -21,7 +21,8 @@ from typing import Any, NoReturn
 from django.contrib.contenttypes.models import ContentType
 from django.db import connection, transaction
 
-from execution.steps.base import Context, Interrupted
+from execution.steps.context import Context
+from execution.steps.outcome import Interrupted
 
 NOT_A_FUNCTION = 42
 

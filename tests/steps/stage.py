@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 from execution.children.nursery import Nursery
-from execution.steps.base import Context, Outcome, Reason, Work, perform
+from execution.steps.context import Context, Work
+from execution.steps.outcome import Outcome, Reason
+from execution.steps.performing import perform
 from tests.waiting import PATIENCE_SECONDS
 
 FUNCTIONS = "tests.steps.functions"

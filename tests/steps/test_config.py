@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from execution.steps.base import get
 from execution.steps.fields import Field, Kind
+from execution.steps.step_type import get
 from schedules import registry
 from schedules.registry import ConfigError
 

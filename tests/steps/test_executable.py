@@ -15,8 +15,10 @@ import pytest
 
 from execution.children import nursery as nursery_module
 from execution.children.nursery import Nursery
-from execution.steps.base import Outcome, Work, perform
 from execution.steps.binding import Binding
+from execution.steps.context import Work
+from execution.steps.outcome import Outcome
+from execution.steps.performing import perform
 from tests.steps.stage import Recorder, Running, group_of, is_alive, work
 from tests.waiting import PATIENCE_SECONDS, wait_until
 

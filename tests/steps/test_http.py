@@ -10,8 +10,11 @@ from urllib.parse import quote
 import pytest
 
 from execution.children.nursery import Nursery
-from execution.steps.base import Outcome, Work, get, perform
 from execution.steps.binding import Binding
+from execution.steps.context import Work
+from execution.steps.outcome import Outcome
+from execution.steps.performing import perform
+from execution.steps.step_type import get
 from schedules.registry import ConfigError
 from tests.steps.stage import Recorder, Running, work
 from tests.steps.web_server import WebServer

@@ -18,7 +18,8 @@ from execution.children.channel import Channel
 from execution.children.nursery import House, Nursery
 from execution.children.nursery_process import children_of
 from execution.loops.lease import Lease
-from execution.steps.base import Context, perform
+from execution.steps.context import Context
+from execution.steps.performing import perform
 from tests.fleet import is_held, state
 from tests.steps.stage import Recorder, Running, function, group_of, is_alive, work
 from tests.waiting import PATIENCE_SECONDS, wait_until

@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 
 from execution.children.nursery import Nursery
-from execution.steps import base
-from execution.steps.base import Context, Outcome, StepType, Work, perform
+from execution.steps import step_type
+from execution.steps.context import Context, Work
+from execution.steps.outcome import Outcome
+from execution.steps.performing import perform
+from execution.steps.step_type import StepType
 from schedules import registry
 from tests.steps.stage import Recorder, Running, function, work
 from tests.waiting import PATIENCE_SECONDS, wait_until
@@ -203,8 +206,8 @@ class Deaf(StepType):
 
 @pytest.fixture
 def deaf() -> Any:
-    base.register(Deaf)
-    yield base.get("deaf")
+    step_type.register(Deaf)
+    yield step_type.get("deaf")
     del registry.step_types["deaf"]
 
 
@@ -232,6 +235,6 @@ def test_callbacks_are_called_at_once_when_the_interrupt_came_first_and_never_af
 def test_two_types_cannot_share_a_name(deaf: StepType) -> None:
     other = type("Other", (Deaf,), {})
     with pytest.raises(ValueError, match="two step types are called 'deaf'"):
-        base.register(other)
-    base.register(Deaf)
-    assert base.get("deaf") is deaf
+        step_type.register(other)
+    step_type.register(Deaf)
+    assert step_type.get("deaf") is deaf

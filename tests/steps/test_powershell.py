@@ -14,7 +14,10 @@ from django.test import override_settings
 
 from execution.children.nursery import Nursery
 from execution.steps import powershell, programs
-from execution.steps.base import Outcome, Work, get, perform
+from execution.steps.context import Work
+from execution.steps.outcome import Outcome
+from execution.steps.performing import perform
+from execution.steps.step_type import get
 from tests.steps import pwsh_stand_in
 from tests.steps.stage import Recorder, Running, work
 from tests.steps.test_config import refuses

@@ -11,7 +11,8 @@ import pytest
 
 from execution.children import nursery as nursery_module
 from execution.children.nursery import Nursery
-from execution.steps.base import Outcome, perform
+from execution.steps.outcome import Outcome
+from execution.steps.performing import perform
 from tests.conftest import subprocess_env
 from tests.fleet import state
 from tests.steps.stage import Recorder, Running, function, group_of, is_alive, work

@@ -23,8 +23,10 @@ from django.test import override_settings
 from execution.children.nursery import Nursery
 from execution.models import WorkerTask
 from execution.steps import sql_postgres, sql_sqlite
-from execution.steps.base import Outcome, Work, perform
 from execution.steps.binding import Binding
+from execution.steps.context import Work
+from execution.steps.outcome import Outcome
+from execution.steps.performing import perform
 from execution.steps.sql_connections import SqlConnection
 from tests.postgres import PostgresServer
 from tests.settings import TEST_DIR

@@ -10,8 +10,8 @@ import pytest
 from django.conf import settings
 from django.test import override_settings
 
-from execution.steps.base import get
 from execution.steps.sql_connections import SqlConnection
+from execution.steps.step_type import get
 from tests.steps.test_config import refuses
 
 

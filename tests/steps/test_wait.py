@@ -13,7 +13,10 @@ from execution.children.nursery import Nursery
 from execution.loops.invoker import trigger
 from execution.loops.scheduler import tick
 from execution.models import Execution, Worker, WorkerTask
-from execution.steps.base import Context, Outcome, get, perform
+from execution.steps.context import Context
+from execution.steps.outcome import Outcome
+from execution.steps.performing import perform
+from execution.steps.step_type import get
 from execution.steps.wait import end_of, next_time_of_day
 from schedules.models import Schedule
 from tests.base import (

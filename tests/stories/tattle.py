@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 from urllib.parse import quote, quote_plus
 
-from execution.steps.base import Context
+from execution.steps.context import Context
 
 logger = logging.getLogger(__name__)
 

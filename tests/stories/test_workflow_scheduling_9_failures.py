@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from execution.models import WorkerTask
-from execution.steps.base import Later, Reason, Skipped
+from execution.steps.outcome import Later, Reason, Skipped
 from tests.base import NOW, SOMEBODY
 from tests.timeline import minutes
 from tests.workflows.base import deployed, publish, work

@@ -198,7 +198,7 @@ def test_a_worker_loads_the_http_client_with_the_first_call() -> None:
     """It costs every process several megabytes."""
     program = (
         "import django; django.setup(); import execution.loops.worker, sys; "
-        "from execution.steps.base import get; get('http').clean({'url': 'https://shop.example/'}); "
+        "from execution.steps.step_type import get; get('http').clean({'url': 'https://shop.example/'}); "
         "print([name for name in ('httpx2', 'httpcore2', 'cryptography', 'webhooks.admin') "
         "if name in sys.modules], 'webhooks.sender' in sys.modules)"
     )

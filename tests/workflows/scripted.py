@@ -12,7 +12,7 @@ from database import clock
 from execution.loops.recorder import Said
 from execution.loops.scheduler import tick
 from execution.models import Worker
-from execution.steps.base import perform
+from execution.steps.performing import perform
 from tests.base import NOW, claim, make_worker, nursery
 from workflows import Consumer, Mutation, Prepared, Workflow
 from workflows.contexts import MutateContext, NextContext, PrepareContext, ReconcileContext

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from execution.steps.base import StepFailed
+from execution.steps.outcome import StepFailed
 from tests.base import NOW, seconds
 from workflows import AuthRequired, Indeterminate, Internal, PermissionRequired, Transient
 from workflows.failures import (

@@ -38,7 +38,9 @@ from execution.loops.recorder import Said
 from execution.loops.scheduler import tick
 from execution.models import Job, Worker, WorkerTask
 from execution.models.attempt import Finish, Held
-from execution.steps.base import Context, Outcome, perform
+from execution.steps.context import Context
+from execution.steps.outcome import Outcome
+from execution.steps.performing import perform
 from schedules.models import Refused
 from tests.base import NOW, SOMEBODY, claim, make_worker, nursery, seconds
 from tests.workflows.base import defined, deploy_all, publish

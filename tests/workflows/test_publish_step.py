@@ -9,7 +9,8 @@ from django.core.exceptions import ValidationError
 
 from execution.loops import recovery
 from execution.models import Worker
-from execution.steps.base import get, perform
+from execution.steps.performing import perform
+from execution.steps.step_type import get
 from schedules.models import Secret
 from schedules.registry import ConfigError
 from tests.base import (

@@ -1,0 +1,210 @@
+"""What a running step knows, and what it can say. Knows nothing of the database."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, get_args
+
+from django.utils import timezone
+
+from execution.loops.lease import Lease
+from text.clean import clean_text
+
+from .masking import Mask, MaskedSink
+from .outcome import Interrupted, Reason, Skipped
+
+if TYPE_CHECKING:
+    from execution.children.nursery import Nursery
+
+    from .binding import Binding
+
+logger = logging.getLogger(__name__)
+
+ItemOutcome = Literal["ok", "warning", "failed", "skipped"]
+
+# How soon to look again whether a lease has been renewed.
+DOUBT_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the worker knows of one attempt. All of it is JSON, so that it can be sent to a child.
+
+    `refs` is what the placeholders of the config refer to, None if it has none.
+    """
+
+    key: str
+    attempt: int
+    name: str
+    step_type: str
+    config: dict[str, Any] = field(repr=False)
+    timeout_seconds: float | None = None
+    execution_id: int | None = None
+    schedule_name: str = ""
+    nominal_at: str | None = None
+    refs: list[str] | None = None
+    time_zone: str = "UTC"
+    begun_at: str | None = None
+    last_result: Any = field(default=None, repr=False)
+
+
+class Sink(Protocol):
+    """Where a running step's words go. Called from several threads; may block, which slows the step down."""
+
+    def output(self, stream: str, lines: list[str]) -> None: ...
+
+    def progress(self, done: int, total: int | None, message: str) -> None: ...
+
+    def item(self, name: str, outcome: str, message: str) -> None: ...
+
+
+class Context:
+    """What a running step gets, the same in a thread of the worker and in a child process."""
+
+    def __init__(
+        self,
+        work: Work,
+        sink: Sink,
+        binding: Binding | None = None,
+        lease: Lease | None = None,
+        *,
+        runs_code: bool = True,
+    ) -> None:
+        self.work = work
+        self.lease = lease or Lease()
+        # Whether code that the step names may run in this very process.
+        self.runs_code = runs_code
+        self.config = work.config
+        self.binding = binding
+        # Of the schedule's last execution that completed; None before there is one.
+        self.last_result = work.last_result if binding is None else binding.last_result
+        self.mask = Mask.of(binding.secrets) if binding is not None and binding.secrets else None
+        self.nursery: Nursery | None = None
+        self.clock: Callable[[], datetime] = timezone.now
+        self.reason: Reason | None = None
+        self.interrupted_at: float | None = None
+        self.saw_interrupt = False
+        self.items_total = self.items_failed = self.items_warned = 0
+        self._sink = sink if self.mask is None else MaskedSink(sink, self.mask)
+        self._callbacks: list[Callable[[], object]] = []
+        # Both are safe in a signal handler, which may run in the middle of any call of the same thread.
+        self._lock = threading.RLock()
+        self._woken: SimpleQueue[None] = SimpleQueue()
+
+    @property
+    def idempotency_key(self) -> str:
+        return self.work.key
+
+    @property
+    def attempt(self) -> int:
+        return self.work.attempt
+
+    @cached_property
+    def nominal_at(self) -> datetime | None:
+        return datetime.fromisoformat(self.work.nominal_at) if self.work.nominal_at else None
+
+    @property
+    def begun_at(self) -> datetime:
+        """When the attempt first ran; before that run, if it put itself off with `Later`."""
+        begun = self.work.begun_at
+        return self.executed_at if begun is None else datetime.fromisoformat(begun)
+
+    def write(self, text: object) -> None:
+        self.output("log", str(text).splitlines())
+
+    def output(self, stream: str, lines: Sequence[str]) -> None:
+        self._sink.output(stream, [clean_text(line) for line in lines])
+
+    def progress(self, done: int, total: int | None = None, message: str = "") -> None:
+        self._sink.progress(int(done), None if total is None else int(total), clean_text(str(message)))
+
+    def item(self, name: object, outcome: ItemOutcome = "ok", message: object = "") -> None:
+        if outcome not in get_args(ItemOutcome):
+            raise ValueError(f"an item's outcome is ok, warning, failed or skipped, not {outcome!r}")
+        with self._lock:
+            self.items_total += 1
+            self.items_failed += outcome == "failed"
+            self.items_warned += outcome == "warning"
+        self._sink.item(clean_text(str(name)), outcome, clean_text(str(message)))
+
+    def masked(self, text: str) -> str:
+        """For a step type that shows only a part of a text: half a secret would not be known for one."""
+        return text if self.mask is None else self.mask.text(text)
+
+    def masked_fragments(self, text: str) -> str:
+        """For words of others, who may have cut what they quote: hides parts of secrets as well."""
+        return text if self.mask is None else self.mask.fragments(text)
+
+    def skip(self, reason: object) -> NoReturn:
+        raise Skipped(str(reason))
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the step should stop. One that has seen a yes counts as interrupted, however it ends."""
+        self.saw_interrupt = self.saw_interrupt or self.reason is not None
+        return self.saw_interrupt
+
+    def check(self) -> None:
+        if self.cancelled:
+            raise Interrupted(self.reason)
+
+    def wait(self, seconds: float) -> None:
+        try:
+            self._woken.get(timeout=max(seconds, 0))
+        except Empty:
+            return
+        self._woken.put(None)  # for whoever else waits
+        self.check()
+
+    def interrupt(self, reason: Reason) -> None:
+        """From any thread; the first reason counts."""
+        with self._lock:
+            if self.reason is not None:
+                return
+            self.reason = reason
+            self.interrupted_at = time.monotonic()
+            self._woken.put(None)
+            for callback in self._callbacks:
+                self._call(callback)
+
+    @contextmanager
+    def on_interrupt(self, callback: Callable[[], object]) -> Iterator[None]:
+        """Within the block an interrupt calls back, at once if it came before. It must not block."""
+        with self._lock:
+            self._callbacks.append(callback)
+            if self.reason is not None:
+                self._call(callback)
+        try:
+            yield
+        finally:
+            # Under the lock: a late interrupt must not hit what the callback's process does next.
+            with self._lock:
+                self._callbacks.remove(callback)
+
+    def await_lease(self) -> None:
+        """Return once the attempt is certainly still ours; raise Interrupted if it is not.
+
+        Step types call it last before what has an effect, if something slow comes before that.
+        """
+        self.check()
+        while not self.lease.is_good:
+            self.wait(DOUBT_SECONDS)
+            self.started()
+
+    def started(self) -> None:
+        """What came before was preparation: the step itself starts now."""
+        self.executed_at = self.clock()
+
+    def _call(self, callback: Callable[[], object]) -> None:
+        try:
+            callback()
+        except Exception:
+            logger.exception("Interrupting step %s of task %s failed", self.work.name, self.work.key)

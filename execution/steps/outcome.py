@@ -1,0 +1,82 @@
+"""How an attempt of a step can end, and what a step raises to say so."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from text.clean import clean_json
+
+Reason = Literal["cancel", "timeout", "drain", "lost"]
+RESULT_BYTES = 256 * 1024
+ERROR_CHARS = 8_000
+TRACEBACK_CHARS = 64_000
+# Kept beyond these until secrets have been masked: half a one at the end would not be known for one.
+SPARE_CHARS = 64_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    status: str
+    executed_at: datetime
+    finished_at: datetime
+    message: str = ""
+    error: str = ""
+    traceback: str = ""
+    result: object = None
+    items_total: int = 0
+    items_failed: int = 0
+    interrupted: Reason | None = None
+    can_retry: bool = False
+    again_at: datetime | None = None
+
+
+class CannotRun(Exception):
+    """The step cannot run here; the message says why. Never retried."""
+
+
+class StepFailed(Exception):
+    """A failure in words that need no type and no traceback."""
+
+    def __init__(self, message: str, *, can_retry: bool = True) -> None:
+        super().__init__(message)
+        self.can_retry = can_retry
+
+
+class Interrupted(BaseException):
+    """Raised inside a step that is being cancelled, timed out or drained."""
+
+
+class Later(BaseException):
+    """The attempt goes on at a later time and needs no seat until then: `run` is called again.
+
+    It finds when it first began in `Context.begun_at`.
+    """
+
+    def __init__(self, at: datetime, message: str) -> None:
+        super().__init__(message)
+        self.at = at
+
+
+class Skipped(BaseException):
+    """Raised by `Context.skip`."""
+
+
+def as_result(value: object) -> object:
+    """The value as it comes back from JSON; StepFailed if it cannot be stored."""
+    if value is None or isinstance(value, bool):
+        return value
+    try:
+        text = json.dumps(clean_json(value), allow_nan=False, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StepFailed(f"the result cannot be stored as JSON: {error}", can_retry=False) from None
+    if (size := len(text.encode())) > RESULT_BYTES:
+        raise StepFailed(
+            f"the result is {size:,} bytes of JSON, more than the {RESULT_BYTES:,} that are kept; "
+            "write it to a file and return where it is",
+            can_retry=False,
+        )
+    stored: object = json.loads(text)
+    return stored

@@ -1,0 +1,116 @@
+"""What a step type has to say of itself, and which ones there are."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, ClassVar, Literal, TypeVar
+
+from schedules import registry
+from schedules.placeholders import PlaceholderError
+from schedules.registry import ConfigError
+
+from .context import Context, Work
+from .fields import Field, shown
+
+Isolation = Literal["thread", "process"]
+
+
+class StepType(ABC):
+    name: ClassVar[str]
+    title: ClassVar[str]
+    fields: ClassVar[tuple[Field, ...]] = ()
+    needs_code_permission: ClassVar[bool] = True
+    permission: ClassVar[str] = ""
+    is_offered: ClassVar[bool] = True
+    is_lost_alone: ClassVar[bool] = False
+
+    @abstractmethod
+    def run(self, ctx: Context) -> object:
+        """Called in a thread of the worker; returns JSON or None, raises on failure."""
+
+    def warnings(self, config: Mapping[str, Any]) -> Mapping[str, str]:
+        """What may be a mistake, by setting; nothing is refused because of it."""
+        return {}
+
+    def isolation(self, config: dict[str, Any]) -> Isolation:
+        return "thread"
+
+    def lost(self, work: Work, *, is_cancelled: bool, now: datetime) -> str | None:
+        """Decides, instead of the retry policy, what becomes of an attempt whose worker was lost.
+
+        Called in the transaction that ends the attempt; returns the status that it ends with. None: the
+        policy decides. One that locks rows says so with `is_lost_alone`.
+        """
+        return None
+
+    def clean(self, config: object) -> dict[str, Any]:
+        """The canonical config; ConfigError if there is none."""
+        if not isinstance(config, dict):
+            raise ConfigError({"config": f"must be an object of settings, not {shown(config)}"})
+        values, errors = {}, {}
+        for setting in self.fields:
+            try:
+                values[setting.name] = setting.clean(config.get(setting.name))
+            except ValueError as error:
+                errors[setting.name] = str(error)
+        for name in config.keys() - values.keys() - errors.keys():
+            known = ", ".join(setting.name for setting in self.fields)
+            errors[str(name)] = f"is not a setting of {self.name} steps; they have {known}"
+        if errors := errors or self.check(values):
+            raise ConfigError(errors)
+        return values
+
+    def check(self, values: dict[str, Any]) -> dict[str, str]:
+        """What is wrong beyond the form of the single fields, by field.
+
+        What still has placeholders (`has_placeholders`) is not judged here: it is checked again once filled.
+        """
+        return {}
+
+    def fill(self, config: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+        """The config with its placeholders filled, by field; not checked yet."""
+        settings = {setting.name: setting for setting in self.fields}
+        filled: dict[str, Any] = {}
+        for name, value in config.items():
+            filled[name] = _fill(settings[name], value, values) if name in settings else value
+        return filled
+
+
+def _fill(setting: Field, value: object, values: Mapping[str, Any]) -> Any:
+    """Fill one setting. A plan may have been frozen before the setting refused secrets."""
+    try:
+        if not setting.secrets:
+            setting.refuse_secrets(value)
+    except PlaceholderError:
+        raise
+    except ValueError as error:
+        raise ConfigError({setting.name: str(error)}) from None
+    return setting.fill(value, values)
+
+
+class UnknownStepType(KeyError):
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+S = TypeVar("S", bound=type[StepType])
+
+
+def register(step_type: S) -> S:
+    """Makes the type known under its name. Call it in `AppConfig.ready`."""
+    known: object = registry.step_types.setdefault(step_type.name, step_type())
+    if type(known) is not step_type:
+        raise ValueError(f"two step types are called {step_type.name!r}: {type(known)!r} and {step_type!r}")
+    return step_type
+
+
+def get(name: str) -> StepType:
+    try:
+        found = registry.step_types[name]
+    except KeyError:
+        known = ", ".join(kind.name for kind in registry.offered())
+        raise UnknownStepType(f"there is no step type {name!r}; known are {known}") from None
+    assert isinstance(found, StepType)
+    return found
