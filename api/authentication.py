@@ -5,12 +5,12 @@ from typing import Any, NoReturn
 
 from django.http import HttpRequest
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
-from operations.initiator import Initiator
 from rest_framework.authentication import BaseAuthentication, get_authorization_header
 from rest_framework.exceptions import AuthenticationFailed, Throttled
 from rest_framework.request import Request
 
 from database import clock
+from operations.initiator import Initiator
 
 from .guessing import Guess
 from .models import ApiToken, FailedSignIn

@@ -20,10 +20,10 @@ from django.db import models, transaction
 from django.db.models import F
 from django.http import HttpRequest
 from django.utils.crypto import get_random_string, salted_hmac
-from operations.initiator import Initiator
 
 from activities.models import Activity
 from execution.loops.housekeeping import BATCH
+from operations.initiator import Initiator
 from text.words import exact
 
 logger = logging.getLogger(__name__)

@@ -11,11 +11,11 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.db import models, transaction
 from django.db.models import Q
-from operations.initiator import Initiator
 
 from activities.models import Activity
 from database.statements import AWAY
 from execution.loops.housekeeping import BATCH
+from operations.initiator import Initiator
 from schedules.models import Refused
 
 from .guessing import FailedSignIn as FailedSignIn

@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any
 
 from operations.initiator import Initiator
-
 from operations.operation import Declined, Done, Operation
 
 from .models import ApiToken

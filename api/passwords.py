@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 from django.contrib.auth.models import User
-from operations.initiator import Initiator
 
 from database import clock
+from operations.initiator import Initiator
 
 from .models import ApiToken
 

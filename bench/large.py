@@ -7,11 +7,11 @@ from typing import Any
 from uuid import uuid4
 
 from django.db import connection
-from operations.initiator import Initiator
 
 from database import clock
 from execution.loops.invoker import trigger
 from execution.models import Execution, Limit, Worker, WorkerTask
+from operations.initiator import Initiator
 from schedules.models import Backfill, Schedule, SharedCalendar, TaskTemplate
 from webhooks.models import Endpoint
 from workflows.definition import Definitions

@@ -9,12 +9,12 @@ from typing import Any
 
 from django.db import connection
 from django.db.models import Count, Sum
-from operations.initiator import Initiator
 
 from activities.models import Activity
 from database import clock
 from database.wake import wake
 from execution.models import Execution, WorkerTask
+from operations.initiator import Initiator
 from schedules.models import Backfill, Occurrence, Schedule, Step
 from schedules.models.occurrence import OccurrenceQuerySet
 

@@ -15,7 +15,6 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
-from operations.initiator import Initiator
 
 import activities.admin
 from activities.models import Activity, OutputLine
@@ -23,6 +22,7 @@ from database import clock
 from execution.queue.concurrency import SEPARATOR
 from execution.queue.waits import reasons
 from operations.admin_pages import EndlessChangeList, InWords, RecordAdmin
+from operations.initiator import Initiator
 from operations.operation import Declined, Done, Operation, OperationsAdmin
 from schedules import permissions
 from schedules.admin import ScheduleAdmin, ScheduleOperation, TaskTemplateAdmin, instant

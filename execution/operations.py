@@ -12,10 +12,10 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.urls import reverse
 from django.utils.html import format_html
-from operations.initiator import Initiator
 
 from activities.models import Activity
 from execution.loops.invoker import Overlapping
+from operations.initiator import Initiator
 from operations.operation import Declined, Done, Operation
 from schedules import permissions
 from schedules.models import Overlap, Refused, TaskTemplate

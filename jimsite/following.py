@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from django.core.management.base import CommandError, CommandParser
 from django.db import connection
-from operations.initiator import Initiator
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
@@ -22,6 +21,7 @@ from database import clock
 from database.statements import AWAY
 from execution.history import usual_duration_of
 from execution.models import Execution
+from operations.initiator import Initiator
 from schedules.models import Occurrence
 
 from .arguments import length

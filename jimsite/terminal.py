@@ -15,13 +15,13 @@ from uuid import UUID
 
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from operations.initiator import Initiator
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from database import clock
 from execution.loops.invoker import Overlapping
+from operations.initiator import Initiator
 from schedules.management.usable_database import usable_database
 from schedules.models import Conflict, Refused
 from schedules.spec import SpecError

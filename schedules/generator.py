@@ -7,10 +7,10 @@ import time
 from datetime import datetime
 
 from django.db import DatabaseError, transaction
-from operations.initiator import Initiator
 
 from database.statements import AWAY, update_each
 from database.wake import wake
+from operations.initiator import Initiator
 
 from .models import Backfill, Occurrence, Refused, Schedule, ScheduleQuerySet
 from .models.occurrence import Automatic

@@ -15,6 +15,7 @@ from django.contrib.auth.models import AbstractUser
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models import Q
+
 from operations.initiator import Initiator
 
 from . import permissions

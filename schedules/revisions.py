@@ -12,9 +12,9 @@ from functools import cached_property
 from typing import Any, NamedTuple, overload
 
 from django.db.models import Model, Q
-from operations.initiator import Initiator
 
 from activities.models import Activity, ActivityQuerySet
+from operations.initiator import Initiator
 
 from .models import Schedule, SharedCalendar, Step
 

@@ -10,13 +10,13 @@ from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.core.management import call_command
 from django.test import Client
-from operations.initiator import Initiator
 
 from activities.models import Activity
 from api.guessing import FORGOTTEN_AFTER, Guess, Kind, is_told, lock_of
 from api.models import FailedSignIn
 from api.rates import Meter
 from database import clock
+from operations.initiator import Initiator
 from tests.api.calling import Caller
 from tests.base import NOW, seconds
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from operations.initiator import Initiator
 
 from activities.models import Activity, ActivityItem, OutputLine
 from api.models import ApiToken
 from database import clock
 from execution.models import Limit, Worker
+from operations.initiator import Initiator
 from schedules.models import Backfill, Occurrence, SharedCalendar, TaskTemplate
 from tests.addresses import routes, visitor
 from tests.base import enqueue, everything, make_schedule, run_until_idle, start, step

@@ -16,11 +16,11 @@ from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
-from operations.initiator import Initiator
 
 import activities.admin
 from database import clock
 from operations.admin_pages import InWords, KnownValues, RecordAdmin
+from operations.initiator import Initiator
 from operations.operation import Declined, Done, Operation, OperationsAdmin
 from schedules.admin.verbs import Removal, VerbsAdmin, initiator_of
 from schedules.forms import Unsaved

@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
-from operations.initiator import Initiator
 
 from activities.models import Activity
+from operations.initiator import Initiator
 
 from . import definition
 from .definition import Consumer, Definitions, Producer

@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from django import forms
-from operations.initiator import Initiator
 
 from files import strict_json
+from operations.initiator import Initiator
 from operations.operation import Declined, Done, Operation
 from schedules.models import Refused
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any, ClassVar
 
-from operations.initiator import Initiator
 from rest_framework import mixins, status
 from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
@@ -19,6 +18,7 @@ from api.filtering import OF_PAGES, WordsFilter, refuse_unknown
 from api.reading import Strict
 from api.versions import check_match, check_match_if_said, etag, is_known
 from database import clock
+from operations.initiator import Initiator
 from text.clean import clean_text
 
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import DatabaseError, transaction
-from operations.initiator import Initiator
 
 from activities.models import Activity
 from activities.signals import Event, noticed
@@ -21,6 +20,7 @@ from database.wake import wake
 from execution.models import Execution
 from execution.models.execution import Accounted
 from execution.models.start import Start
+from operations.initiator import Initiator
 from schedules import registry
 from schedules.models import Backfill, Occurrence, Refused, Schedule, Step
 from schedules.models.occurrence import Waiting, notice_missed

@@ -11,11 +11,11 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple, get_args
 
 from django.core.exceptions import ValidationError
-from operations.initiator import Initiator
 
 from activities.models import Activity
 from execution.queue.concurrency import limit_keys
 from execution.steps.binding import note
+from operations.initiator import Initiator
 from schedules.models import Step, TaskTemplate
 from schedules.models.schedule import YEAR_SECONDS
 from schedules.models.step import check_plain_text, check_steps, config_invalid

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from django.db import connection, models, transaction
 from django.db.models import Count, Exists, OuterRef, Q, Subquery
 from django.urls import reverse
-from operations.initiator import Initiator
 
 from activities.models import Activity, Ending
 from activities.signals import Event, noticed, somebody_listens
@@ -30,6 +29,7 @@ from database.statements import (
 )
 from database.wake import wake
 from execution import failure
+from operations.initiator import Initiator
 from schedules.models import Occurrence, Refused, Schedule
 from schedules.spec.wording import duration
 

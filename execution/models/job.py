@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import IntegrityError, transaction
-from operations.initiator import Initiator
 
 from activities.models import Activity
 from database.wake import wake
+from operations.initiator import Initiator
 from schedules.models import Refused
 from schedules.registry import step_types
 

@@ -10,12 +10,12 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator
 from django.db import OperationalError, connection, models, transaction
 from django.urls import reverse
-from operations.initiator import Initiator
 
 from activities.models import Activity
 from database.statements import among, fetch, write
 from database.wake import wake
 from execution.queue.concurrency import SEPARATOR, Room, key_complaint
+from operations.initiator import Initiator
 from schedules.models import Refused
 from text.clean import clean_text
 

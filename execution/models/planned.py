@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import OperationalError, connection, transaction
-from operations.initiator import Initiator
 
 from activities.models import Activity
 from database.statements import elements, naive, pipelined, placeholders, planned_once, write, write_each
 from execution.queue.concurrency import limit_keys
+from operations.initiator import Initiator
 from schedules.models import Step
 
 from .brief import UNSAID, brief, whole

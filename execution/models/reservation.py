@@ -7,13 +7,13 @@ from typing import Any
 
 from django.db import models, transaction
 from django.db.models import Q
-from operations.initiator import Initiator
 
 from activities.models import Activity, Ending
 from database.statements import fetch, insert_each
 from database.wake import wake
 from execution.queue.limited import found_in, sets
 from execution.queue.unlimited import READY, READY_LIMITED
+from operations.initiator import Initiator
 
 from .limit import Limit
 from .planned import ACTIVITY_FIELDS, Planned

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from operations.initiator import Initiator
-
 from activities.models import Activity
 from execution.failure import NOTHING_FAILED, reusable
 from execution.queue.concurrency import limit_keys
 from execution.steps.binding import note
+from operations.initiator import Initiator
 from schedules.models import Schedule, Step
 from schedules.models.occurrence import Waiting
 from schedules.registry import step_types

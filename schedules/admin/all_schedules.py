@@ -12,9 +12,9 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from operations.initiator import Initiator
 
 from database import clock
+from operations.initiator import Initiator
 from schedules import permissions
 from schedules.models import Schedule, ScheduleQuerySet
 from schedules.spec.wording import counted

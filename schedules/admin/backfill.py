@@ -10,10 +10,10 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from operations.initiator import Initiator
 
 from database import clock
 from operations.admin_pages import InWords, RecordAdmin
+from operations.initiator import Initiator
 from operations.operation import Declined, Done, Operation, OperationsAdmin
 from schedules import permissions
 from schedules.models import Backfill

@@ -12,9 +12,9 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.http import QueryDict
 from django.template.loader import render_to_string
-from operations.initiator import Initiator
 
 from database import clock
+from operations.initiator import Initiator
 from operations.operation import Declined, Done, Operation
 from schedules import permissions
 from schedules.form_fields import WallTime

@@ -9,9 +9,9 @@ from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from operations.initiator import Initiator
 
 from database import clock
+from operations.initiator import Initiator
 from schedules.form_fields import Lines
 from schedules.forms import OneComplaint, Unsaved
 from schedules.models import Conflict, Refused, SharedCalendar

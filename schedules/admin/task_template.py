@@ -14,10 +14,10 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
-from operations.initiator import Initiator
 
 from database import clock
 from operations.admin_pages import InWords
+from operations.initiator import Initiator
 from operations.operation import Declined, Done, Operation
 from schedules import registry
 from schedules.forms import TaskForm, Unsaved

@@ -10,8 +10,8 @@ from django.db.models import Model
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.http import urlencode
-from operations.initiator import Initiator
 
+from operations.initiator import Initiator
 from operations.operation import Declined, Done, Operation, OperationsAdmin
 from schedules.forms import Unsaved
 from schedules.models import Refused

@@ -14,11 +14,11 @@ from django.db import connection, models, transaction
 from django.db.models import Count, Exists, F, OuterRef, Q, Subquery
 from django.db.models.functions import Coalesce
 from django.urls import reverse
-from operations.initiator import Initiator
 
 from activities.models import Activity
 from database.statements import among, write
 from database.wake import wake
+from operations.initiator import Initiator
 from schedules.spec import Spec, SpecError
 from schedules.spec.wall_calendar import FIRST
 from schedules.spec.wording import counted, listed

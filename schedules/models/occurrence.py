@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from django.conf import settings
 from django.db import connection, models
 from django.db.models import F, Q
-from operations.initiator import Initiator
 
 from activities.signals import Event, noticed
 from database.statements import among, fetch, insert_each, instant, literal, update_each, write, written
+from operations.initiator import Initiator
 from text.words import exact
 
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ from django.db import connection, models, transaction
 from django.db.models import F, Q
 from django.db.models.functions import Lower
 from django.urls import reverse
-from operations.initiator import Initiator
 
 from activities.models import Activity
 from activities.signals import Event, noticed
 from database.statements import among, read, update_each
 from database.wake import wake
+from operations.initiator import Initiator
 from schedules import permissions, registry
 from schedules.field_types import StrictlyTyped
 from schedules.overlap import MISSED, latest_missed

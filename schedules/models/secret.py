@@ -12,9 +12,9 @@ from django.db import IntegrityError, connection, models, transaction
 from django.db.models import Q
 from django.db.models.functions import Cast, Lower
 from django.views.decorators.debug import sensitive_variables
-from operations.initiator import Initiator
 
 from activities.models import Activity
+from operations.initiator import Initiator
 from schedules import vault
 from schedules.vault import Keys, Undecryptable
 from text.clean import clean_text

@@ -11,11 +11,11 @@ from django.core.validators import MaxLengthValidator
 from django.db import IntegrityError, models, transaction
 from django.db.models.functions import Lower
 from django.urls import reverse
-from operations.initiator import Initiator
 
 from activities.models import Activity
 from database.statements import update_each
 from database.wake import wake
+from operations.initiator import Initiator
 from schedules.placeholders import hint
 from schedules.spec import SpecError
 from schedules.spec.exclusions import (

@@ -15,10 +15,10 @@ from django.db import IntegrityError, models, transaction
 from django.db.models import Q
 from django.db.models.functions import Lower
 from django.urls import reverse
-from operations.initiator import Initiator
 
 from activities.models import Activity
 from database.statements import update_each
+from operations.initiator import Initiator
 from schedules import permissions
 from schedules.placeholders import hint
 from schedules.spec.wording import shown

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from django.contrib.auth import get_user_model
 from django.db import IntegrityError
-from operations.initiator import Initiator
 
 from activities.models import Activity, ActivityItem, Ending, OutputLine
+from operations.initiator import Initiator
 from schedules.models import Schedule
 from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, seconds
 

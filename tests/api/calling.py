@@ -8,9 +8,9 @@ from typing import Any
 
 from django.contrib.auth.models import Group, User
 from django.test import Client
-from operations.initiator import Initiator
 
 from api.models import ApiToken
+from operations.initiator import Initiator
 from tests.base import NOW
 
 

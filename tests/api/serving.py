@@ -12,10 +12,10 @@ from urllib.request import urlopen
 
 from django.conf import settings
 from django.contrib.auth.models import Group, User
-from operations.initiator import Initiator
 
 from api.models import ApiToken
 from database import clock
+from operations.initiator import Initiator
 from tests.conftest import subprocess_env
 from tests.ports import kept_port
 from tests.waiting import PATIENCE_SECONDS, wait_until

@@ -9,12 +9,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connections
 from django.test import Client
-from operations.initiator import Initiator
 
 from activities.models import Activity
 from api.models import ApiToken
 from api.resources.activities import Activities
 from execution.loops.recorder import Said, write
+from operations.initiator import Initiator
 from tests.api.calling import Caller, fields
 from tests.base import NOW, claim, end, enqueue, make_worker, run_until_idle, start, step
 

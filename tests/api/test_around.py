@@ -12,12 +12,12 @@ from django.contrib.auth.hashers import MD5PasswordHasher, make_password
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.test import Client
-from operations.initiator import Initiator
 
 from activities.models import Activity
 from api.models import ApiToken, KeyedAnswer
 from database import clock
 from execution.models import Limit, Worker
+from operations.initiator import Initiator
 from tests.api.calling import Caller, fields
 from tests.base import NOW, claim, enqueue, make_worker, seconds, start, step
 from webhooks.models import Delivery

@@ -6,12 +6,12 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from operations.initiator import Initiator
 
 from activities.models import Activity
 from database import clock
 from execution.loops.invoker import Overlapping, invoke, trigger
 from execution.models import Execution, WorkerTask
+from operations.initiator import Initiator
 from schedules.generator import generate
 from schedules.models import Occurrence, Refused, Schedule, Step
 from tests.base import (

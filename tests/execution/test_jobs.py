@@ -13,12 +13,12 @@ import pytest
 import time_machine
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, connection, transaction
-from operations.initiator import Initiator
 
 from activities.models import Activity
 from execution.models import Execution, Job, WorkerTask
 from execution.models.adhoc import Wanted, job_line
 from execution.models.planned import AT_ONCE, Planned, add
+from operations.initiator import Initiator
 from schedules.models import Refused, TaskTemplate
 from tests.base import (
     NOW,

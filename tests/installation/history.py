@@ -11,13 +11,12 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from operations.initiator import Initiator
-
 from activities.models import Activity, ActivityItem, OutputLine
 from execution.failure import NOTHING_FAILED, SOMETHING_FAILED
 from execution.models import Execution
 from execution.models.start import Start
 from jimsite.demo import PEOPLE
+from operations.initiator import Initiator
 from schedules.models import Occurrence, Schedule, Step
 from schedules.models.occurrence import Waiting, named_time
 from schedules.models.schedule import MOST_OUTCOMES

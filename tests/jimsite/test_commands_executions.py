@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from operations.initiator import Initiator
 
 from activities.models import Activity
 from database import clock
 from execution.models import Execution
 from jimsite import following
 from jimsite.progress import chosen
+from operations.initiator import Initiator
 from tests.base import (
     NOW,
     SOMEBODY,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from operations.initiator import Initiator
 
 from activities.models import Activity
 from database import clock
+from operations.initiator import Initiator
 from schedules.models import Backfill, Schedule
 from tests.base import NOW, SOMEBODY, fresh, make_schedule, run_until_idle, seconds, start, step
 from tests.commands import refusal, said, told

@@ -8,11 +8,11 @@ import json
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
-from operations.initiator import Initiator
 
 from activities.models import Activity
 from api.models import ApiToken
 from database import clock
+from operations.initiator import Initiator
 from tests.base import NOW, seconds
 from tests.commands import refusal
 

@@ -14,10 +14,10 @@ from django.conf import settings
 from django.contrib.auth.models import Permission, User
 from django.core.management import CommandError, call_command
 from django.db import connection
-from operations.initiator import Initiator
 
 from activities.models import Activity
 from files.yaml_lines import write
+from operations.initiator import Initiator
 from schedules import code_files
 from schedules.code_files import Library
 from schedules.models import Schedule, Secret, SharedCalendar, Step

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import pytest
 from django.db import OperationalError
-from operations.initiator import Initiator
 
 from execution.loops.invoker import invoke
+from operations.initiator import Initiator
 from schedules import generator
 from schedules.generator import end_snoozes, fill, generate
 from schedules.models import Occurrence, Schedule

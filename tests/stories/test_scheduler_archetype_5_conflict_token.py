@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
-from operations.initiator import Initiator
 
 from execution.loops.invoker import trigger
 from execution.loops.scheduler import tick
+from operations.initiator import Initiator
 from schedules.models import Conflict, Schedule
 from tests.base import NOW, SOMEBODY, break_down, claim, everything, fresh, make_schedule, make_worker
 from tests.timeline import Timeline, minutes

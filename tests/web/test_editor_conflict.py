@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from django.test import Client
-from operations.initiator import Initiator
 
+from operations.initiator import Initiator
 from schedules.models import Schedule
 from tests.admin_pages import sign_in
 from tests.base import NOW, fresh, make_schedule, step

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 from django.db import connection
-from operations.initiator import Initiator
 from pytest_django.fixtures import DjangoAssertNumQueries
 
 from activities.models import Activity
+from operations.initiator import Initiator
 from schedules.models import Refused
 from tests.base import NOW, SOMEBODY, fresh
 from tests.timeline import minutes

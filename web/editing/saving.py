@@ -7,8 +7,8 @@ from typing import Any
 
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db import IntegrityError
-from operations.initiator import Initiator
 
+from operations.initiator import Initiator
 from schedules import permissions
 from schedules.models import Refused, Schedule, Step
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
-from operations.initiator import Initiator
 
+from operations.initiator import Initiator
 from schedules.models import Conflict, Refused, TaskTemplate
 from schedules.permissions import May
 from schedules.registry import choices as type_choices

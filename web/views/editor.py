@@ -9,9 +9,9 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
-from operations.initiator import Initiator
 
 from database import clock
+from operations.initiator import Initiator
 from schedules import permissions
 from schedules.models import Conflict, Schedule
 from web.editing.commands import apply

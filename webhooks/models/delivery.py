@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django.db import connection, models, transaction
 from django.db.models import Q
 from django.urls import reverse
-from operations.initiator import Initiator
 
 from activities.models import Activity
 from database.statements import fetch, insert_each, literal
 from database.wake import wake
+from operations.initiator import Initiator
 from schedules.models import Refused
 from text.clean import clean_json, clean_text
 from webhooks.tries import MOST_TRIES, Tried, next_try

@@ -14,11 +14,11 @@ from django.db.models import Exists, OuterRef, Q, Subquery
 from django.db.models.functions import Lower
 from django.urls import reverse
 from django.views.decorators.debug import sensitive_variables
-from operations.initiator import Initiator
 
 from activities.models import Activity
 from database.statements import fetch
 from execution.outgoing.addresses import url_complaint
+from operations.initiator import Initiator
 from schedules import vault
 from schedules.models import Refused, Schedule
 from schedules.models.secret import keys_to_write_with

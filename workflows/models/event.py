@@ -10,10 +10,10 @@ from django.core.exceptions import ValidationError
 from django.db import models, transaction
 from django.db.models import F, OuterRef, Q, Subquery
 from django.urls import reverse
-from operations.initiator import Initiator
 
 from activities.models import Activity
 from database.statements import insert_each, literal, slices, update_each
+from operations.initiator import Initiator
 from schedules.models import Refused
 from schedules.models.step import check_plain_text
 from schedules.placeholders import hint

@@ -9,13 +9,13 @@ from django.conf import settings
 from django.db import models, transaction
 from django.db.models import Q
 from django.urls import reverse
-from operations.initiator import Initiator
 
 from activities.models import Activity
 from activities.signals import Event as Notice
 from activities.signals import noticed
 from execution.models.planned import Planned, add, new_key
 from execution.queue.concurrency import limit_keys
+from operations.initiator import Initiator
 from schedules.models import Refused, Step
 from text.clean import clean_json, clean_text
 from workflows import failures, words

@@ -9,11 +9,11 @@ from django.db import models, transaction
 from django.db.models import Exists, F, OuterRef, Q
 from django.urls import reverse
 from django.utils.functional import cached_property
-from operations.initiator import Initiator
 
 from activities.models import Activity
 from database.statements import AWAY
 from database.wake import wake
+from operations.initiator import Initiator
 from schedules.models import Refused
 from workflows.decision import Decision, Facts, Open, decide
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from operations.initiator import Initiator
 
 from execution import direct
 from files.strict_json import loads
+from operations.initiator import Initiator
 from schedules.management.usable_database import require_migrated, usable_database
 
 FAILED, WRONG, BUSY, INTERRUPTED = 1, 2, 3, 130

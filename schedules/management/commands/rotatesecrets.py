@@ -5,9 +5,9 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import OperationalError
-from operations.initiator import Initiator
 
 from database import clock
+from operations.initiator import Initiator
 from schedules import vault
 from schedules.management.usable_database import require_migrated
 from schedules.models import Secret
