@@ -18,8 +18,8 @@ from django.db import models
 from files.yaml_lines import write
 
 from .models import Refused, Schedule, ScheduleQuerySet, SharedCalendar, Step, TaskTemplate
+from .models.definition import in_words
 from .models.refusals import unknown_schedule
-from .models.schedule import in_words
 from .models.shared_calendar import names_in
 from .registry import ConfigError, StepKind, step_types
 from .revisions import compare

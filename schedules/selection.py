@@ -8,7 +8,7 @@ from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.functions import Lower
 
 from .models import Schedule, ScheduleQuerySet, Tag
-from .models.schedule import PAUSED_BY_ITSELF
+from .models.schedule_queryset import PAUSED_BY_ITSELF
 
 OPEN = ~Q(status="closed")
 # Closed schedules stay for their history: they are shown when asked for.

@@ -10,7 +10,7 @@ from api.reading import Strict
 from execution.models.adhoc import FARTHEST_POSITION, LONGEST_KEY
 from execution.models.task import MOST_PRIORITY
 from schedules.models import Step
-from schedules.models.schedule import YEAR_SECONDS
+from schedules.models.definition import YEAR_SECONDS
 
 
 class StepWriting(Strict[Any]):

@@ -17,7 +17,7 @@ from execution.queue.concurrency import limit_keys
 from execution.steps.binding import note
 from operations.initiator import Initiator
 from schedules.models import Step, TaskTemplate
-from schedules.models.schedule import YEAR_SECONDS
+from schedules.models.definition import YEAR_SECONDS
 from schedules.models.step import check_plain_text, check_steps, config_invalid
 from schedules.models.template import as_they_run, names_in, same_json
 from schedules.registry import ConfigError, failure_policies, step_types

@@ -4,7 +4,8 @@ from .backfill import Backfill
 from .labels import Tag
 from .occurrence import Occurrence, Overlap
 from .refusals import Conflict, Refused
-from .schedule import Schedule, ScheduleQuerySet
+from .schedule import Schedule
+from .schedule_queryset import ScheduleQuerySet
 from .secret import Secret
 from .shared_calendar import SharedCalendar
 from .step import MAX_STEPS, Step

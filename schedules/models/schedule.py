@@ -1,42 +1,35 @@
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.core.validators import MaxLengthValidator, MaxValueValidator, MinValueValidator
-from django.db import connection, models, transaction
-from django.db.models import F, Q
+from django.db import models, transaction
+from django.db.models import Q
 from django.db.models.functions import Lower
 from django.urls import reverse
 
 from activities.models import Activity
-from activities.signals import Event, noticed
-from database.statements import among, read, update_each
 from database.wake import wake
 from operations.initiator import Initiator
 from schedules import permissions, registry
-from schedules.field_types import StrictlyTyped
 from schedules.overlap import MISSED, latest_missed
 from schedules.spec import Spec, SpecError
 from schedules.spec.timeline import Effort
-from schedules.spec.wording import listed
-from schedules.spec.zones import zone_of
-from text.clean import clean_lines, clean_text
+from text.clean import clean_text
 from text.words import exact
 
-from .labels import Tag, clean_tags, wrong_with_memo, wrong_with_tags, wrong_with_topics
-from .occurrence import Automatic, Occurrence, Overlap, named_time, notice_missed
-from .refusals import Conflict, Refused, unknown_schedule
+from .definition import MOST_OUTCOMES, Definition
+from .labels import Tag, clean_tags
+from .occurrence import Automatic, Occurrence, named_time, notice_missed
+from .refusals import Conflict, Refused
+from .schedule_queryset import PAUSED_BY_ITSELF, ScheduleQuerySet
 from .shared_calendar import SharedCalendar
-from .step import Step, check_plain_text, check_steps, unheard_events
+from .step import Step, check_steps, unheard_events
 from .template import TaskTemplate, as_they_run
 
 if TYPE_CHECKING:
@@ -49,195 +42,15 @@ TIMES_PER_PASS = 1_000
 EDIT_PASSES = 10
 LONGEST_NOTE = 1_000
 SKIP_REASONS = ("overlap", "superseded", "no runs left")
-MOST_OUTCOMES = 100
 MOST_SKIPS = 100
-YEAR_SECONDS = 31_536_000
-PAUSED_BY_ITSELF = "Paused by itself."
-# Until the transaction ends.
-SETTINGS = {"lock_timeout": "1s", "enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
-_SET = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in SETTINGS.items())
-# OFFSET 0: as one table, where each of them would be one more to plan with.
-IN_TURN = f", (SELECT {_SET} OFFSET 0) AS in_turn"
 
 
-class ScheduleQuerySet(models.QuerySet["Schedule"]):
-    def open(self) -> ScheduleQuerySet:
-        return self.exclude(status=Schedule.Status.CLOSED)
-
-    def due(self, now: datetime) -> ScheduleQuerySet:
-        return self.filter(next_run_at__lte=now)
-
-    def unfilled(self) -> ScheduleQuerySet:
-        return self.filter(processed_until=None)
-
-    def snoozed_until(self, now: datetime) -> ScheduleQuerySet:
-        return self.filter(status=Schedule.Status.PAUSED, paused_until__lte=now)
-
-    def overdue(self, now: datetime) -> ScheduleQuerySet:
-        """Their time has passed, and nobody made an occurrence of it: no scheduler runs."""
-        return self.filter(next_run_at__lt=now - timedelta(seconds=settings.JIM_OVERDUE_SECONDS))
-
-    def paused_by_failures(self) -> ScheduleQuerySet:
-        return self.filter(status=Schedule.Status.PAUSED, pause_note__startswith=PAUSED_BY_ITSELF)
-
-    def notice_overdue(self, *, now: datetime, limit: int) -> int:
-        """Each of its times is told of once; by whoever runs, as no scheduler does."""
-        told = Q(overdue_noticed_at=F("next_run_at"))
-        rows = self.overdue(now).filter(Q(overdue_noticed_at=None) | ~told).order_by("next_run_at")
-        overdue = list(rows.values_list("pk", "next_run_at")[:limit])
-        if not overdue:
-            return 0
-        with transaction.atomic():
-            where = "t.next_run_at = v.overdue_noticed_at"
-            where += " AND (t.overdue_noticed_at IS NULL OR t.overdue_noticed_at <> v.overdue_noticed_at)"
-            noted = update_each(Schedule, ("overdue_noticed_at",), sorted(overdue), where=where)
-            noticed.send(
-                Schedule,
-                events=[
-                    Event("schedule.overdue", now, pk, {"next_run_at": at.isoformat()})
-                    for pk, at in overdue
-                    if at and pk in noted
-                ],
-            )
-        return len(overdue)
-
-    def tagged(self, *tags: str) -> ScheduleQuerySet:
-        """Those with all of these tags."""
-        tagged = self
-        for tag in tags:
-            tagged = tagged.filter(tag_rows__name=tag)
-        return tagged
-
-    def called(self, wanted: str) -> Schedule:
-        """By name, an open one before those that are closed; else by id. Raises Refused, with a hint."""
-        name = clean_text(unicodedata.normalize("NFC", wanted.strip()))
-        same = self.filter(name__iexact=name).order_by("-pk")
-        found = same.open().first() or same.first()
-        if found is None and re.fullmatch(r"[0-9]{1,18}", name):
-            found = self.filter(pk=int(name)).first()
-        if found is None:
-            names = self.open().order_by("name").values_list("name", flat=True)
-            raise unknown_schedule(name, list(names))
-        return found
-
-    def lock(self, *, skip_locked: bool = False) -> ScheduleQuerySet:
-        return self.select_for_update(of=("self",), no_key=True, skip_locked=skip_locked)
-
-    def hold(self, ids: Sequence[int], *, skip_locked: bool = False) -> list[Schedule]:
-        """Locked, by id. Whoever does not skip those of others waits for each of them, a second at most.
-
-        That holds for all locks of the same transaction, and is said on the way to the first; and so is that
-        its other statements go by indexes: their plans may be kept, and tables grow.
-        """
-        theirs, params = among("schedules_schedule.id", ids)
-        ending = f"WHERE {theirs} ORDER BY schedules_schedule.id"
-        if connection.vendor == "postgresql":
-            ending += " FOR NO KEY UPDATE OF schedules_schedule"
-            ending = f"{ending} SKIP LOCKED" if skip_locked else f"{IN_TURN} {ending}"
-        names = [field.attname for field in Schedule._meta.concrete_fields]
-        return [Schedule.from_db(self.db, names, row) for row in read(Schedule, names, ending, params)]
-
-    def pause_all(
-        self,
-        *,
-        initiator: Initiator,
-        now: datetime,
-        note: str = "",
-        until: Callable[[Schedule], datetime | None] = lambda schedule: None,
-        tags: Sequence[str] = (),
-    ) -> int:
-        """Pause each on its own, so that nobody waits for all; those that are paused stay as they are.
-
-        `tags` are those that this selection was made by, if any: the same selection resumes them.
-        """
-        return self.filter(status=Schedule.Status.RUNNING)._each(
-            lambda schedule: schedule.pause(
-                initiator=initiator, now=now, note=note, until=until(schedule), together=True, tags=tags
-            )
-        )
-
-    def resume_all(
-        self, *, initiator: Initiator, now: datetime, discard: bool = False, tags: Sequence[str] = ()
-    ) -> int:
-        """Resume those that were paused by the same selection, not those that have a pause of their own."""
-        return self.paused_together(tags)._each(
-            lambda schedule: schedule.resume(
-                initiator=initiator, now=now, discard=discard, together=True, tags=tags
-            )
-        )
-
-    def paused_together(self, tags: Sequence[str] = ()) -> ScheduleQuerySet:
-        return self.filter(
-            status=Schedule.Status.PAUSED, is_paused_together=True, paused_tags=clean_tags(list(tags))
-        )
-
-    def _each(self, change: Callable[[Schedule], None]) -> int:
-        """How many were changed. They are read first: SQLite writes nothing while it is being read."""
-        changed = 0
-        for schedule in list(self.order_by("pk").only("name", "spec")):
-            with suppress(Refused):  # somebody else decided on it meanwhile
-                change(schedule)
-                changed += 1
-        return changed
-
-    def define(
-        self,
-        *,
-        steps: Sequence[Mapping[str, Any]],
-        initiator: Initiator,
-        now: datetime,
-        paused: bool = False,
-        note: str = "",
-        run_at_once: bool = False,
-        **fields: Any,
-    ) -> Schedule:
-        """A new schedule with its steps, checked as a whole; nothing is saved if anything is wrong."""
-        schedule = Schedule(**fields)
-        with transaction.atomic():
-            SharedCalendar.objects.hold(schedule.spec)
-            templates = TaskTemplate.objects.hold(steps)
-            schedule.check_definition(steps, templates=templates, now=now, spec_changed=True)
-            if paused:
-                schedule._set_paused(now, note=note)
-            schedule.restart_cursor(now)
-            schedule.save(force_insert=True)
-            schedule._replace_steps(steps, templates)
-            schedule._index()
-            if schedule.topics:
-                schedule._follow_topics(now)
-            Activity.objects.record(
-                "create", schedule, initiator=initiator, now=now, details=schedule._editable()
-            )
-            if run_at_once:
-                Occurrence.manual(schedule, initiator=initiator, now=now).save()
-            wake("jim_schedules")
-        return schedule
-
-
-class Schedule(StrictlyTyped):
+class Schedule(Definition):
     class Status(models.TextChoices):
         RUNNING = "running"
         PAUSED = "paused"
         CLOSED = "closed"
 
-    Overlap = Overlap
-    DEFINITION = (
-        "name",
-        "description",
-        "tags",
-        "memo",
-        "spec",
-        "topics",
-        "overlap",
-        "catch_up_seconds",
-        "timeout_seconds",
-        "deadline_seconds",
-        "on_failure",
-        "pause_on_failure",
-        "failures_to_pause",
-        "failures_among",
-    )
-    EDITABLE = (*DEFINITION, "remaining")
     # What generating its times moves.
     GENERATED = (
         "processed_until",
@@ -251,57 +64,6 @@ class Schedule(StrictlyTyped):
     )
     # What it reads: of a row that has some forty columns.
     GENERATING = ("name", "spec", "calendars", "status", "catch_up_seconds", *GENERATED)
-
-    name = models.CharField(max_length=200)
-    description = models.TextField(blank=True, validators=[MaxLengthValidator(1_000)])
-    tags = models.JSONField(default=list, blank=True)
-    memo = models.JSONField(default=dict, blank=True)
-    spec = models.JSONField(default=dict, blank=True)
-    topics = models.JSONField(default=list, blank=True, help_text="Each of their events starts it.")
-    overlap = models.CharField(max_length=16, choices=Overlap.choices, default=Overlap.SKIP)
-    catch_up_seconds = models.PositiveIntegerField(
-        "catch-up window (seconds)",
-        null=True,
-        blank=True,
-        default=86_400,
-        validators=[MaxValueValidator(10 * YEAR_SECONDS)],
-        help_text="How late a missed time may still start. Empty: always; 0: never.",
-    )
-    timeout_seconds = models.PositiveIntegerField(
-        "timeout (seconds)",
-        null=True,
-        blank=True,
-        validators=[MinValueValidator(1), MaxValueValidator(YEAR_SECONDS)],
-        help_text="An execution that takes longer is stopped, and has failed. Empty: no limit.",
-    )
-    deadline_seconds = models.PositiveIntegerField(
-        "deadline (seconds)",
-        null=True,
-        blank=True,
-        validators=[MinValueValidator(1), MaxValueValidator(YEAR_SECONDS)],
-        help_text="An execution that takes longer is shown as late, and goes on. Empty: never late.",
-    )
-    on_failure = models.CharField(
-        "if a step fails",
-        max_length=40,
-        default="stop",
-        help_text="What becomes of the steps after it.",
-    )
-    pause_on_failure = models.BooleanField(
-        default=False, help_text="The schedule pauses itself when this many of its last executions failed."
-    )
-    failures_to_pause = models.PositiveSmallIntegerField(
-        "failures", default=1, validators=[MinValueValidator(1), MaxValueValidator(MOST_OUTCOMES)]
-    )
-    failures_among = models.PositiveSmallIntegerField(
-        "among the last", default=1, validators=[MinValueValidator(1), MaxValueValidator(MOST_OUTCOMES)]
-    )
-    remaining = models.PositiveIntegerField(
-        "runs left",
-        null=True,
-        blank=True,
-        help_text="Each automatic start uses one up; then there are no more. Empty: no limit.",
-    )
 
     status = models.CharField(max_length=8, choices=Status.choices, default=Status.RUNNING, editable=False)
     pause_note = models.CharField(max_length=LONGEST_NOTE, blank=True, editable=False)
@@ -318,8 +80,6 @@ class Schedule(StrictlyTyped):
     skips = models.JSONField(default=dict, blank=True, editable=False)
     token = models.PositiveIntegerField(default=1, editable=False)
 
-    # What the shared calendars that the spec names exclude, so that a tick reads one row.
-    calendars = models.JSONField(default=dict, blank=True, editable=False)
     shared_calendars = models.ManyToManyField(SharedCalendar, related_name="schedules", editable=False)
     processed_until = models.DateTimeField(null=True, editable=False)
     next_run_at = models.DateTimeField(null=True, editable=False)
@@ -370,26 +130,6 @@ class Schedule(StrictlyTyped):
 
     def get_absolute_url(self) -> str:
         return reverse("web:schedule", args=[self.pk])
-
-    @property
-    def compiled_spec(self) -> Spec:
-        return Spec.parse(self.spec, self.calendars)
-
-    @property
-    def zone(self) -> ZoneInfo:
-        """Whose clock it reads; the spec of a broken schedule may not even say where."""
-        zone = self.spec.get("time_zone", "UTC") if isinstance(self.spec, dict) else "UTC"
-        try:
-            return zone_of(zone)
-        except (SpecError, TypeError):
-            return zone_of("UTC")
-
-    @property
-    def spec_in_words(self) -> str:
-        try:
-            return in_words(self.compiled_spec, self.topics)
-        except SpecError as error:
-            return f"Broken: {error}"
 
     @property
     def is_paused(self) -> bool:
@@ -739,26 +479,6 @@ class Schedule(StrictlyTyped):
         if errors:
             raise ValidationError(errors)
 
-    def clean(self) -> None:
-        self.name = unicodedata.normalize("NFC", self.name.strip())
-        check_plain_text(self.name, "name")
-        self.description = clean_lines(self.description)
-        self.tags, self.topics = clean_tags(self.tags), clean_tags(self.topics)
-        errors = {
-            "tags": wrong_with_tags(self.tags),
-            "memo": wrong_with_memo(self.memo),
-            "topics": wrong_with_topics(self.topics),
-        }
-        if self.on_failure not in registry.failure_policies:
-            known = ", ".join(registry.failure_policies)
-            errors["on_failure"] = f"There is no “{self.on_failure}”; there are: {known}."
-        if self.failures_to_pause > self.failures_among:
-            errors["failures_to_pause"] = (
-                f"{self.failures_to_pause} cannot be among the last {self.failures_among} executions."
-            )
-        if wrong := {name: text for name, text in errors.items() if text}:
-            raise ValidationError(wrong)
-
     def wrong_with_events(self, steps: Sequence[Mapping[str, Any]]) -> list[str]:
         """About its topics, given these steps as they run."""
         return [words for source in registry.event_sources for words in source.complaints(self, steps)]
@@ -889,14 +609,6 @@ class Schedule(StrictlyTyped):
         from schedules.description import describe
 
         return describe(self, now=now)
-
-
-def in_words(spec: Spec, topics: Sequence[str]) -> str:
-    """What starts a schedule, in one sentence."""
-    if not topics:
-        return spec.describe()
-    events = f"each event of {listed(topics)}"
-    return f"For {events}" if spec.is_manual else f"{spec.describe()}, and for {events}"
 
 
 def _asked_by(name: str) -> str:

@@ -28,7 +28,8 @@ from .refusals import MOST_NAMED, Conflict, Refused, named
 from .step import Step, TaskFields, check_plain_text, missing_secrets, plan_complaints
 
 if TYPE_CHECKING:
-    from .schedule import Schedule, ScheduleQuerySet
+    from .schedule import Schedule
+    from .schedule_queryset import ScheduleQuerySet
 
 NAME_TAKEN = "There is a template with this name already: choose another name."
 

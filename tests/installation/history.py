@@ -18,8 +18,8 @@ from execution.models.start import Start
 from jimsite.demo import PEOPLE
 from operations.initiator import Initiator
 from schedules.models import Occurrence, Schedule, Step
+from schedules.models.definition import MOST_OUTCOMES
 from schedules.models.occurrence import Waiting, named_time
-from schedules.models.schedule import MOST_OUTCOMES
 
 AT_ONCE = 500
 # The newest so many of a schedule have output and items: nobody reads those of last spring.

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from schedules.models import schedule
+from schedules.models import schedule_queryset as schedule
 from tests.fleet import deadlocks
 from tests.races.meeting import Meeting
 from tests.settings import TEST_DB

@@ -11,8 +11,8 @@ from typing import Any
 
 from schedules.form_fields import Tags
 from schedules.models import Step
+from schedules.models.definition import in_words
 from schedules.models.occurrence import named_time
-from schedules.models.schedule import in_words
 from schedules.previews import Preview, preview
 from schedules.spec import SpecError
 from schedules.spec.zones import zone_of

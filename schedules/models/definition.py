@@ -1,0 +1,151 @@
+"""What people write of a schedule: when it starts, how it behaves, and who may write which of its steps."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from zoneinfo import ZoneInfo
+
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxLengthValidator, MaxValueValidator, MinValueValidator
+from django.db import models
+
+from schedules import registry
+from schedules.field_types import StrictlyTyped
+from schedules.spec import Spec, SpecError
+from schedules.spec.wording import listed
+from schedules.spec.zones import zone_of
+from text.clean import clean_lines
+
+from .labels import clean_tags, wrong_with_memo, wrong_with_tags, wrong_with_topics
+from .occurrence import Overlap
+from .step import check_plain_text
+
+MOST_OUTCOMES = 100
+YEAR_SECONDS = 31_536_000
+
+
+class Definition(StrictlyTyped):
+    Overlap = Overlap
+    DEFINITION = (
+        "name",
+        "description",
+        "tags",
+        "memo",
+        "spec",
+        "topics",
+        "overlap",
+        "catch_up_seconds",
+        "timeout_seconds",
+        "deadline_seconds",
+        "on_failure",
+        "pause_on_failure",
+        "failures_to_pause",
+        "failures_among",
+    )
+    EDITABLE = (*DEFINITION, "remaining")
+
+    name = models.CharField(max_length=200)
+    description = models.TextField(blank=True, validators=[MaxLengthValidator(1_000)])
+    tags = models.JSONField(default=list, blank=True)
+    memo = models.JSONField(default=dict, blank=True)
+    spec = models.JSONField(default=dict, blank=True)
+    topics = models.JSONField(default=list, blank=True, help_text="Each of their events starts it.")
+    overlap = models.CharField(max_length=16, choices=Overlap.choices, default=Overlap.SKIP)
+    catch_up_seconds = models.PositiveIntegerField(
+        "catch-up window (seconds)",
+        null=True,
+        blank=True,
+        default=86_400,
+        validators=[MaxValueValidator(10 * YEAR_SECONDS)],
+        help_text="How late a missed time may still start. Empty: always; 0: never.",
+    )
+    timeout_seconds = models.PositiveIntegerField(
+        "timeout (seconds)",
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1), MaxValueValidator(YEAR_SECONDS)],
+        help_text="An execution that takes longer is stopped, and has failed. Empty: no limit.",
+    )
+    deadline_seconds = models.PositiveIntegerField(
+        "deadline (seconds)",
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1), MaxValueValidator(YEAR_SECONDS)],
+        help_text="An execution that takes longer is shown as late, and goes on. Empty: never late.",
+    )
+    on_failure = models.CharField(
+        "if a step fails",
+        max_length=40,
+        default="stop",
+        help_text="What becomes of the steps after it.",
+    )
+    pause_on_failure = models.BooleanField(
+        default=False, help_text="The schedule pauses itself when this many of its last executions failed."
+    )
+    failures_to_pause = models.PositiveSmallIntegerField(
+        "failures", default=1, validators=[MinValueValidator(1), MaxValueValidator(MOST_OUTCOMES)]
+    )
+    failures_among = models.PositiveSmallIntegerField(
+        "among the last", default=1, validators=[MinValueValidator(1), MaxValueValidator(MOST_OUTCOMES)]
+    )
+    remaining = models.PositiveIntegerField(
+        "runs left",
+        null=True,
+        blank=True,
+        help_text="Each automatic start uses one up; then there are no more. Empty: no limit.",
+    )
+
+    # What the shared calendars that the spec names exclude, so that a tick reads one row.
+    calendars = models.JSONField(default=dict, blank=True, editable=False)
+
+    class Meta:
+        abstract = True
+
+    @property
+    def compiled_spec(self) -> Spec:
+        return Spec.parse(self.spec, self.calendars)
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """Whose clock it reads; the spec of a broken schedule may not even say where."""
+        zone = self.spec.get("time_zone", "UTC") if isinstance(self.spec, dict) else "UTC"
+        try:
+            return zone_of(zone)
+        except (SpecError, TypeError):
+            return zone_of("UTC")
+
+    @property
+    def spec_in_words(self) -> str:
+        try:
+            return in_words(self.compiled_spec, self.topics)
+        except SpecError as error:
+            return f"Broken: {error}"
+
+    def clean(self) -> None:
+        self.name = unicodedata.normalize("NFC", self.name.strip())
+        check_plain_text(self.name, "name")
+        self.description = clean_lines(self.description)
+        self.tags, self.topics = clean_tags(self.tags), clean_tags(self.topics)
+        errors = {
+            "tags": wrong_with_tags(self.tags),
+            "memo": wrong_with_memo(self.memo),
+            "topics": wrong_with_topics(self.topics),
+        }
+        if self.on_failure not in registry.failure_policies:
+            known = ", ".join(registry.failure_policies)
+            errors["on_failure"] = f"There is no “{self.on_failure}”; there are: {known}."
+        if self.failures_to_pause > self.failures_among:
+            errors["failures_to_pause"] = (
+                f"{self.failures_to_pause} cannot be among the last {self.failures_among} executions."
+            )
+        if wrong := {name: text for name, text in errors.items() if text}:
+            raise ValidationError(wrong)
+
+
+def in_words(spec: Spec, topics: Sequence[str]) -> str:
+    """What starts a schedule, in one sentence."""
+    if not topics:
+        return spec.describe()
+    events = f"each event of {listed(topics)}"
+    return f"For {events}" if spec.is_manual else f"{spec.describe()}, and for {events}"

@@ -1,0 +1,191 @@
+"""What can be asked, and done, of many schedules at once."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+from django.db import connection, models, transaction
+from django.db.models import F, Q
+
+from activities.models import Activity
+from activities.signals import Event, noticed
+from database.statements import among, read, update_each
+from database.wake import wake
+from operations.initiator import Initiator
+from text.clean import clean_text
+
+from .labels import clean_tags
+from .occurrence import Occurrence
+from .refusals import Refused, unknown_schedule
+from .shared_calendar import SharedCalendar
+from .template import TaskTemplate
+
+if TYPE_CHECKING:
+    from .schedule import Schedule
+
+PAUSED_BY_ITSELF = "Paused by itself."
+# Until the transaction ends.
+SETTINGS = {"lock_timeout": "1s", "enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
+_SET = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in SETTINGS.items())
+# OFFSET 0: as one table, where each of them would be one more to plan with.
+IN_TURN = f", (SELECT {_SET} OFFSET 0) AS in_turn"
+
+
+class ScheduleQuerySet(models.QuerySet["Schedule"]):
+    def open(self) -> ScheduleQuerySet:
+        return self.exclude(status=self.model.Status.CLOSED)
+
+    def due(self, now: datetime) -> ScheduleQuerySet:
+        return self.filter(next_run_at__lte=now)
+
+    def unfilled(self) -> ScheduleQuerySet:
+        return self.filter(processed_until=None)
+
+    def snoozed_until(self, now: datetime) -> ScheduleQuerySet:
+        return self.filter(status=self.model.Status.PAUSED, paused_until__lte=now)
+
+    def overdue(self, now: datetime) -> ScheduleQuerySet:
+        """Their time has passed, and nobody made an occurrence of it: no scheduler runs."""
+        return self.filter(next_run_at__lt=now - timedelta(seconds=settings.JIM_OVERDUE_SECONDS))
+
+    def paused_by_failures(self) -> ScheduleQuerySet:
+        return self.filter(status=self.model.Status.PAUSED, pause_note__startswith=PAUSED_BY_ITSELF)
+
+    def notice_overdue(self, *, now: datetime, limit: int) -> int:
+        """Each of its times is told of once; by whoever runs, as no scheduler does."""
+        told = Q(overdue_noticed_at=F("next_run_at"))
+        rows = self.overdue(now).filter(Q(overdue_noticed_at=None) | ~told).order_by("next_run_at")
+        overdue = list(rows.values_list("pk", "next_run_at")[:limit])
+        if not overdue:
+            return 0
+        with transaction.atomic():
+            where = "t.next_run_at = v.overdue_noticed_at"
+            where += " AND (t.overdue_noticed_at IS NULL OR t.overdue_noticed_at <> v.overdue_noticed_at)"
+            noted = update_each(self.model, ("overdue_noticed_at",), sorted(overdue), where=where)
+            noticed.send(
+                self.model,
+                events=[
+                    Event("schedule.overdue", now, pk, {"next_run_at": at.isoformat()})
+                    for pk, at in overdue
+                    if at and pk in noted
+                ],
+            )
+        return len(overdue)
+
+    def tagged(self, *tags: str) -> ScheduleQuerySet:
+        """Those with all of these tags."""
+        tagged = self
+        for tag in tags:
+            tagged = tagged.filter(tag_rows__name=tag)
+        return tagged
+
+    def called(self, wanted: str) -> Schedule:
+        """By name, an open one before those that are closed; else by id. Raises Refused, with a hint."""
+        name = clean_text(unicodedata.normalize("NFC", wanted.strip()))
+        same = self.filter(name__iexact=name).order_by("-pk")
+        found = same.open().first() or same.first()
+        if found is None and re.fullmatch(r"[0-9]{1,18}", name):
+            found = self.filter(pk=int(name)).first()
+        if found is None:
+            names = self.open().order_by("name").values_list("name", flat=True)
+            raise unknown_schedule(name, list(names))
+        return found
+
+    def lock(self, *, skip_locked: bool = False) -> ScheduleQuerySet:
+        return self.select_for_update(of=("self",), no_key=True, skip_locked=skip_locked)
+
+    def hold(self, ids: Sequence[int], *, skip_locked: bool = False) -> list[Schedule]:
+        """Locked, by id. Whoever does not skip those of others waits for each of them, a second at most.
+
+        That holds for all locks of the same transaction, and is said on the way to the first; and so is that
+        its other statements go by indexes: their plans may be kept, and tables grow.
+        """
+        theirs, params = among("schedules_schedule.id", ids)
+        ending = f"WHERE {theirs} ORDER BY schedules_schedule.id"
+        if connection.vendor == "postgresql":
+            ending += " FOR NO KEY UPDATE OF schedules_schedule"
+            ending = f"{ending} SKIP LOCKED" if skip_locked else f"{IN_TURN} {ending}"
+        names = [field.attname for field in self.model._meta.concrete_fields]
+        return [self.model.from_db(self.db, names, row) for row in read(self.model, names, ending, params)]
+
+    def pause_all(
+        self,
+        *,
+        initiator: Initiator,
+        now: datetime,
+        note: str = "",
+        until: Callable[[Schedule], datetime | None] = lambda schedule: None,
+        tags: Sequence[str] = (),
+    ) -> int:
+        """Pause each on its own, so that nobody waits for all; those that are paused stay as they are.
+
+        `tags` are those that this selection was made by, if any: the same selection resumes them.
+        """
+        return self.filter(status=self.model.Status.RUNNING)._each(
+            lambda schedule: schedule.pause(
+                initiator=initiator, now=now, note=note, until=until(schedule), together=True, tags=tags
+            )
+        )
+
+    def resume_all(
+        self, *, initiator: Initiator, now: datetime, discard: bool = False, tags: Sequence[str] = ()
+    ) -> int:
+        """Resume those that were paused by the same selection, not those that have a pause of their own."""
+        return self.paused_together(tags)._each(
+            lambda schedule: schedule.resume(
+                initiator=initiator, now=now, discard=discard, together=True, tags=tags
+            )
+        )
+
+    def paused_together(self, tags: Sequence[str] = ()) -> ScheduleQuerySet:
+        return self.filter(
+            status=self.model.Status.PAUSED, is_paused_together=True, paused_tags=clean_tags(list(tags))
+        )
+
+    def _each(self, change: Callable[[Schedule], None]) -> int:
+        """How many were changed. They are read first: SQLite writes nothing while it is being read."""
+        changed = 0
+        for schedule in list(self.order_by("pk").only("name", "spec")):
+            with suppress(Refused):  # somebody else decided on it meanwhile
+                change(schedule)
+                changed += 1
+        return changed
+
+    def define(
+        self,
+        *,
+        steps: Sequence[Mapping[str, Any]],
+        initiator: Initiator,
+        now: datetime,
+        paused: bool = False,
+        note: str = "",
+        run_at_once: bool = False,
+        **fields: Any,
+    ) -> Schedule:
+        """A new schedule with its steps, checked as a whole; nothing is saved if anything is wrong."""
+        schedule = self.model(**fields)
+        with transaction.atomic():
+            SharedCalendar.objects.hold(schedule.spec)
+            templates = TaskTemplate.objects.hold(steps)
+            schedule.check_definition(steps, templates=templates, now=now, spec_changed=True)
+            if paused:
+                schedule._set_paused(now, note=note)
+            schedule.restart_cursor(now)
+            schedule.save(force_insert=True)
+            schedule._replace_steps(steps, templates)
+            schedule._index()
+            if schedule.topics:
+                schedule._follow_topics(now)
+            Activity.objects.record(
+                "create", schedule, initiator=initiator, now=now, details=schedule._editable()
+            )
+            if run_at_once:
+                Occurrence.manual(schedule, initiator=initiator, now=now).save()
+            wake("jim_schedules")
+        return schedule
