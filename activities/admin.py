@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, ClassVar, cast
 
@@ -16,26 +16,22 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from database import clock
-from operations.admin_pages import InWords, KnownValues, RecordAdmin
-from operations.operation import Operation, OperationsAdmin
+from operations.admin_pages import InWords, KnownValues, OperationsAdmin, RecordAdmin
 from text.words import NOTHING, badge, exact, moment, span
 
+from . import vocabulary
 from .models import Activity, ActivityQuerySet
 
 ITEMS_SHOWN = 200
 LINES_SHOWN = 200
 RELATED_SHOWN = 100
 
-# What the list can be filtered by. Each app adds its own.
-operations: set[str] = {Activity.RUN}
-target_types: list[Callable[[], Iterable[str]]] = []
-
 
 class OperationFilter(KnownValues):
     title = parameter_name = "operation"
 
     def values(self) -> Iterable[str]:
-        return operations
+        return vocabulary.operations()
 
 
 class TargetTypeFilter(KnownValues):
@@ -43,7 +39,7 @@ class TargetTypeFilter(KnownValues):
     parameter_name = "target_type"
 
     def values(self) -> Iterable[str]:
-        return {name for known in target_types for name in known()}
+        return vocabulary.target_types()
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         named = [(value, type_in_words(value)) for value, _ in super().lookups(request, model_admin)]
@@ -60,8 +56,6 @@ class InitiatorFilter(KnownValues):
 
 @admin.register(Activity)
 class ActivityAdmin(RecordAdmin[Activity], OperationsAdmin[Activity]):
-    # Each app adds its own.
-    operations: ClassVar[list[Operation[Any]]] = []
     list_display = ("state", "operation", "target", "initiator", "created", "duration", "words")
     list_filter: ClassVar = [("status", InWords), OperationFilter, TargetTypeFilter, InitiatorFilter]
     linked_by = ("target_id",)

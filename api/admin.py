@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
@@ -9,24 +9,17 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-import activities.admin
 from database import clock
-from operations.admin_pages import RecordAdmin
-from operations.operation import OperationsAdmin
+from operations.admin_pages import OperationsAdmin, RecordAdmin
 from text.words import badge, moment
 
 from .models import ApiToken
-from .operations import Revoke
-
-activities.admin.operations |= {"revoke"}
-activities.admin.target_types.append(lambda: ["apitoken"])
 
 
 @admin.register(ApiToken)
 class ApiTokenAdmin(RecordAdmin[ApiToken], OperationsAdmin[ApiToken]):
     """Whose they are and how far they reach; their texts, nobody has."""
 
-    operations: ClassVar = [Revoke()]
     list_display = ("__str__", "state", "user", "reach", "created", "expires", "last_used")
     list_filter = (("user", admin.RelatedOnlyFieldListFilter),)
     list_select_related = ("user",)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from activities import vocabulary
 from operations.initiator import Initiator
-from operations.operation import Declined, Done, Operation
+from operations.operation import Declined, Done, Operation, offer
 
 from .models import ApiToken
 
@@ -30,3 +31,7 @@ class Revoke(Operation[ApiToken]):
         if not token.revoke(initiator=initiator, now=now):
             raise Declined(f"“{token}” is revoked already.")
         return Done(f"“{token}” is revoked.")
+
+
+offer(ApiToken, Revoke())
+vocabulary.add("revoke", targets=lambda: ("apitoken",))

@@ -1,52 +1,24 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
-from django import forms
 from django.contrib import admin
 from django.contrib.admin.utils import quote, unquote
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
-import activities.admin
 from database import clock
+from execution.limit_form import LimitForm
+from execution.operations import DeleteLimit
 from execution.queue.concurrency import key_complaint
 from execution.queue.limited import MOST_COUNTED, usage
-from schedules.admin.verbs import Removal, VerbsAdmin, initiator_of
-from schedules.forms import OneComplaint, Unsaved
+from operations.initiator import initiator_of
+from schedules.admin.verbs import VerbsAdmin
+from schedules.forms import Unsaved
 from schedules.models import Refused
 
 from .models import Limit
-
-if TYPE_CHECKING:
-    LimitModelForm = forms.ModelForm[Limit]
-else:
-    LimitModelForm = forms.ModelForm
-
-activities.admin.target_types.append(lambda: ["limit"])
-
-
-class LimitForm(OneComplaint, LimitModelForm):
-    unsaved = Unsaved({})
-
-    class Meta:
-        model = Limit
-        fields = ("key", "size", "note")
-        help_texts = {
-            "key": "What it is about: <code>global</code>, <code>pool:default</code>, <code>type:sql</code>, "
-            "<code>resource:…</code> as steps name it, or what your own policy gives. It stays as it is.",
-            "size": "How many run at once. 0: nothing with this key starts.",
-        }
-
-    def validate_unique(self) -> None:
-        """The verb knows, and says what to do."""
-
-    def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or self.cleaned_data
-        for name, texts in self.unsaved.fields.items():
-            self.add_error(name if name in self.fields else None, texts)
-        return cleaned
 
 
 class LimitChangeList(ChangeList):
@@ -55,17 +27,11 @@ class LimitChangeList(ChangeList):
         _count(self.result_list)
 
 
-class Delete(Removal):
-    permission, list_name = "execution.delete_limit", "web:limits"
-    question = "What waits for it starts at once, unless another limit holds it. Delete this?"
-
-
 @admin.register(Limit)
 class LimitAdmin(VerbsAdmin[Limit]):
     """How many tasks with one key run at once."""
 
     form = LimitForm
-    operations: ClassVar = [Delete()]
     change_form_template = "admin/execution/limit/change_form.html"
     list_display = ("key", "size", "in_use", "waiting", "note")
     search_fields = ("key", "note")
@@ -98,7 +64,7 @@ class LimitAdmin(VerbsAdmin[Limit]):
         return super().get_object(request, object_id, from_field) if self._is_id(unquote(object_id)) else None
 
     def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
-        return HttpResponseRedirect(self.operation_url(Delete.name, [unquote(object_id)]))
+        return HttpResponseRedirect(self.operation_url(DeleteLimit.name, [unquote(object_id)]))
 
     def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
         # As much of a key as an activity keeps.

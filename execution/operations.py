@@ -13,14 +13,20 @@ from django.core.exceptions import ValidationError
 from django.urls import reverse
 from django.utils.html import format_html
 
+from activities import vocabulary
 from activities.models import Activity
+from execution.loops import invoker
 from execution.loops.invoker import Overlapping
+from execution.models import Execution, Reservation, WorkerTask
 from operations.initiator import Initiator
-from operations.operation import Declined, Done, Operation
+from operations.operation import Declined, Done, Operation, offer
 from schedules import permissions
-from schedules.models import Overlap, Refused, TaskTemplate
+from schedules.form_fields import WallTime
+from schedules.models import Overlap, Refused, Schedule, TaskTemplate
+from schedules.operations import Removal, ScheduleOperation, instant
+from schedules.spec.wording import counted
 
-from .models import Execution, Job, WorkerTask
+from .models import Job, Limit
 from .models.task import MOST_PRIORITY
 
 
@@ -254,3 +260,158 @@ def execution_link(pk: int | None) -> Any:
 
 def queue_url() -> str:
     return reverse("web:queue")
+
+
+class RunForm(forms.Form):
+    # A page that is sent twice asks twice for the same run.
+    key = forms.CharField(max_length=64, widget=forms.HiddenInput, initial=uuid.uuid4)
+    overlap = forms.ChoiceField(
+        label="If it runs already",
+        required=False,
+        choices=[("", "As the schedule says"), *Overlap.choices],
+    )
+    at = WallTime(
+        label="For the time",
+        required=False,
+        help_text="The time that this run stands for, if that is another than now. {clock}",
+    )
+
+
+class ReasonForm(forms.Form):
+    reason = forms.CharField(
+        required=False, max_length=1000, widget=forms.TextInput(attrs={"class": "vTextField"})
+    )
+
+
+class RunNow(ScheduleOperation):
+    name, label, form = "run", "Run now", RunForm
+    question = "Start this now, whatever the time and whether it is paused or not?"
+
+    def change(self, schedule: Schedule, answers: dict[str, Any], by: Initiator, now: datetime) -> Done:
+        at = instant(schedule, answers["at"]) if answers["at"] else None
+        try:
+            occurrence = invoker.trigger(
+                schedule, initiator=by, now=now, at=at, key=answers["key"], overlap=answers["overlap"]
+            )
+        except invoker.Overlapping as overlapping:
+            raise Declined(
+                format_html(
+                    "“{}” was not started: {} is still running. Choose what to do then, or wait.",
+                    schedule,
+                    execution_link(overlapping.blocked_by),
+                )
+            ) from overlapping
+        started = Execution.objects.filter(occurrence=occurrence).only("pk").first()
+        if started is None:
+            return Done(f"“{schedule}” waits for its turn.", schedule.get_absolute_url())
+        return Done(f"“{schedule}” is started.", started.get_absolute_url())
+
+    def about(self, schedule: Schedule) -> str:
+        return schedule.get_overlap_display()
+
+
+class CancelRunning(ScheduleOperation):
+    name, label, form = "cancel", "Cancel running", ReasonForm
+    question = (
+        "Running steps are asked to stop, and nothing more starts, except clean-up: later steps that always "
+        "run. Cancel it?"
+    )
+
+    def about(self, schedule: Schedule) -> str:
+        running = schedule.executions.in_progress()
+        kept = [task for execution in running for task in execution.clean_up_tasks()]
+        tasks = WorkerTask.objects.filter(execution__in=running)
+        told = f"{counted(tasks.count() - len(kept), 'task')} will be cancelled"
+        return f"{told}; {clean_up_words(sorted({name for _, name in kept}))}" if kept else told
+
+    def applies(self, schedule: Schedule) -> bool:
+        return schedule.executions.in_progress().exists()
+
+    def change(self, schedule: Schedule, answers: dict[str, Any], by: Initiator, now: datetime) -> Done:
+        running = list(schedule.executions.in_progress().order_by("pk"))
+        asked = [e for e in running if e.cancel(initiator=by, now=now, reason=answers["reason"])]
+        if not asked:
+            raise Declined(f"Nothing of “{schedule}” is running.")
+        count = "1 execution is" if len(asked) == 1 else f"{len(asked)} executions are"
+        return Done(f"{count} being cancelled: “{schedule}”.")
+
+
+class Cancel(Operation[Execution]):
+    name, label, form = "cancel", "Cancel", ReasonForm
+    permission = permissions.RUN
+    question = (
+        "Steps that run are asked to stop, and get a moment to do so. Nothing more starts, except clean-up: "
+        "later steps that always run. Cancel this?"
+    )
+
+    def applies(self, execution: Execution) -> bool:
+        return execution.status == Execution.Status.IN_PROGRESS and not execution.is_cancelling
+
+    def about(self, execution: Execution) -> str:
+        return cancelled_tasks(execution)
+
+    def perform(
+        self, execution: Execution, *, answers: dict[str, Any], initiator: Initiator, now: datetime
+    ) -> Done:
+        if not execution.cancel(initiator=initiator, now=now, reason=answers["reason"]):
+            raise Declined(f"“{execution}” has ended already.")
+        return Done(f"“{execution}” is being cancelled.")
+
+
+class Terminate(Operation[Execution]):
+    name, label, form, is_final = "terminate", "Terminate", ReasonForm, True
+    permission = permissions.RUN
+    question = (
+        "It ends at once, without clean-up. Running steps are killed, what they still say is not recorded. "
+        "Terminate this?"
+    )
+
+    def applies(self, execution: Execution) -> bool:
+        return execution.status == Execution.Status.IN_PROGRESS
+
+    def about(self, execution: Execution) -> str:
+        return ending_tasks(execution)
+
+    def perform(
+        self, execution: Execution, *, answers: dict[str, Any], initiator: Initiator, now: datetime
+    ) -> Done:
+        if not execution.terminate(initiator=initiator, now=now, reason=answers["reason"]):
+            raise Declined(f"“{execution}” has ended already.")
+        return Done(f"“{execution}” is terminated.")
+
+
+class Release(Operation[Reservation]):
+    name, label, form, is_final = "release", "Release", ReasonForm, True
+    permission = permissions.RUN
+    question = (
+        "The seat is free at once. The request that has it, or waits for it, is told that it was lost; "
+        "what it runs is asked to stop. Release this?"
+    )
+
+    def applies(self, reservation: Reservation) -> bool:
+        return reservation.released_at is None
+
+    def perform(
+        self, reservation: Reservation, *, answers: dict[str, Any], initiator: Initiator, now: datetime
+    ) -> Done:
+        if not reservation.free(initiator=initiator, now=now, reason=answers["reason"]):
+            raise Declined(f"The seat of “{reservation}” is free already.")
+        return Done(f"The seat of “{reservation}” is released.")
+
+
+class DeleteLimit(Removal):
+    permission, list_name = "execution.delete_limit", "web:limits"
+    question = "What waits for it starts at once, unless another limit holds it. DeleteLimit this?"
+
+
+offer(Schedule, RunNow(), CancelRunning(), first=True)
+offer(TaskTemplate, RunTemplate(), first=True)
+offer(Execution, Retry(), RunAgain(), Cancel(), Terminate())
+offer(WorkerTask, MoveToFront(), MoveToBack(), Prioritise(), Hasten(), CancelTask())
+offer(Activity, RetryJob())
+offer(Reservation, Release())
+offer(Limit, DeleteLimit())
+vocabulary.add(
+    *("trigger", "cancel", "terminate", "reorder", "retry", "release"),
+    targets=lambda: ("execution", "reservation", "limit"),
+)

@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
+from urllib.parse import urlencode
 
-from django.contrib import admin
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import PAGE_VAR, ChangeList
-from django.db.models import Model, Q, QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db.models import Model, Q, QuerySet, UUIDField
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
 from django.utils.text import capfirst
 
+from database import clock
 from text.clean import search_text
 from text.words import NOTHING
+
+from .operation import (
+    MOST_AT_ONCE,
+    UUID_TEXT,
+    Declined,
+    Done,
+    Operation,
+    answers_of,
+    complain,
+    offered_for,
+    perform_each,
+)
 
 if TYPE_CHECKING:
     from django.contrib.admin import ModelAdmin
@@ -175,3 +195,143 @@ class EndlessChangeList(ChangeList):
     @property
     def oldest_first(self) -> bool:
         return bool(getattr(self.model_admin, "oldest_first", False))
+
+
+class OperationsAdmin(JimAdmin[M]):
+    @property
+    def operations(self) -> Sequence[Operation[Any]]:
+        return offered_for(self.model)
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.operation_view)
+        return [path("do/<slug:name>/", view, name=self._url_name), *super().get_urls()]
+
+    def get_actions(self, request: HttpRequest) -> Any:
+        return {
+            operation.name: (partial(_ask, operation=operation), operation.name, operation.label)
+            for operation in self.operations
+            if operation.is_allowed(request)
+        }
+
+    def operation_view(self, request: HttpRequest, name: str) -> HttpResponse:
+        operation = next((each for each in self.operations if each.name == name), None)
+        if operation is None:
+            raise Http404(f"There is no operation {name}.")
+        if not (operation.is_allowed(request) and self.has_view_permission(request)):
+            raise PermissionDenied
+        targets = self._targets(request)
+        form = operation.ask(targets, request.GET, request.POST if request.method == "POST" else None)
+        if not form.is_valid():
+            return self._confirmation(request, operation, targets, form)
+        if operation.is_rehearsed and request.POST.get("rehearsed") != answers_of(request):
+            rehearsed = self._rehearse(request, operation, targets, form)
+            return self._confirmation(request, operation, targets, form, rehearsed)
+        done = perform_each(request, operation, targets, form)
+        if done is None:
+            return self._confirmation(request, operation, targets, form)
+        if any(each.reveal for each in done):
+            return self.revelation(request, operation.label, done, back=self._page_after(targets, done))
+        return HttpResponseRedirect(self._page_after(targets, done))
+
+    def revelation(
+        self, request: HttpRequest, title: str, done: Sequence[Done], *, back: str
+    ) -> HttpResponse:
+        context = {
+            **self.admin_site.each_context(request),
+            "title": title,
+            "opts": self.opts,
+            "revealed": [each.reveal for each in done],
+            "back": back,
+        }
+        return TemplateResponse(request, "admin/revelation.html", context)
+
+    def buttons(self, request: HttpRequest, target: M) -> list[tuple[Operation[Any], str]]:
+        return [
+            (operation, self.operation_url(operation.name, [target.pk]))
+            for operation in self.operations
+            if operation.is_allowed(request) and operation.applies(target)
+        ]
+
+    def operation_url(self, name: str, ids: Sequence[Any]) -> str:
+        return f"{reverse(f'admin:{self._url_name}', args=[name])}?{urlencode([('id', pk) for pk in ids])}"
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        if context.get("original"):
+            context["buttons"] = self.buttons(request, context["original"])
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def _targets(self, request: HttpRequest) -> list[M]:
+        ids = set(request.GET.getlist("id"))
+        if not all(self._is_id(text) for text in ids):
+            raise Http404("That is no id.")
+        targets = list(self.get_queryset(request).filter(pk__in=ids).order_by("pk")[:MOST_AT_ONCE])
+        if not targets or len(targets) != len(ids):
+            raise Http404("Not all of these exist.")
+        return targets
+
+    def _is_id(self, text: str) -> bool:
+        if isinstance(self.opts.pk, UUIDField):
+            return UUID_TEXT.fullmatch(text) is not None
+        return text.isascii() and text.isdigit() and len(text) < 19
+
+    def _rehearse(
+        self, request: HttpRequest, operation: Operation[Any], targets: Sequence[M], form: forms.Form
+    ) -> list[str]:
+        """What it would do to each of them; nothing if there is something wrong with the answers."""
+        shown, now = [], clock.now()
+        for target in targets:
+            try:
+                shown.append(operation.rehearse(target, answers=form.cleaned_data, now=now))
+            except Declined as declined:
+                self.message_user(request, declined.args[0], messages.ERROR)
+            except ValidationError as error:
+                complain(form, error)
+                return []
+        return shown
+
+    def _confirmation(
+        self,
+        request: HttpRequest,
+        operation: Operation[Any],
+        targets: Sequence[M],
+        form: forms.Form,
+        rehearsed: Sequence[str] = (),
+    ) -> HttpResponse:
+        context = {
+            **self.admin_site.each_context(request),
+            "title": operation.label,
+            "list_title": getattr(self, "list_title", ""),
+            "opts": self.opts,
+            "operation": operation,
+            "targets": [(target, self._change_url(target), operation.about(target)) for target in targets],
+            "form": form,
+            "rehearsed": rehearsed,
+            "answers": answers_of(request),
+            "back": self._page_after(targets, []),
+        }
+        return TemplateResponse(request, "admin/confirmation.html", context)
+
+    def _page_after(self, targets: Sequence[M], done: Sequence[Done]) -> str:
+        if len(targets) > 1:
+            return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
+        return (done[0].url if done else "") or self._change_url(targets[0])
+
+    def _change_url(self, target: M) -> str:
+        return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[quote(target.pk)])
+
+    @property
+    def _url_name(self) -> str:
+        return f"{self.opts.app_label}_{self.opts.model_name}_do"
+
+
+def _ask(
+    admin: OperationsAdmin[Any], request: HttpRequest, chosen: QuerySet[Any], *, operation: Operation[Any]
+) -> HttpResponse | None:
+    """From a list's action to the page that asks."""
+    ids = list(chosen.order_by().values_list("pk", flat=True)[: MOST_AT_ONCE + 1])
+    if len(ids) > MOST_AT_ONCE:
+        admin.message_user(request, f"Choose at most {MOST_AT_ONCE} at once.", messages.ERROR)
+        return None
+    return HttpResponseRedirect(admin.operation_url(operation.name, ids))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.db import models
+from django.http import HttpRequest
 
 
 @dataclass(frozen=True)
@@ -40,3 +41,8 @@ def _shell_user() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # in a container, it may be a number without a name
         return f"uid {os.getuid()}"
+
+
+def initiator_of(request: HttpRequest) -> Initiator:
+    assert request.user.is_authenticated
+    return Initiator.user(request.user)

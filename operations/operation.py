@@ -1,4 +1,4 @@
-"""Verbs on admin pages. Each asks on a page of its own before it does anything."""
+"""Verbs that pages and the admin offer. Each asks on a page of its own before it does anything."""
 
 from __future__ import annotations
 
@@ -7,22 +7,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
+from functools import cache
 from typing import Any, ClassVar, Generic, TypeVar
 from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import messages
-from django.contrib.admin.utils import quote
-from django.core.exceptions import PermissionDenied, ValidationError
-from django.db.models import Model, QuerySet, UUIDField
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.core.exceptions import ValidationError
+from django.db.models import Model
+from django.http import HttpRequest, QueryDict
+from django.utils.module_loading import autodiscover_modules
 
 from database import clock
 
-from .admin_pages import JimAdmin
 from .initiator import Initiator
 
 M = TypeVar("M", bound=Model)
@@ -79,131 +76,24 @@ class Operation(ABC, Generic[M]):
         return request.user.has_perm(self.permission)
 
 
-class OperationsAdmin(JimAdmin[M]):
-    operations: ClassVar[list[Operation[Any]]] = []
+_offered: dict[str, list[Operation[Any]]] = {}
 
-    def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(self.operation_view)
-        return [path("do/<slug:name>/", view, name=self._url_name), *super().get_urls()]
 
-    def get_actions(self, request: HttpRequest) -> Any:
-        return {
-            operation.name: (partial(_ask, operation=operation), operation.name, operation.label)
-            for operation in self.operations
-            if operation.is_allowed(request)
-        }
+def offer(model: type[Model], *operations: Operation[Any], first: bool = False) -> None:
+    """Offer them for rows of a model, after those of other apps or before. Modules `operations` call it."""
+    known = _offered.setdefault(model._meta.label, [])
+    known[0 if first else len(known) :] = [*operations, *(known if first else ())]
 
-    def operation_view(self, request: HttpRequest, name: str) -> HttpResponse:
-        operation = next((each for each in self.operations if each.name == name), None)
-        if operation is None:
-            raise Http404(f"There is no operation {name}.")
-        if not (operation.is_allowed(request) and self.has_view_permission(request)):
-            raise PermissionDenied
-        targets = self._targets(request)
-        form = operation.ask(targets, request.GET, request.POST if request.method == "POST" else None)
-        if not form.is_valid():
-            return self._confirmation(request, operation, targets, form)
-        if operation.is_rehearsed and request.POST.get("rehearsed") != answers_of(request):
-            rehearsed = self._rehearse(request, operation, targets, form)
-            return self._confirmation(request, operation, targets, form, rehearsed)
-        done = perform_each(request, operation, targets, form)
-        if done is None:
-            return self._confirmation(request, operation, targets, form)
-        if any(each.reveal for each in done):
-            return self.revelation(request, operation.label, done, back=self._page_after(targets, done))
-        return HttpResponseRedirect(self._page_after(targets, done))
 
-    def revelation(
-        self, request: HttpRequest, title: str, done: Sequence[Done], *, back: str
-    ) -> HttpResponse:
-        context = {
-            **self.admin_site.each_context(request),
-            "title": title,
-            "opts": self.opts,
-            "revealed": [each.reveal for each in done],
-            "back": back,
-        }
-        return TemplateResponse(request, "admin/revelation.html", context)
+def offered_for(model: type[Model]) -> Sequence[Operation[Any]]:
+    load_operations()
+    return _offered.get(model._meta.label, ())
 
-    def buttons(self, request: HttpRequest, target: M) -> list[tuple[Operation[Any], str]]:
-        return [
-            (operation, self.operation_url(operation.name, [target.pk]))
-            for operation in self.operations
-            if operation.is_allowed(request) and operation.applies(target)
-        ]
 
-    def operation_url(self, name: str, ids: Sequence[Any]) -> str:
-        return f"{reverse(f'admin:{self._url_name}', args=[name])}?{urlencode([('id', pk) for pk in ids])}"
-
-    def render_change_form(
-        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
-    ) -> HttpResponse:
-        if context.get("original"):
-            context["buttons"] = self.buttons(request, context["original"])
-        return super().render_change_form(request, context, *args, **kwargs)
-
-    def _targets(self, request: HttpRequest) -> list[M]:
-        ids = set(request.GET.getlist("id"))
-        if not all(self._is_id(text) for text in ids):
-            raise Http404("That is no id.")
-        targets = list(self.get_queryset(request).filter(pk__in=ids).order_by("pk")[:MOST_AT_ONCE])
-        if not targets or len(targets) != len(ids):
-            raise Http404("Not all of these exist.")
-        return targets
-
-    def _is_id(self, text: str) -> bool:
-        if isinstance(self.opts.pk, UUIDField):
-            return UUID_TEXT.fullmatch(text) is not None
-        return text.isascii() and text.isdigit() and len(text) < 19
-
-    def _rehearse(
-        self, request: HttpRequest, operation: Operation[Any], targets: Sequence[M], form: forms.Form
-    ) -> list[str]:
-        """What it would do to each of them; nothing if there is something wrong with the answers."""
-        shown, now = [], clock.now()
-        for target in targets:
-            try:
-                shown.append(operation.rehearse(target, answers=form.cleaned_data, now=now))
-            except Declined as declined:
-                self.message_user(request, declined.args[0], messages.ERROR)
-            except ValidationError as error:
-                complain(form, error)
-                return []
-        return shown
-
-    def _confirmation(
-        self,
-        request: HttpRequest,
-        operation: Operation[Any],
-        targets: Sequence[M],
-        form: forms.Form,
-        rehearsed: Sequence[str] = (),
-    ) -> HttpResponse:
-        context = {
-            **self.admin_site.each_context(request),
-            "title": operation.label,
-            "list_title": getattr(self, "list_title", ""),
-            "opts": self.opts,
-            "operation": operation,
-            "targets": [(target, self._change_url(target), operation.about(target)) for target in targets],
-            "form": form,
-            "rehearsed": rehearsed,
-            "answers": answers_of(request),
-            "back": self._page_after(targets, []),
-        }
-        return TemplateResponse(request, "admin/confirmation.html", context)
-
-    def _page_after(self, targets: Sequence[M], done: Sequence[Done]) -> str:
-        if len(targets) > 1:
-            return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
-        return (done[0].url if done else "") or self._change_url(targets[0])
-
-    def _change_url(self, target: M) -> str:
-        return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[quote(target.pk)])
-
-    @property
-    def _url_name(self) -> str:
-        return f"{self.opts.app_label}_{self.opts.model_name}_do"
+@cache
+def load_operations() -> None:
+    """Load the module `operations` of each app, when a page first needs it: workers have no use for forms."""
+    autodiscover_modules("operations")
 
 
 def perform_each(
@@ -237,14 +127,3 @@ def complain(form: forms.Form, error: ValidationError) -> None:
     """At the fields that it is about, as far as the form has them."""
     for name, texts in getattr(error, "error_dict", {None: error}).items():
         form.add_error(name if name in form.fields else None, texts)
-
-
-def _ask(
-    admin: OperationsAdmin[Any], request: HttpRequest, chosen: QuerySet[Any], *, operation: Operation[Any]
-) -> HttpResponse | None:
-    """From a list's action to the page that asks."""
-    ids = list(chosen.order_by().values_list("pk", flat=True)[: MOST_AT_ONCE + 1])
-    if len(ids) > MOST_AT_ONCE:
-        admin.message_user(request, f"Choose at most {MOST_AT_ONCE} at once.", messages.ERROR)
-        return None
-    return HttpResponseRedirect(admin.operation_url(operation.name, ids))

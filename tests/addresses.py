@@ -67,12 +67,13 @@ class Route(NamedTuple):
 
 
 def routes() -> Iterator[Route]:
+    from operations.operation import offered_for
     from web.operating import kinds
 
     for name, pattern in _walk(get_resolver().url_patterns, ""):
         if name == "web:operate":
             for kind, of in sorted(kinds.items()):
-                yield from (Route(name, (), (kind, operation.name)) for operation in of.load())
+                yield from (Route(name, (), (kind, operation.name)) for operation in offered_for(of.model))
         elif pattern.name:
             yield Route(name, tuple(_parameters(pattern)))
 

@@ -28,6 +28,7 @@ from operations.operation import (
     Operation,
     answers_of,
     complain,
+    offered_for,
     perform_each,
 )
 
@@ -40,11 +41,10 @@ class Kind:
 
     model: type[Model]
     view_permission: str
-    load: Callable[[], Sequence[Operation[Any]]]
     rows: Callable[[HttpRequest], QuerySet[Any]]
 
     def operation(self, name: str) -> Operation[Any]:
-        found = next((each for each in self.load() if each.name == name), None)
+        found = next((each for each in offered_for(self.model) if each.name == name), None)
         if found is None:
             raise Http404(f"There is no operation {name}.")
         return found
@@ -57,15 +57,11 @@ def register(
     model: type[Model],
     *,
     view_permission: str,
-    operations: Callable[[], Sequence[Operation[Any]]],
     rows: Callable[[HttpRequest], QuerySet[Any]] | None = None,
 ) -> None:
-    """`operations` is called when they are needed: they are those of the admin, which loads late.
-
-    `rows` are those that a person may see, unless that is all of them.
-    """
+    """Let people operate on rows of a model: on `rows`, if they may not see all of them."""
     seen = rows or (lambda request: model._default_manager.all())
-    kinds[str(model._meta.model_name)] = Kind(model, view_permission, operations, seen)
+    kinds[str(model._meta.model_name)] = Kind(model, view_permission, seen)
 
 
 def operations_of(request: HttpRequest, target: Model) -> list[tuple[Operation[Any], str]]:
@@ -73,7 +69,7 @@ def operations_of(request: HttpRequest, target: Model) -> list[tuple[Operation[A
     kind = kinds[str(target._meta.model_name)]
     return [
         (operation, operation_url(operation.name, [target]))
-        for operation in kind.load()
+        for operation in offered_for(kind.model)
         if operation.is_allowed(request) and operation.applies(target)
     ]
 

@@ -19,106 +19,28 @@ from django.views.decorators.debug import sensitive_post_parameters, sensitive_v
 
 import activities.admin
 from database import clock
-from operations.admin_pages import InWords, KnownValues, RecordAdmin
-from operations.initiator import Initiator
-from operations.operation import Declined, Done, Operation, OperationsAdmin
-from schedules.admin.verbs import Removal, VerbsAdmin, initiator_of
+from operations.admin_pages import InWords, KnownValues, OperationsAdmin, RecordAdmin
+from operations.initiator import initiator_of
+from operations.operation import Done
+from schedules.admin.verbs import VerbsAdmin
 from schedules.forms import Unsaved
 from schedules.models import Refused, Schedule
 from schedules.vault import VaultError
 from text.words import NOTHING, badge, distance, exact, moment
+from webhooks.operations import Delete, revealed, trouble
 
 from .events import KINDS, TEST
-from .forms import EndpointForm, NoteForm, RotateForm
+from .forms import EndpointForm
 from .models import Delivery, Endpoint
-from .models.endpoint import OLD_SECRET_HOURS
 
-CHANGE = "webhooks.change_endpoint"
 DELIVERIES_SHOWN = 10
 NAMES_SHOWN = 3
 SOON_SECONDS = 60
-
-activities.admin.operations |= {"enable", "disable", "rotate", "test", "redeliver"}
-activities.admin.target_types.append(lambda: ["endpoint", "delivery"])
-
-
-class Test(Operation[Endpoint]):
-    name, label, permission = "test", "Send a test", CHANGE
-    question = "An event “endpoint.test” is sent to it at once, signed like all others. Send it?"
-
-    def applies(self, endpoint: Endpoint) -> bool:
-        return endpoint.is_enabled
-
-    def perform(
-        self, endpoint: Endpoint, *, answers: dict[str, Any], initiator: Initiator, now: datetime
-    ) -> Done:
-        try:
-            delivery = endpoint.test(initiator=initiator, now=now)
-        except Refused as refused:
-            raise Declined(str(refused)) from refused
-        return Done(f"A test of “{endpoint}” is on its way.", delivery.get_absolute_url())
-
-
-class Rotate(Operation[Endpoint]):
-    name, label, permission, form = "rotate", "Rotate the secret", CHANGE, RotateForm
-    question = (
-        f"It gets a new secret, which is shown once. For {OLD_SECRET_HOURS} hours everything is signed with "
-        "both, so that the receiver has time to change. Rotate it?"
-    )
-
-    @method_decorator(sensitive_variables())
-    def perform(
-        self, endpoint: Endpoint, *, answers: dict[str, Any], initiator: Initiator, now: datetime
-    ) -> Done:
-        try:
-            secret = endpoint.rotate(initiator=initiator, now=now, secret=answers["secret"])
-        except (Refused, VaultError) as refused:
-            raise Declined(str(refused)) from refused
-        shown = "" if answers["secret"] else revealed(endpoint, secret, is_rotated=True)
-        return Done(f"“{endpoint}” has a new secret.", reveal=shown)
-
-
-class Enable(Operation[Endpoint]):
-    name, label, permission = "enable", "Enable", CHANGE
-    question = "From now on it is told of events again; of those meanwhile it is not. Enable it?"
-
-    def applies(self, endpoint: Endpoint) -> bool:
-        return not endpoint.is_enabled
-
-    def perform(
-        self, endpoint: Endpoint, *, answers: dict[str, Any], initiator: Initiator, now: datetime
-    ) -> Done:
-        if not endpoint.enable(initiator=initiator, now=now):
-            raise Declined(f"“{endpoint}” is enabled already.")
-        return Done(f"“{endpoint}” is enabled.")
-
-
-class Disable(Operation[Endpoint]):
-    name, label, permission, form = "disable", "Disable", CHANGE, NoteForm
-    question = "Nothing more is sent to it, and what waits has failed. Disable it?"
-
-    def applies(self, endpoint: Endpoint) -> bool:
-        return endpoint.is_enabled
-
-    def perform(
-        self, endpoint: Endpoint, *, answers: dict[str, Any], initiator: Initiator, now: datetime
-    ) -> Done:
-        if not endpoint.disable(initiator=initiator, now=now, note=answers["note"]):
-            raise Declined(f"“{endpoint}” is not enabled.")
-        return Done(f"“{endpoint}” is disabled.")
-
-
-class Delete(Removal):
-    permission, list_name = "webhooks.delete_endpoint", "web:webhooks"
-    question = (
-        "It is gone for good, and its secret with it; the record of what it was told stays. Delete this?"
-    )
 
 
 @admin.register(Endpoint)
 class EndpointAdmin(VerbsAdmin[Endpoint]):
     form = EndpointForm
-    operations: ClassVar = [Test(), Rotate(), Enable(), Disable(), Delete()]
     change_form_template = "admin/webhooks/endpoint/change_form.html"
     list_display = ("name", "state", "told_of", "about_schedules", "last_success")
     search_fields = ("name", "description")
@@ -218,23 +140,6 @@ class EndpointAdmin(VerbsAdmin[Endpoint]):
         return moment(endpoint.succeeded_at if has_any else None, now=clock.now())
 
 
-class Redeliver(Operation[Delivery]):
-    name, label, permission = "redeliver", "Redeliver", "webhooks.change_delivery"
-    question = "The same event is sent again, with the same id and the same content. Redeliver it?"
-
-    def applies(self, delivery: Delivery) -> bool:
-        return delivery.status != Delivery.Status.PENDING and delivery.endpoint.is_enabled
-
-    def perform(
-        self, delivery: Delivery, *, answers: dict[str, Any], initiator: Initiator, now: datetime
-    ) -> Done:
-        try:
-            delivery.redeliver(initiator=initiator, now=now)
-        except Refused as refused:
-            raise Declined(str(refused)) from refused
-        return Done(f"“{delivery}” is on its way again.")
-
-
 class KindFilter(KnownValues):
     title = "event"
     parameter_name = "kind"
@@ -245,7 +150,6 @@ class KindFilter(KnownValues):
 
 @admin.register(Delivery)
 class DeliveryAdmin(RecordAdmin[Delivery], OperationsAdmin[Delivery]):
-    operations: ClassVar = [Redeliver()]
     list_display = ("__str__", "state", "endpoint_link", "created", "tries", "answer", "next_try")
     list_filter: ClassVar = [("status", InWords), KindFilter, "endpoint"]
     list_select_related = ("endpoint",)
@@ -298,18 +202,3 @@ class DeliveryAdmin(RecordAdmin[Delivery], OperationsAdmin[Delivery]):
     @admin.display(description="id")
     def webhook_id(self, delivery: Delivery) -> str:
         return delivery.webhook_id
-
-
-@sensitive_variables()
-def revealed(endpoint: Endpoint, secret: str, *, is_rotated: bool = False) -> SafeString:
-    context = {"endpoint": endpoint, "secret": secret, "is_rotated": is_rotated, "hours": OLD_SECRET_HOURS}
-    return render_to_string("admin/webhooks/endpoint/_secret.html", context)
-
-
-def trouble(endpoint: Endpoint, now: datetime) -> str:
-    """Why nothing can be signed here."""
-    try:
-        endpoint.signing(now)
-    except VaultError as error:
-        return str(error)
-    return ""

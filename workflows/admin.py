@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
@@ -15,32 +15,15 @@ from django.utils.safestring import SafeString
 import activities.admin
 from activities.admin import as_json, text_panel
 from database import clock
-from operations.admin_pages import InWords, RecordAdmin
-from operations.operation import OperationsAdmin
+from operations.admin_pages import InWords, OperationsAdmin, RecordAdmin
 from text.words import NOTHING, badge, moment
 
 from .failures import Status
 from .models import Event, Handler, Run, Topic, Workflow
 from .models.event import MOST_COUNTED
 from .models.run import LARGE
-from .operations import (
-    Approve,
-    ItDidNotHappen,
-    ItHappened,
-    Pause,
-    Reject,
-    Resume,
-    RetryRun,
-    RunNow,
-    SkipEvent,
-    SkipRun,
-)
 from .overview import Overview, look
 from .words import schedule_words
-
-activities.admin.operations |= {"deploy", "stop", "run_now", "approve", "reject", "happened"}
-activities.admin.operations |= {"did_not_happen", "retry", "skip"}
-activities.admin.target_types.append(lambda: ["workflow", "run", "event"])
 
 
 class OverviewChangeList(ChangeList):
@@ -68,7 +51,6 @@ class ShownFilter(admin.SimpleListFilter):
 
 @admin.register(Workflow)
 class WorkflowAdmin(RecordAdmin[Workflow], OperationsAdmin[Workflow]):
-    operations: ClassVar = [RunNow(), Pause(), Resume()]
     list_display = ("title", "slug", "status_badge", "issue", "schedule", "pending", "goes_on")
     list_filter = (ShownFilter,)
     search_fields = ("title", "slug")
@@ -223,10 +205,6 @@ class StatusFilter(admin.SimpleListFilter):
 
 @admin.register(Run)
 class RunAdmin(RecordAdmin[Run], OperationsAdmin[Run]):
-    operations: ClassVar = [
-        *(Approve(), Reject(), ItHappened(), ItDidNotHappen()),
-        *(SkipRun(), RetryRun()),
-    ]
     list_display = ("__str__", "workflow_link", "status_badge", "created", "due", "words")
     list_filter = (StatusFilter, "workflow")
     search_fields = ("workflow__title", "workflow__slug", "handler__name")
@@ -380,7 +358,6 @@ class TopicFilter(admin.SimpleListFilter):
 
 @admin.register(Event)
 class EventAdmin(RecordAdmin[Event], OperationsAdmin[Event]):
-    operations: ClassVar = [SkipEvent()]
     list_display = ("__str__", "status_badge", "topic_link", "seq", "id_if_titled", "attempt", "created")
     list_filter = (("status", InWords), TopicFilter)
     search_fields = ("message_id",)

@@ -9,9 +9,10 @@ from typing import Any
 
 from django import forms
 
+from activities import vocabulary
 from files import strict_json
 from operations.initiator import Initiator
-from operations.operation import Declined, Done, Operation
+from operations.operation import Declined, Done, Operation, offer
 from schedules.models import Refused
 
 from .failures import Status
@@ -220,3 +221,13 @@ class SkipEvent(Operation[Event]):
         if not event.skip(answers["note"], initiator=initiator, now=now):
             raise Declined(f"“{event}” is no longer pending.")
         return Done(f"“{event}” is skipped.")
+
+
+offer(Workflow, RunNow(), Pause(), Resume())
+offer(Run, Approve(), Reject(), ItHappened(), ItDidNotHappen(), SkipRun(), RetryRun())
+offer(Topic, Publish())
+offer(Event, SkipEvent())
+vocabulary.add(
+    *("deploy", "stop", "run_now", "approve", "reject", "happened", "did_not_happen", "retry", "skip"),
+    targets=lambda: ("workflow", "run", "event"),
+)

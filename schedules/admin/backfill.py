@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any, ClassVar
 
-from django import forms
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -12,10 +10,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from database import clock
-from operations.admin_pages import InWords, RecordAdmin
-from operations.initiator import Initiator
-from operations.operation import Declined, Done, Operation, OperationsAdmin
-from schedules import permissions
+from operations.admin_pages import InWords, OperationsAdmin, RecordAdmin
 from schedules.models import Backfill
 from text.words import NOTHING, badge, exact, moment
 
@@ -23,38 +18,8 @@ from .filters import ScheduleFilter
 from .schedule import schedule_link
 
 
-class ReasonForm(forms.Form):
-    reason = forms.CharField(
-        required=False, max_length=500, widget=forms.TextInput(attrs={"class": "vTextField"})
-    )
-
-
-class CancelBackfill(Operation[Backfill]):
-    name, label, form, is_final = "cancel", "Cancel backfill", ReasonForm, True
-    permission = permissions.RUN
-    question = "Nothing more of it starts; what is running goes on. It cannot be taken up again. Cancel it?"
-
-    def applies(self, backfill: Backfill) -> bool:
-        """A page that shows it has counted already what waits."""
-        if backfill.status == Backfill.Status.OPEN:
-            return True
-        waiting: int | None = getattr(backfill, "waiting", None)
-        return backfill.occurrences.pending().exists() if waiting is None else waiting > 0
-
-    def about(self, backfill: Backfill) -> str:
-        return f"of “{backfill.schedule}”"
-
-    def perform(
-        self, target: Backfill, *, answers: dict[str, Any], initiator: Initiator, now: datetime
-    ) -> Done:
-        if not target.cancel(initiator=initiator, now=now, reason=answers["reason"]):
-            raise Declined(f"The backfill {target} has ended already.")
-        return Done(f"The backfill {target} is cancelled.")
-
-
 @admin.register(Backfill)
 class BackfillAdmin(RecordAdmin[Backfill], OperationsAdmin[Backfill]):
-    operations: ClassVar = [CancelBackfill()]
     list_display = ("__str__", "schedule_link", "state", "progress", "which", "overlap_name", "who", "asked")
     list_filter: ClassVar = [("status", InWords), ScheduleFilter]
     fields = (

@@ -14,22 +14,23 @@ from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 
 from database import clock
+from operations.initiator import initiator_of
 from schedules import permissions, registry
 from schedules.description import shown_state, state_of
 from schedules.forms import ScheduleForm, Unsaved
 from schedules.models import Conflict, Refused, Schedule
+from schedules.operations import VERBS, Close
 from schedules.spec.wording import duration
 from schedules.spec.zones import time_zones
 from schedules.spec_text import to_text
 from text.words import NOTHING, badge, exact, moment
 
-from .all_schedules import VERBS, all_view
+from .all_schedules import all_view
 from .filters import MemoFilter, OutcomeFilter, OverlapFilter, StateFilter, TagFilter
 from .inquiries import revisions_view, why_view
-from .operations import AskBackfill, Close, Pause, Resume, SkipNext, Unskip
 from .overview import overview
 from .step import StepInline, can_change
-from .verbs import VerbsAdmin, initiator_of
+from .verbs import VerbsAdmin
 
 LONGEST_SPEC = 150
 USUAL_POLICY = Schedule._meta.get_field("on_failure").get_default()
@@ -44,7 +45,6 @@ RARE = {
 class ScheduleAdmin(VerbsAdmin[Schedule]):
     form = ScheduleForm
     inlines = (StepInline,)
-    operations: ClassVar = [SkipNext(), Unskip(), AskBackfill(), Pause(), Resume(), Close()]
     change_form_template = "admin/schedules/schedule/change_form.html"
     change_list_template = "admin/schedules/schedule/change_list.html"
     list_display = ("name", "state", "spec_in_words", "next_run", "last", "counts")

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from django.contrib import admin
 from django.db import IntegrityError
@@ -11,18 +11,15 @@ from django.utils.text import Truncator
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from database import clock
+from operations.initiator import initiator_of
 from schedules.forms import Unsaved
 from schedules.models import Refused, Secret
+from schedules.operations import DeleteSecret
 from schedules.secret_form import SecretForm
 from schedules.vault import VaultError
 from text.words import moment
 
-from .verbs import Removal, VerbsAdmin, initiator_of
-
-
-class Delete(Removal):
-    permission = "schedules.delete_secret"
-    question = "Its value is gone for good; the record of who set and changed it stays. Delete this?"
+from .verbs import VerbsAdmin
 
 
 @admin.register(Secret)
@@ -30,7 +27,6 @@ class SecretAdmin(VerbsAdmin[Secret]):
     """Names for everybody who may see them, values for nobody."""
 
     form = SecretForm
-    operations: ClassVar = [Delete()]
     change_form_template = "admin/schedules/secret/change_form.html"
     list_display = ("name", "changed", "about")
     search_fields = ("name", "description")
@@ -60,7 +56,7 @@ class SecretAdmin(VerbsAdmin[Secret]):
             raise Unsaved({"name": ["Somebody else took this name just now: choose another one."]}) from error
 
     def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
-        return HttpResponseRedirect(self.operation_url(Delete.name, [object_id]))
+        return HttpResponseRedirect(self.operation_url(DeleteSecret.name, [object_id]))
 
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any

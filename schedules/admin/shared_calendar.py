@@ -1,84 +1,26 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
-from django import forms
 from django.contrib import admin
-from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.core.exceptions import ValidationError
 from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from database import clock
-from operations.initiator import Initiator
-from schedules.form_fields import Lines
-from schedules.forms import OneComplaint, Unsaved
+from operations.initiator import Initiator, initiator_of
+from schedules.calendar_form import CalendarForm
+from schedules.forms import Unsaved
 from schedules.models import Conflict, Refused, SharedCalendar
-from schedules.spec import SpecError
+from schedules.operations import DeleteCalendar
 from schedules.spec.wording import counted
-from schedules.spec_text import exclusions_from_text, exclusions_to_text
+from schedules.spec_text import exclusions_to_text
 
-from .verbs import Removal, VerbsAdmin, initiator_of
-
-if TYPE_CHECKING:
-    CalendarModelForm = forms.ModelForm[SharedCalendar]
-else:
-    CalendarModelForm = forms.ModelForm
+from .verbs import VerbsAdmin
 
 DATES_SHOWN = 400
-
-
-class CalendarForm(OneComplaint, CalendarModelForm):
-    excluded = Lines(
-        rows=6,
-        label="Left out",
-        help_text="One per line: <code>holidays GB ENG</code>, <code>dates 2026-12-24/2027-01-02</code>, "
-        "<code>from 2026-12-01 22:00 until 2026-12-02 04:00</code>, <code>day_of_week: sat,sun</code>; "
-        'each may end with <code>comment: "…"</code>, which explanations show. '
-        "What follows “ #” is written anew each time, and says what the line means.",
-    )
-    version = forms.IntegerField(required=False, widget=forms.HiddenInput)
-
-    unsaved = Unsaved({})
-
-    class Meta:
-        model = SharedCalendar
-        fields = ("name", "description")
-        widgets = {"description": forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"})}
-        help_texts = {"name": "Schedules refer to it by this name, which stays: “calendar UK holidays”."}
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        text = exclusions_to_text(self.instance.excluded) if self.instance.pk else ""
-        self.initial = {**self.initial, "excluded": text, "version": self.instance.token}
-        if isinstance(lines := self.fields.get("excluded"), Lines):
-            lines.grow(str(self["excluded"].value() or ""))
-
-    def clean_excluded(self) -> list[object]:
-        try:
-            return exclusions_from_text(self.cleaned_data["excluded"])
-        except SpecError as error:
-            raise ValidationError(error.message) from None
-
-    def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or self.cleaned_data
-        if self.instance.pk and cleaned.get("version") is None:
-            self.add_error(None, "This form does not say which version it changes: load the page again.")
-        for name, texts in self.unsaved.fields.items():
-            self.add_error(name if name in self.fields else None, texts)
-        return cleaned
-
-    def add_error(self, field: str | None, error: Any) -> None:
-        """The one rule that is about the whole calendar is about its name."""
-        if NON_FIELD_ERRORS in getattr(error, "error_dict", {}):
-            field, error = "name", error.error_dict[NON_FIELD_ERRORS]
-        super().add_error(field if field in self.fields else None, error)
-
-
-class Delete(Removal):
-    permission, list_name = "schedules.delete_sharedcalendar", "web:calendars"
-    question = "It is gone for good; the record of who made and changed it stays. Delete this?"
 
 
 @admin.register(SharedCalendar)
@@ -86,7 +28,6 @@ class SharedCalendarAdmin(VerbsAdmin[SharedCalendar]):
     """What schedules leave out, in one place for all of them."""
 
     form = CalendarForm
-    operations: ClassVar = [Delete()]
     change_form_template = "admin/schedules/sharedcalendar/change_form.html"
     list_display = ("name", "sentence", "users", "description")
     search_fields = ("name", "description")
@@ -121,7 +62,7 @@ class SharedCalendarAdmin(VerbsAdmin[SharedCalendar]):
             raise Unsaved(error.message_dict) from error
 
     def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
-        return HttpResponseRedirect(self.operation_url(Delete.name, [object_id]))
+        return HttpResponseRedirect(self.operation_url(DeleteCalendar.name, [object_id]))
 
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any

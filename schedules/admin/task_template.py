@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import json
-from abc import abstractmethod
-from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any
 
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db.models import Count, Q, QuerySet
-from django.db.models.functions import Lower
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -17,19 +14,16 @@ from django.utils.text import Truncator
 
 from database import clock
 from operations.admin_pages import InWords
-from operations.initiator import Initiator
-from operations.operation import Declined, Done, Operation
+from operations.initiator import initiator_of
 from schedules import registry
 from schedules.forms import TaskForm, Unsaved
-from schedules.models import Conflict, Refused, Step, TaskTemplate
+from schedules.inquiries import USERS_SHOWN, uses
+from schedules.models import Conflict, Refused, TaskTemplate
 from schedules.spec.wording import counted
 from text.words import badge
 
 from .step import POLICIES
-from .verbs import VerbsAdmin, initiator_of
-
-USERS_SHOWN = 50
-LONGEST_SHOWN = 200
+from .verbs import VerbsAdmin
 
 
 class TemplateForm(TaskForm):
@@ -66,54 +60,11 @@ class TemplateForm(TaskForm):
         super().add_error(field if field in self.fields else None, error)
 
 
-class TemplateOperation(Operation[TaskTemplate]):
-    permission = "schedules.change_tasktemplate"
-
-    def perform(
-        self, target: TaskTemplate, *, answers: dict[str, Any], initiator: Initiator, now: datetime
-    ) -> Done:
-        try:
-            return self.change(target, initiator, now)
-        except (Refused, Conflict) as refused:
-            raise Declined(str(refused)) from refused
-
-    @abstractmethod
-    def change(self, template: TaskTemplate, by: Initiator, now: datetime) -> Done: ...
-
-
-class Archive(TemplateOperation):
-    name, label = "archive", "Archive"
-    question = (
-        "No step can newly refer to it, and it cannot be edited; steps that refer to it already go on. "
-        "It can be restored. Archive this?"
-    )
-
-    def applies(self, template: TaskTemplate) -> bool:
-        return not template.is_archived
-
-    def change(self, template: TaskTemplate, by: Initiator, now: datetime) -> Done:
-        template.archive(initiator=by, now=now)
-        return Done(f"“{template}” is archived.")
-
-
-class Restore(TemplateOperation):
-    name, label = "restore", "Restore"
-    question = "Steps can refer to it again. Restore this?"
-
-    def applies(self, template: TaskTemplate) -> bool:
-        return template.is_archived
-
-    def change(self, template: TaskTemplate, by: Initiator, now: datetime) -> Done:
-        template.restore(initiator=by, now=now)
-        return Done(f"“{template}” is active again.")
-
-
 @admin.register(TaskTemplate)
 class TaskTemplateAdmin(VerbsAdmin[TaskTemplate]):
     """What steps that are alike have in common."""
 
     form = TemplateForm
-    operations: ClassVar = [Archive(), Restore()]
     change_form_template = "admin/schedules/tasktemplate/change_form.html"
     list_display = ("name", "state", "step_type", "users", "about")
     list_filter = (("status", InWords), "step_type")
@@ -192,16 +143,3 @@ def _edit(template: TaskTemplate, given: dict[str, Any], *, token: int, **by: An
     changes = {name: value for name, value in checked.definition().items() if value != getattr(current, name)}
     if changes:
         current.edit(token=token, changes=changes, **by)
-
-
-def uses(template: TaskTemplate) -> list[tuple[Step, list[str]]]:
-    """The first steps of open schedules that refer to it, one more than is shown, and what each says."""
-    steps = template.steps.exclude(schedule__status="closed").select_related("schedule")
-    ordered = steps.order_by(Lower("schedule__name"), "index", "pk")
-    return [(step, _own_words(step)) for step in ordered[: USERS_SHOWN + 1]]
-
-
-def _own_words(step: Step) -> list[str]:
-    own = {name: value for name, value in step.overrides.items() if name != "template"}
-    texts = (f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in own.items())
-    return [Truncator(text).chars(LONGEST_SHOWN) for text in texts]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model
@@ -11,10 +10,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from operations.initiator import Initiator
-from operations.operation import Declined, Done, Operation, OperationsAdmin
+from operations.admin_pages import OperationsAdmin
 from schedules.forms import Unsaved
-from schedules.models import Refused
 
 M = TypeVar("M", bound=Model)
 
@@ -54,28 +51,5 @@ class VerbsAdmin(OperationsAdmin[M]):
         return HttpResponseRedirect(f"{reverse('admin:activities_activity_changelist')}?{query}")
 
 
-class Removal(Operation[Any]):
-    """The verb `remove` of a model, which may refuse."""
-
-    name, label, is_final = "delete", "Delete", True
-    # Where one goes on: what was deleted has no page any more.
-    list_name: ClassVar = ""
-
-    def perform(self, target: Any, *, answers: dict[str, Any], initiator: Initiator, now: datetime) -> Done:
-        name = str(target)
-        try:
-            target.remove(initiator=initiator, now=now)
-        except Refused as refused:
-            raise Declined(str(refused)) from refused
-        meta = target._meta
-        list_name = self.list_name or f"admin:{meta.app_label}_{meta.model_name}_changelist"
-        return Done(f"“{name}” is deleted.", reverse(list_name))
-
-
 def unsaved_of(request: HttpRequest) -> Unsaved:
     return getattr(request, "unsaved", None) or Unsaved({})
-
-
-def initiator_of(request: HttpRequest) -> Initiator:
-    assert request.user.is_authenticated
-    return Initiator.user(request.user)

@@ -11,7 +11,7 @@ from django.db.models.expressions import RawSQL
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
-import activities.admin
+from activities import vocabulary
 from activities.models import Activity, ActivityItem
 from activities.transcript import with_last_lines
 from database import clock
@@ -45,7 +45,6 @@ UNREAD = ("traceback", "result", "details")
 register(
     Activity,
     view_permission=VIEW,
-    operations=lambda: activities.admin.ActivityAdmin.operations,
     rows=lambda request: Activity.objects.seen_by(request.user.has_perm),
 )
 
@@ -74,13 +73,13 @@ class ActivityFilters(TimesForm):
 
     def __init__(self, given: Any) -> None:
         super().__init__(given)
-        kinds = {name for known in activities.admin.target_types for name in known()} | set(step_types)
+        kinds = vocabulary.target_types() | set(step_types)
         self._choose("status", [(value, said(value)) for value in Activity.Status.values])
         self._choose(
             "operation",
             [
                 (CHANGES, "changes (all but runs)"),
-                *((name, name) for name in sorted(activities.admin.operations)),
+                *((name, name) for name in sorted(vocabulary.operations())),
             ],
         )
         self._choose("target_type", [(kind, kind.replace("_", " ")) for kind in sorted(kinds)])

@@ -8,7 +8,6 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from execution.models import Execution
-from operations.operation import Operation
 from schedules.models import Backfill
 from schedules.spec.wording import counted
 from web import operating
@@ -22,13 +21,7 @@ from .schedule import find as find_schedule
 VIEW = "schedules.view_backfill"
 
 
-def _operations() -> list[Operation[Any]]:
-    from schedules.admin import BackfillAdmin
-
-    return BackfillAdmin.operations
-
-
-operating.register(Backfill, view_permission=VIEW, operations=_operations)
+operating.register(Backfill, view_permission=VIEW)
 
 
 @page(VIEW)

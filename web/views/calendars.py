@@ -10,8 +10,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 
 from database import clock
-from schedules.admin.shared_calendar import CalendarForm, Delete
-from schedules.admin.verbs import initiator_of
+from operations.initiator import initiator_of
+from schedules.calendar_form import CalendarForm
 from schedules.models import Conflict, SharedCalendar
 from schedules.revisions import records_of
 from schedules.spec.wall_calendar import FIRST, LAST
@@ -31,9 +31,7 @@ ABOUT = (
     "maintenance window. Schedules name it under “Except”."
 )
 
-operating.register(
-    SharedCalendar, view_permission="schedules.view_sharedcalendar", operations=lambda: [Delete()]
-)
+operating.register(SharedCalendar, view_permission="schedules.view_sharedcalendar")
 
 
 @page("schedules.view_sharedcalendar")

@@ -10,7 +10,6 @@ from django.shortcuts import render
 
 from activities.models import Activity
 from database import clock
-from execution.admin import ExecutionAdmin
 from execution.models import Execution
 from schedules.models import Occurrence, Schedule
 from web.keyset import OLDER, Pages, address, newest_first
@@ -31,7 +30,7 @@ STATES = {
     "cancelled": "cancelled",
 }
 
-register(Execution, view_permission=VIEW, operations=lambda: ExecutionAdmin.operations)
+register(Execution, view_permission=VIEW)
 
 
 class ExecutionFilters(TimesForm):

@@ -42,7 +42,7 @@ def ledger(request: HttpRequest, pk: int) -> HttpResponse:
 @page("schedules.view_schedule")
 def why(request: HttpRequest, pk: int) -> HttpResponse:
     """Why it ran at a time, or did not, or whether it will."""
-    from schedules.admin.inquiries import WhyForm
+    from schedules.inquiries import WhyForm
 
     schedule = find(pk)
     form = WhyForm.asked(request, schedule)

@@ -8,11 +8,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 
 from database import clock
-from execution.limit_admin import Delete, LimitForm
+from execution.limit_form import LimitForm
 from execution.models import Limit, WorkerTask
 from execution.queue.concurrency import SEPARATOR
 from execution.queue.occupancy import Occupancy, Used
-from schedules.admin.verbs import initiator_of
+from operations.initiator import initiator_of
 from schedules.revisions import records_of
 from web import operating
 from web.page import form_page, fragment, page, version_of
@@ -23,7 +23,7 @@ CHANGES_SHOWN = 10
 NewLimit = modelform_factory(Limit, form=LimitForm, fields=("key", "size", "note"))
 EditLimit = modelform_factory(Limit, form=LimitForm, fields=("size", "note"))
 
-operating.register(Limit, view_permission="execution.view_limit", operations=lambda: [Delete()])
+operating.register(Limit, view_permission="execution.view_limit")
 
 
 @page("execution.view_limit")

@@ -12,7 +12,6 @@ from django.shortcuts import render
 
 from database import clock
 from database.batched import together
-from execution.admin import QueueAdmin
 from execution.models import Limit, Worker, WorkerTask
 from execution.queue.turns import MOST_COUNTED, STATES, depths, in_turn
 from execution.queue.waits import Waits
@@ -29,7 +28,7 @@ MOST_SHOWN = 50
 MOST_NAMED = 200
 REASONS_SECONDS = 15
 
-register(WorkerTask, view_permission=VIEW, operations=lambda: QueueAdmin.operations)
+register(WorkerTask, view_permission=VIEW)
 
 
 class QueueFilters(forms.Form):

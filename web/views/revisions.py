@@ -12,7 +12,7 @@ from .schedule import about, find
 @page("schedules.view_schedule")
 def revisions(request: HttpRequest, pk: int) -> HttpResponse:
     """Who changed what, and when; and what differs between any two of them."""
-    from schedules.admin.inquiries import CHANGES_SHOWN, REVISIONS_PER_PAGE, comparison
+    from schedules.inquiries import CHANGES_SHOWN, REVISIONS_PER_PAGE, comparison
 
     schedule = find(pk)
     found = schedule.revisions()

@@ -28,14 +28,7 @@ REACH = 10_000
 MOST_EVENTS = 50
 MOST_ATTEMPTS = 50
 
-register(
-    Run,
-    view_permission=VIEW,
-    operations=lambda: [
-        *(operations.Approve(), operations.Reject(), operations.ItHappened(), operations.ItDidNotHappen()),
-        *(operations.SkipRun(), operations.RetryRun()),
-    ],
-)
+register(Run, view_permission=VIEW)
 
 
 class RunFilters(forms.Form):

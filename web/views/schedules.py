@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 
 from database import clock
 from execution import history
-from operations.operation import Operation
+from operations.operation import offered_for
 from schedules.description import shown_state, state_of
 from schedules.models import Schedule
 from schedules.selection import ORDERS, STATES, select, tags_in_use
@@ -28,13 +28,7 @@ BULK = ("run", "pause", "resume", "skip")
 VIEW = "schedules.view_schedule"
 
 
-def _operations() -> list[Operation[Any]]:
-    from schedules.admin import ScheduleAdmin
-
-    return ScheduleAdmin.operations
-
-
-operating.register(Schedule, view_permission=VIEW, operations=_operations)
+operating.register(Schedule, view_permission=VIEW)
 
 
 class Asked(NamedTuple):
@@ -89,7 +83,7 @@ def schedules(request: HttpRequest) -> HttpResponse:
         "states": [(state, shown_state(state)) for state in STATES if state],
         "orders": list(ORDERS),
         "tags": tags_in_use(most=MOST_TAGS),
-        "bulk": [each for each in _operations() if each.name in BULK and each.is_allowed(request)],
+        "bulk": [each for each in offered_for(Schedule) if each.name in BULK and each.is_allowed(request)],
         **shown,
     }
     return render(request, "web/schedules/list.html", context)

@@ -11,9 +11,9 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 
 from database import clock
+from operations.initiator import initiator_of
 from schedules import permissions, registry
-from schedules.admin.task_template import USERS_SHOWN, TaskTemplateAdmin, uses
-from schedules.admin.verbs import initiator_of
+from schedules.inquiries import USERS_SHOWN, uses
 from schedules.models import Step, TaskTemplate
 from schedules.revisions import records_of
 from schedules.spec.wording import duration_words
@@ -39,11 +39,7 @@ SHOWN = (
     *("retry_cap_seconds", "retry_jitter", "retry_on", "pool", "priority", "resources"),
 )
 
-operating.register(
-    TaskTemplate,
-    view_permission="schedules.view_tasktemplate",
-    operations=lambda: TaskTemplateAdmin.operations,
-)
+operating.register(TaskTemplate, view_permission="schedules.view_tasktemplate")
 
 
 @page("schedules.view_tasktemplate")

@@ -15,7 +15,7 @@ from api.models import ApiToken
 from api.operations import Revoke
 from api.scopes import SCOPES
 from database import clock
-from schedules.admin.verbs import initiator_of
+from operations.initiator import initiator_of
 from web.keyset import newest_first
 from web.operating import conduct
 from web.page import form_page, page

@@ -15,7 +15,6 @@ from web.look_back import look_among
 from web.operating import register
 from web.page import fragment, is_asked_by, page, version_of
 from web.search import search_box
-from workflows import operations
 from workflows.models import Event, Topic
 from workflows.models.event import MOST_COUNTED, TopicQuerySet
 
@@ -25,8 +24,8 @@ MOST_STARTED = 20
 MOST_RELATED = 50
 REACH = 10_000
 
-register(Topic, view_permission=VIEW, operations=lambda: [operations.Publish()])
-register(Event, view_permission=VIEW, operations=lambda: [operations.SkipEvent()])
+register(Topic, view_permission=VIEW)
+register(Event, view_permission=VIEW)
 
 
 class EventFilters(forms.Form):

@@ -13,17 +13,17 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from database import clock
-from schedules.admin.verbs import initiator_of
+from operations.initiator import initiator_of
 from schedules.models import Schedule
 from schedules.revisions import records_of
 from web import operating
 from web.keyset import newest_first
 from web.page import form_page, fragment, page, version_of
 from web.saving import save
-from webhooks.admin import DeliveryAdmin, EndpointAdmin, revealed, trouble
 from webhooks.events import KINDS, TEST
 from webhooks.forms import EndpointForm
 from webhooks.models import Delivery, Endpoint
+from webhooks.operations import revealed, trouble
 
 MOST_SHOWN = 500
 NAMES_SHOWN = 20
@@ -40,12 +40,8 @@ class EditEndpoint(EndpointForm):
     secret = None  # type: ignore[assignment]
 
 
-operating.register(
-    Endpoint, view_permission="webhooks.view_endpoint", operations=lambda: EndpointAdmin.operations
-)
-operating.register(
-    Delivery, view_permission="webhooks.view_delivery", operations=lambda: DeliveryAdmin.operations
-)
+operating.register(Endpoint, view_permission="webhooks.view_endpoint")
+operating.register(Delivery, view_permission="webhooks.view_delivery")
 
 
 @page("webhooks.view_endpoint")

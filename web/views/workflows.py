@@ -34,11 +34,7 @@ RECENT = 20
 # "Tries again in 3 min" is told anew now and then.
 WORDS_SECONDS = 15
 
-register(
-    Workflow,
-    view_permission=VIEW,
-    operations=lambda: [operations.RunNow(), operations.Pause(), operations.Resume()],
-)
+register(Workflow, view_permission=VIEW)
 
 
 @page(VIEW)

@@ -6,19 +6,31 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.core.exceptions import ValidationError
 from django.http import QueryDict
 from django.template.loader import render_to_string
+from django.urls import reverse
 
+from activities import vocabulary
 from database import clock
 from operations.initiator import Initiator
-from operations.operation import Declined, Done, Operation
-from schedules import permissions
+from operations.operation import Declined, Done, Operation, offer
+from schedules import permissions, registry
 from schedules.form_fields import WallTime
-from schedules.models import Backfill, Conflict, Overlap, Refused, Schedule
+from schedules.models import (
+    Backfill,
+    Conflict,
+    Overlap,
+    Refused,
+    Schedule,
+    ScheduleQuerySet,
+    Secret,
+    SharedCalendar,
+    TaskTemplate,
+)
 from schedules.spec.wording import counted, listed
 from text.words import on_the_clock
 
@@ -277,3 +289,157 @@ def _left_out(schedules: Sequence[Schedule]) -> dict[str, str]:
         name: f"{on_the_clock(datetime.fromisoformat(name), times[name].zone)} {times[name].zone}"
         for name in sorted(times)
     }
+
+
+class Removal(Operation[Any]):
+    """The verb `remove` of a model, which may refuse."""
+
+    name, label, is_final = "delete", "DeleteSecret", True
+    # Where one goes on: what was deleted has no page any more.
+    list_name: ClassVar = ""
+
+    def perform(self, target: Any, *, answers: dict[str, Any], initiator: Initiator, now: datetime) -> Done:
+        name = str(target)
+        try:
+            target.remove(initiator=initiator, now=now)
+        except Refused as refused:
+            raise Declined(str(refused)) from refused
+        meta = target._meta
+        list_name = self.list_name or f"admin:{meta.app_label}_{meta.model_name}_changelist"
+        return Done(f"“{name}” is deleted.", reverse(list_name))
+
+
+class ReasonForm(forms.Form):
+    reason = forms.CharField(
+        required=False, max_length=500, widget=forms.TextInput(attrs={"class": "vTextField"})
+    )
+
+
+class CancelBackfill(Operation[Backfill]):
+    name, label, form, is_final = "cancel", "Cancel backfill", ReasonForm, True
+    permission = permissions.RUN
+    question = "Nothing more of it starts; what is running goes on. It cannot be taken up again. Cancel it?"
+
+    def applies(self, backfill: Backfill) -> bool:
+        """A page that shows it has counted already what waits."""
+        if backfill.status == Backfill.Status.OPEN:
+            return True
+        waiting: int | None = getattr(backfill, "waiting", None)
+        return backfill.occurrences.pending().exists() if waiting is None else waiting > 0
+
+    def about(self, backfill: Backfill) -> str:
+        return f"of “{backfill.schedule}”"
+
+    def perform(
+        self, target: Backfill, *, answers: dict[str, Any], initiator: Initiator, now: datetime
+    ) -> Done:
+        if not target.cancel(initiator=initiator, now=now, reason=answers["reason"]):
+            raise Declined(f"The backfill {target} has ended already.")
+        return Done(f"The backfill {target} is cancelled.")
+
+
+class TemplateOperation(Operation[TaskTemplate]):
+    permission = "schedules.change_tasktemplate"
+
+    def perform(
+        self, target: TaskTemplate, *, answers: dict[str, Any], initiator: Initiator, now: datetime
+    ) -> Done:
+        try:
+            return self.change(target, initiator, now)
+        except (Refused, Conflict) as refused:
+            raise Declined(str(refused)) from refused
+
+    @abstractmethod
+    def change(self, template: TaskTemplate, by: Initiator, now: datetime) -> Done: ...
+
+
+class Archive(TemplateOperation):
+    name, label = "archive", "Archive"
+    question = (
+        "No step can newly refer to it, and it cannot be edited; steps that refer to it already go on. "
+        "It can be restored. Archive this?"
+    )
+
+    def applies(self, template: TaskTemplate) -> bool:
+        return not template.is_archived
+
+    def change(self, template: TaskTemplate, by: Initiator, now: datetime) -> Done:
+        template.archive(initiator=by, now=now)
+        return Done(f"“{template}” is archived.")
+
+
+class Restore(TemplateOperation):
+    name, label = "restore", "Restore"
+    question = "Steps can refer to it again. Restore this?"
+
+    def applies(self, template: TaskTemplate) -> bool:
+        return template.is_archived
+
+    def change(self, template: TaskTemplate, by: Initiator, now: datetime) -> Done:
+        template.restore(initiator=by, now=now)
+        return Done(f"“{template}” is active again.")
+
+
+class PauseAll:
+    name: ClassVar = "pause"
+    label: ClassVar = "Pause all"
+    form: ClassVar[type[forms.Form]] = NoteForm
+    question: ClassVar = (
+        "Automatic runs of every schedule that is not paused yet wait from now on; their times are still "
+        "recorded. What is running goes on, and runs by hand stay possible. “Resume all” resumes those that "
+        "were paused together, and leaves those alone that somebody had paused before. Pause all of them?"
+    )
+
+    def affected(self) -> ScheduleQuerySet:
+        return Schedule.objects.filter(status=Schedule.Status.RUNNING)
+
+    def perform(self, answers: dict[str, Any], by: Initiator, now: datetime) -> str:
+        count = Schedule.objects.pause_all(initiator=by, now=now, note=answers["note"])
+        return f"{_are(count)} paused."
+
+
+class ResumeAll:
+    name: ClassVar = "resume"
+    label: ClassVar = "Resume all"
+    form: ClassVar[type[forms.Form]] = ResumeForm
+    question: ClassVar = (
+        "The schedules that were paused together run again; those that somebody paused one by one stay "
+        "paused. Resume them?"
+    )
+
+    def affected(self) -> ScheduleQuerySet:
+        return Schedule.objects.paused_together()
+
+    def perform(self, answers: dict[str, Any], by: Initiator, now: datetime) -> str:
+        discard = answers["missed"] == "discard"
+        count = Schedule.objects.resume_all(initiator=by, now=now, discard=discard)
+        return f"{_are(count)} active again."
+
+
+VERBS: dict[str, PauseAll | ResumeAll] = {verb.name: verb for verb in (PauseAll(), ResumeAll())}
+
+
+def _are(count: int) -> str:
+    return f"{counted(count, 'schedule')} {'is' if count == 1 else 'are'}"
+
+
+class DeleteSecret(Removal):
+    permission = "schedules.delete_secret"
+    question = "Its value is gone for good; the record of who set and changed it stays. DeleteSecret this?"
+
+
+class DeleteCalendar(Removal):
+    permission, list_name = "schedules.delete_sharedcalendar", "web:calendars"
+    question = "It is gone for good; the record of who made and changed it stays. DeleteCalendar this?"
+
+
+offer(Schedule, SkipNext(), Unskip(), AskBackfill(), Pause(), Resume(), Close())
+offer(Backfill, CancelBackfill())
+offer(Secret, DeleteSecret())
+offer(SharedCalendar, DeleteCalendar())
+offer(TaskTemplate, Archive(), Restore())
+vocabulary.add(
+    *("create", "edit", "pause", "resume", "close", "delete", "rotate"),
+    *("skip", "unskip", "backfill", "cancel_backfill", "archive", "restore"),
+    targets=lambda: ("schedule", "secret", "sharedcalendar", "tasktemplate", *registry.step_types),
+)

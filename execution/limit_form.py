@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+
+from execution.models import Limit
+from schedules.forms import OneComplaint, Unsaved
+
+if TYPE_CHECKING:
+    LimitModelForm = forms.ModelForm[Limit]
+else:
+    LimitModelForm = forms.ModelForm
+
+
+class LimitForm(OneComplaint, LimitModelForm):
+    unsaved = Unsaved({})
+
+    class Meta:
+        model = Limit
+        fields = ("key", "size", "note")
+        help_texts = {
+            "key": "What it is about: <code>global</code>, <code>pool:default</code>, <code>type:sql</code>, "
+            "<code>resource:…</code> as steps name it, or what your own policy gives. It stays as it is.",
+            "size": "How many run at once. 0: nothing with this key starts.",
+        }
+
+    def validate_unique(self) -> None:
+        """The verb knows, and says what to do."""
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or self.cleaned_data
+        for name, texts in self.unsaved.fields.items():
+            self.add_error(name if name in self.fields else None, texts)
+        return cleaned

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+
+from schedules.form_fields import Lines
+from schedules.forms import OneComplaint, Unsaved
+from schedules.models import SharedCalendar
+from schedules.spec import SpecError
+from schedules.spec_text import exclusions_from_text, exclusions_to_text
+
+if TYPE_CHECKING:
+    CalendarModelForm = forms.ModelForm[SharedCalendar]
+else:
+    CalendarModelForm = forms.ModelForm
+
+
+class CalendarForm(OneComplaint, CalendarModelForm):
+    excluded = Lines(
+        rows=6,
+        label="Left out",
+        help_text="One per line: <code>holidays GB ENG</code>, <code>dates 2026-12-24/2027-01-02</code>, "
+        "<code>from 2026-12-01 22:00 until 2026-12-02 04:00</code>, <code>day_of_week: sat,sun</code>; "
+        'each may end with <code>comment: "…"</code>, which explanations show. '
+        "What follows “ #” is written anew each time, and says what the line means.",
+    )
+    version = forms.IntegerField(required=False, widget=forms.HiddenInput)
+
+    unsaved = Unsaved({})
+
+    class Meta:
+        model = SharedCalendar
+        fields = ("name", "description")
+        widgets = {"description": forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"})}
+        help_texts = {"name": "Schedules refer to it by this name, which stays: “calendar UK holidays”."}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        text = exclusions_to_text(self.instance.excluded) if self.instance.pk else ""
+        self.initial = {**self.initial, "excluded": text, "version": self.instance.token}
+        if isinstance(lines := self.fields.get("excluded"), Lines):
+            lines.grow(str(self["excluded"].value() or ""))
+
+    def clean_excluded(self) -> list[object]:
+        try:
+            return exclusions_from_text(self.cleaned_data["excluded"])
+        except SpecError as error:
+            raise ValidationError(error.message) from None
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or self.cleaned_data
+        if self.instance.pk and cleaned.get("version") is None:
+            self.add_error(None, "This form does not say which version it changes: load the page again.")
+        for name, texts in self.unsaved.fields.items():
+            self.add_error(name if name in self.fields else None, texts)
+        return cleaned
+
+    def add_error(self, field: str | None, error: Any) -> None:
+        """The one rule that is about the whole calendar is about its name."""
+        if NON_FIELD_ERRORS in getattr(error, "error_dict", {}):
+            field, error = "name", error.error_dict[NON_FIELD_ERRORS]
+        super().add_error(field if field in self.fields else None, error)
