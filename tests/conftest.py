@@ -34,6 +34,7 @@ LONG_FILES = {
 # The rest it asks of SQLite; `make test-all` asks everything of both.
 ON_BOTH_DATABASES = {
     "activities",
+    "ground",
     "chaos",
     "execution",
     "races",
