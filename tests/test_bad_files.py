@@ -237,7 +237,10 @@ def refused(command: list[str]) -> str:
     return f"{told.getvalue()}{error.value}"
 
 
-PACKAGES = ("activities", "api", "execution", "jimsite", "schedules", "web", "webhooks", "workflows")
+PACKAGES = (
+    *("activities", "api", "database", "execution", "files", "jimsite", "operations", "schedules"),
+    *("text", "web", "webhooks", "workflows"),
+)
 # Files that are JIM's own or the system's, and one that is cut off at a size.
 OWN = {
     *("files/given_files.py", "files/private_files.py"),
