@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from queue import SimpleQueue
 from uuid import UUID
 
@@ -46,8 +47,11 @@ class Run:
 
     @property
     def finish(self) -> Finish:
+        """The last progress message stands as the message of an outcome that has none."""
         assert self.outcome is not None
-        return Finish(self.task, self.outcome)
+        if self.outcome.message or not self.said.message:
+            return Finish(self.task, self.outcome)
+        return Finish(self.task, replace(self.outcome, message=self.said.message))
 
 
 class Seats:

@@ -14,6 +14,6 @@ class Ahead(AppConfig):
     name = "tests.chaos"
 
     def ready(self) -> None:
-        from execution.loops import worker
+        from execution.loops import runs, worker
 
-        worker.QUICK_SECONDS = worker.AHEAD_SECONDS = 3_600
+        runs.QUICK_SECONDS = worker.AHEAD_SECONDS = 3_600

@@ -560,7 +560,7 @@ def test_a_lost_attempt_is_recorded_from_when_it_had_its_place(monkeypatch: pyte
     limit("type:python")
     early, late = enqueue(step("early", priority=1), step("late"))
     first, loop = make_worker(clock.now()), WorkerLoop(processes=1, threads=1)
-    loop.place = make_worker(clock.now()), Lease()
+    loop.registration.place = make_worker(clock.now()), Lease()
 
     def while_it_waits(*given: Any) -> Any:
         monkeypatch.undo()

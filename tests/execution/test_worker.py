@@ -14,8 +14,7 @@ from django.db import connection
 from activities.models import Activity
 from database import clock
 from database.statements import fetch
-from execution.loops import seats
-from execution.loops import worker as loop_of_a_worker
+from execution.loops import runs, seats
 from execution.loops.running import prepare_connections
 from execution.loops.worker import WorkerLoop
 from execution.models import Execution, Limit, Worker, WorkerTask
@@ -124,7 +123,7 @@ class TestSeats:
     def test_what_was_claimed_ahead_of_a_seat_goes_back_when_the_seat_is_not_free_soon(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(loop_of_a_worker, "QUICK_SECONDS", 3600)
+        monkeypatch.setattr(runs, "QUICK_SECONDS", 3600)
         quick = [step(f"quick {number}") for number in range(40)]
         late = [step(f"late {number}") for number in range(5)]
         execution = begin(*quick, step("long", 0, "wait_for_ever"), *late)
@@ -290,7 +289,7 @@ def test_a_buried_worker_ends_its_steps_registers_anew_and_goes_on() -> None:
         buried = Worker.objects.get()
         Worker.objects.filter(pk=buried.pk).bury(now=clock.now())
         WorkerTask.objects.recover(now=clock.now())
-        loop._beat_once()
+        loop.registration.beat_once()
         wait_until(lambda: Worker.objects.alive().exclude(pk=buried.pk).exists())
         wait_until(lambda: is_waiting("work"))
         cancel(execution)

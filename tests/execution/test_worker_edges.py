@@ -19,6 +19,8 @@ from django.utils import timezone
 
 import execution.children.nursery
 import execution.loops.lease
+import execution.loops.registration
+import execution.loops.runs
 import execution.loops.worker
 import execution.steps.python
 from database import clock
@@ -62,7 +64,7 @@ def begin(*steps: dict[str, Any]) -> Execution:
 def open_worker(*, threads: int = 1, ahead: int = 0) -> Iterator[WorkerLoop]:
     """Few seats, and nobody who takes the turns of its loop."""
     loop = WorkerLoop(processes=1, threads=threads)
-    loop.ahead["thread"] = ahead
+    loop.runs.ahead["thread"] = ahead
     loop._open()
     try:
         yield loop
@@ -88,11 +90,11 @@ def lose_the_answer_to_a_claim(
     def away(claimed: Sequence[Held], last_results: LastResults) -> dict[int, Binding]:
         if not claimed:
             return bind(claimed, last_results)
-        monkeypatch.setattr(execution.loops.worker, "bind", bind)
+        monkeypatch.setattr(execution.loops.runs, "bind", bind)
         then()
         raise OperationalError("server closed the connection unexpectedly")
 
-    monkeypatch.setattr(execution.loops.worker, "bind", away)
+    monkeypatch.setattr(execution.loops.runs, "bind", away)
 
 
 def lose_the_answer_to_a_release(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,8 +123,8 @@ class TestTheSameAttemptClaimedAgain:
         begin({"name": "wait", "index": 0, "step_type": "wait", "config": {"duration": "1s"}})
         with open_worker() as loop:
             loop._flush(claiming=True)
-            wait_until(lambda: loop.ended)
-            outcome = loop.ended[0].outcome
+            wait_until(lambda: loop.runs.ended)
+            outcome = loop.runs.ended[0].outcome
             assert outcome is not None
             again_at = outcome.again_at
             assert again_at is not None
@@ -141,7 +143,7 @@ class TestTheSameAttemptClaimedAgain:
             with pytest.raises(OperationalError):
                 loop._give_back()
             go.touch()
-            wait_until(lambda: loop.ended)
+            wait_until(lambda: loop.runs.ended)
             loop._give_back()
             loop._flush(claiming=True)
             assert set(loop.runs) == held()
@@ -185,7 +187,7 @@ def test_outcomes_that_the_database_refuses_do_not_hide_a_cancellation(
         with monkeypatch.context() as patched:
             patched.setattr(execution.loops.worker, "finish", refuse)
             go.touch()
-            wait_until(lambda: loop.ended)
+            wait_until(lambda: loop.runs.ended)
             cancelled.cancel(initiator=SOMEBODY, now=clock.now())
             wait_until(lambda: len(after_a_pass(loop).unwritten) == 2)
         while loop.runs:
@@ -232,10 +234,10 @@ class TestRest:
             while queue(started):
                 loop._pass(claiming=True)
             begin(until(tmp_path / "never", "long again"), step("waits"))
-            loop.ahead["thread"] = 1
+            loop.runs.ahead["thread"] = 1
             loop._flush(claiming=True)
             wait_until(lambda: has_started_one(loop))
-            assert loop._backlog == 1
+            assert loop.runs.backlog == 1
 
     def test_an_outcome_that_came_during_an_empty_claim_is_not_slept_over(
         self, go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -249,7 +251,7 @@ class TestRest:
             def claim_slowly() -> list[Held]:
                 monkeypatch.setattr(loop, "_claim", claim_more)
                 go.touch()
-                wait_until(lambda: loop.ended and not loop._backlog)
+                wait_until(lambda: loop.runs.ended and not loop.runs.backlog)
                 return claim_more()
 
             monkeypatch.setattr(loop, "_claim", claim_slowly)
@@ -273,7 +275,7 @@ class TestAStallBetweenTheCheckAndTheStart:
             buried = loop.worker.pk
             stall(kind, monkeypatch, lambda: bury(loop))
             loop._flush(claiming=True)
-            wait_until(lambda: loop.ended)
+            wait_until(lambda: loop.runs.ended)
             loop._pass(claiming=False)
             assert not begun.exists()
             assert loop.worker.pk != buried
@@ -312,7 +314,7 @@ def bury(loop: WorkerLoop) -> None:
     """What a scheduler does after the lease; the worker notices at its next beat."""
     Worker.objects.filter(pk=loop.worker.pk).bury(now=clock.now())
     WorkerTask.objects.recover(now=clock.now())
-    loop._beat_once()
+    loop.registration.beat_once()
 
 
 class TestLease:
@@ -334,17 +336,17 @@ class TestLease:
 
             monkeypatch.setattr(owner, name, answer)
 
-        for module in (execution.loops.lease, execution.loops.worker):
+        for module in (execution.loops.lease, execution.loops.registration):
             monkeypatch.setattr(module, "uptime", lambda: uptime() + late[0])
         stall_in(WorkerQuerySet, "register")
         stall_in(Worker, "beat")
         begin(step("first"), step("second"))
         with open_worker(threads=2) as loop:
             assert loop._claim() == []
-            loop._beat_once()
+            loop.registration.beat_once()
             assert loop._claim() == []
             is_stalling[0] = False
-            loop._beat_once()
+            loop.registration.beat_once()
             assert loop._flush(claiming=True) == 2
 
 
@@ -407,12 +409,12 @@ def test_a_worker_whose_clock_is_wrong_beats_by_the_databases_and_says_so_once(
     settings.JIM_LEASE_SECONDS = 3600
     with open_worker() as loop:
         with time_machine.travel(timezone.now() + timedelta(days=2)):
-            loop._beat_once()
-            loop._beat_once()
+            loop.registration.beat_once()
+            loop.registration.beat_once()
         worker = fresh(loop.worker)
         assert worker.lease_until < timezone.now() + timedelta(days=1)
         assert worker.clock_trouble.endswith("ahead of the database's")
         told = [each.levelname for each in caplog.records if "of this host" in each.getMessage()]
         assert told == ["WARNING"]
-        loop._beat_once()
+        loop.registration.beat_once()
         assert fresh(loop.worker).clock_trouble == ""
