@@ -71,13 +71,59 @@ def invoke(now: datetime) -> None:
     """Accounts and settles every schedule that has something due."""
     after = 0
     while ids := _waiting_schedules(now, after):
-        _invoke_in_passes(ids, now=now)
+        _invoke_in_passes(ids, now=now, wait=False)
         after = ids[-1]
 
 
 def invoke_soon(schedule_ids: Iterable[int], *, now: datetime) -> None:
     """The same for schedules whose executions just ended; whoever is locked is left to the next tick."""
     _invoke_in_passes(sorted(schedule_ids), now=now, wait=True)
+
+
+def _waiting_schedules(now: datetime, after: int) -> list[int]:
+    """The next ones by id, so that a pass never stops at schedules which others have locked."""
+    sources = (Occurrence.objects.due(now), Execution.objects.unaccounted())
+    ids: set[int] = set()
+    for rows in sources:
+        later = rows.filter(schedule__gt=after).order_by("schedule_id")
+        ids |= set(later.values_list("schedule_id", flat=True).distinct()[:SCHEDULES_PER_LOOK])
+    return sorted(ids)[:SCHEDULES_PER_LOOK]
+
+
+def _invoke_in_passes(ids: Sequence[int], *, now: datetime, wait: bool) -> None:
+    """In passes of bounded size, however much is pending."""
+    for start in range(0, len(ids), SCHEDULES_PER_PASS):
+        todo = ids[start : start + SCHEDULES_PER_PASS]
+        size = len(todo)
+        while todo:
+            some, others = todo[:size], todo[size:]
+            left = _invoke_some(some, now=now, wait=wait)
+            # No more are locked and read than a pass gets done with.
+            size = 2 * (len(some) - len(left))
+            todo = [*left, *others]
+
+
+def _invoke_some(ids: Sequence[int], *, now: datetime, wait: bool) -> Sequence[int]:
+    """One pass; if the database refuses it, its schedules one by one, so that a bad one stops nobody.
+
+    Returns those that are left for the next pass.
+    """
+    try:
+        with transaction.atomic():
+            return _account_and_settle(Schedule.objects.hold(ids, skip_locked=not wait), now).left
+    except AWAY as error:
+        # Locked, or the database went away: the next tick repeats it.
+        logger.info("schedules %s are left to the next tick: %s", list(ids), error)
+        with suppress(*AWAY):
+            wake("jim_schedules")
+    except DatabaseError as error:
+        logger.exception("a batch of %d schedules was refused", len(ids))
+        if len(ids) > 1:
+            for pk in ids:
+                _invoke_some([pk], now=now, wait=wait)
+        else:
+            _give_up(ids[0], error, now)
+    return ()
 
 
 def trigger(
@@ -183,59 +229,6 @@ def _same(known: Occurrence, wanted: Occurrence) -> Occurrence:
     raise Refused(
         f"The key “{known.key.removeprefix('manual/')}” was used for another request: choose another."
     )
-
-
-def _waiting_schedules(now: datetime, after: int) -> list[int]:
-    """The next ones by id, so that a pass never stops at schedules which others have locked."""
-    sources = (Occurrence.objects.due(now), Execution.objects.unaccounted())
-    ids: set[int] = set()
-    for rows in sources:
-        later = rows.filter(schedule__gt=after).order_by("schedule_id")
-        ids |= set(later.values_list("schedule_id", flat=True).distinct()[:SCHEDULES_PER_LOOK])
-    return sorted(ids)[:SCHEDULES_PER_LOOK]
-
-
-def _invoke_in_passes(ids: Sequence[int], *, now: datetime, wait: bool = False) -> None:
-    for start in range(0, len(ids), SCHEDULES_PER_PASS):
-        _invoke_all(ids[start : start + SCHEDULES_PER_PASS], now=now, wait=wait)
-
-
-def _invoke_all(ids: Sequence[int], *, now: datetime, wait: bool = False) -> None:
-    """In passes of bounded size, however much is pending."""
-    size = len(ids)
-    while ids:
-        some, others = ids[:size], ids[size:]
-        left = _invoke_some(some, now=now, wait=wait)
-        # No more are locked and read than a pass gets done with.
-        size = 2 * (len(some) - len(left))
-        ids = [*left, *others]
-
-
-def _invoke_some(ids: Sequence[int], *, now: datetime, wait: bool) -> Sequence[int]:
-    """One batch; if the database refuses it, its schedules one by one, so that a bad one stops nobody.
-
-    Returns those that are left for the next pass.
-    """
-    try:
-        return _invoke_batch(ids, now=now, wait=wait)
-    except AWAY as error:
-        # Locked, or the database went away: the next tick repeats it.
-        logger.info("schedules %s are left to the next tick: %s", list(ids), error)
-        with suppress(*AWAY):
-            wake("jim_schedules")
-    except DatabaseError as error:
-        logger.exception("a batch of %d schedules was refused", len(ids))
-        if len(ids) > 1:
-            for pk in ids:
-                _invoke_all([pk], now=now, wait=wait)
-        else:
-            _give_up(ids[0], error, now)
-    return ()
-
-
-def _invoke_batch(ids: Sequence[int], *, now: datetime, wait: bool) -> Sequence[int]:
-    with transaction.atomic():
-        return _account_and_settle(Schedule.objects.hold(ids, skip_locked=not wait), now).left
 
 
 def _account_and_settle(schedules: Sequence[Schedule], now: datetime) -> Pass:
