@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from .exclusions import Exclusions
+from .compiled_exclusions import Exclusions
 from .timeline import OnTheClock
 from .wall_calendar import DAY, FIRST, LAST, SECOND
 from .wording import SpecError, clock_words, date_words, listed, moment_words

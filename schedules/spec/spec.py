@@ -15,8 +15,9 @@ from itertools import islice, pairwise
 from types import MappingProxyType
 from typing import Any
 
+from .compiled_exclusions import Exclusions
 from .cron import CronString, calendar_of, notes_on
-from .exclusions import Exclusion, Exclusions, Shared, exclusion_words, exclusions_of
+from .exclusions import Exclusion, Shared, exclusion_words, exclusions_of
 from .explanation import Upcoming, Verdict, explain, note_on, previous
 from .intervals import LONGEST_INTERVAL, Interval, seconds_from
 from .jitter import delay

@@ -13,7 +13,7 @@ from itertools import chain, groupby
 from typing import NamedTuple, Protocol
 from zoneinfo import ZoneInfo
 
-from .exclusions import Exclusions
+from .compiled_exclusions import Exclusions
 from .wall_calendar import DAY, Calendar
 from .wording import SpecError
 from .zones import LONGEST_SHIFTED_GAP, Stretch, stretch_at

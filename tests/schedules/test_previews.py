@@ -6,7 +6,7 @@ import pytest
 
 from schedules.previews import changed_times, preview
 from schedules.spec import Spec, SpecError
-from schedules.spec.exclusions import Exclusions
+from schedules.spec.compiled_exclusions import Exclusions
 from schedules.spec.timeline import EFFORT
 from tests.base import NOW, make_schedule
 
