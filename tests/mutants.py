@@ -126,8 +126,8 @@ buffer drops the oldest | schedules/models/schedule.py | stories/test_scheduler_
 -             oldest = pending.automatic().order_by("nominal_at")
 +             oldest = pending.order_by("nominal_at")
 backfill bounds | schedules/models/backfill.py | schedules/test_backfill.py
--         draft.processed_until = start_at - MOMENT
-+         draft.processed_until = start_at
+-         draft.processed_until = draft.start_at - MOMENT
++         draft.processed_until = draft.start_at
 last attempts judged | execution/models/execution.py | execution/test_advance.py execution/test_finish.py
 - f"WHERE {theirs} ORDER BY a.attempt"
 + f"WHERE {theirs} ORDER BY a.attempt DESC"

@@ -1,22 +1,22 @@
+"""A backfill: its times are counted when it is asked for, then become occurrences slice by slice."""
+
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.db import connection, models, transaction
-from django.db.models import Count, Exists, F, OuterRef, Q, Subquery
-from django.db.models.functions import Coalesce
+from django.db import models, transaction
+from django.db.models import Count, Q
 from django.urls import reverse
 
 from activities.models import Activity
-from database.statements import among, write
 from database.wake import wake
 from operations.initiator import Initiator
 from schedules.spec import Spec, SpecError
@@ -25,6 +25,7 @@ from schedules.spec.wording import counted, listed
 from text.clean import clean_text
 from text.words import on_the_clock
 
+from .backfill_queryset import Asked, BackfillQuerySet, share_of_schedule
 from .occurrence import Occurrence, Overlap, named_time
 from .refusals import Refused
 from .schedule import Schedule
@@ -35,115 +36,12 @@ TIMES_PER_LOOK = 1_000
 LONGEST_REASON = 500
 MOMENT = timedelta(microseconds=1)
 HOUR = timedelta(hours=1)
-ASKED = {"start_at", "end_at", "which", "overlap"}
 
 WAITING = "waiting already"
 EXECUTED = "executed already"
 NEVER_EXECUTED = "never executed"
 NOT_FAILED = "not failed at last"
 FORGOTTEN = "too long ago to be known"
-
-
-class BackfillQuerySet(models.QuerySet["Backfill"]):
-    def open(self) -> BackfillQuerySet:
-        return self.filter(status=Backfill.Status.OPEN)
-
-    def due(self, now: datetime) -> BackfillQuerySet:
-        """Those that have room for another slice."""
-        return self.open().filter(slice_at__lte=now)
-
-    def moving(self) -> BackfillQuerySet:
-        """Those that are open, and those that are done but for what still waits."""
-        waiting = Occurrence.objects.pending().filter(backfill=OuterRef("pk"))
-        return self.filter(Q(status=Backfill.Status.OPEN) | Exists(waiting))
-
-    def with_waiting(self) -> BackfillQuerySet:
-        """Each with how many of its occurrences wait, counted on an index: at most half of a buffer."""
-        pending = Occurrence.objects.pending().filter(backfill=OuterRef("pk")).order_by().values("backfill")
-        waiting = Coalesce(Subquery(pending.annotate(count=Count("pk")).values("count")), 0)
-        return self.annotate(waiting=waiting, settled=F("passed_count") - waiting).defer("spec", "calendars")
-
-    def ask(
-        self,
-        schedule: Schedule,
-        *,
-        start_at: datetime,
-        end_at: datetime,
-        initiator: Initiator,
-        now: datetime,
-        which: str = "all",
-        overlap: str = "buffer_all",
-    ) -> Backfill:
-        """The times of a range, both ends included, as the spec has them now; their slices follow."""
-        wanted = self.counted(
-            schedule,
-            start_at=start_at,
-            end_at=end_at,
-            initiator=initiator,
-            now=now,
-            which=which,
-            overlap=overlap,
-        )
-        wanted.open()
-        return wanted
-
-    def counted(
-        self,
-        schedule: Schedule,
-        *,
-        start_at: datetime,
-        end_at: datetime,
-        initiator: Initiator,
-        now: datetime,
-        which: str = "all",
-        overlap: str = "buffer_all",
-    ) -> Backfill:
-        """One that is not stored yet. To count its times may take long: call this outside of transactions."""
-        backfill = Backfill._draft(
-            schedule, start_at=start_at, end_at=end_at, which=which, overlap=overlap, now=now
-        )
-        survey = backfill._survey(limit=0)
-        survey.refuse_if_empty()
-        backfill.total, backfill.chosen = survey.total, survey.chosen
-        backfill.initiator_type, backfill.initiator_id = initiator.type, initiator.id
-        backfill.initiator_name = initiator.name
-        return backfill
-
-    def survey(
-        self,
-        schedule: Schedule,
-        *,
-        start_at: datetime,
-        end_at: datetime,
-        now: datetime,
-        which: str = "all",
-        limit: int = 10,
-    ) -> Survey:
-        """What `ask` would do: nothing is stored. Names the first `limit` times."""
-        draft = Backfill._draft(schedule, start_at=start_at, end_at=end_at, which=which, now=now)
-        return draft._survey(limit=limit)
-
-    def make_room(self, schedule_ids: Iterable[int], *, now: datetime) -> None:
-        """Some of their occurrences have been settled: is there room for another slice?
-
-        The schedules are locked. Half of the share is still taken then, so nothing ever runs dry.
-        """
-        theirs, params = among("schedule_id", list(schedule_ids))
-        widened = write(
-            "UPDATE schedules_backfill SET slice_at = %s "
-            f"WHERE status = 'open' AND slice_at IS NULL AND {theirs} AND schedule_id NOT IN ("
-            "SELECT schedule_id FROM schedules_occurrence "
-            f"WHERE status = 'pending' AND source = 'backfill' AND {theirs} "
-            "GROUP BY schedule_id HAVING count(*) > %s)",
-            [connection.ops.adapt_datetimefield_value(now), *params, *params, _share() // 2],
-        )
-        if widened:
-            wake("jim_schedules")
-
-    def prune(self, *, before: datetime, limit: int) -> int:
-        """Ended ones whose occurrences are gone already."""
-        old = self.filter(finished_at__lt=before, occurrences=None)
-        return self.filter(pk__in=list(old.values_list("pk", flat=True)[:limit])).delete()[0]
 
 
 @dataclass
@@ -324,30 +222,13 @@ class Backfill(models.Model):
         )
 
     @classmethod
-    def _draft(
-        cls,
-        schedule: Schedule,
-        *,
-        start_at: datetime,
-        end_at: datetime,
-        which: str,
-        now: datetime,
-        overlap: str = Overlap.BUFFER_ALL,
-    ) -> Backfill:
+    def draft(cls, schedule: Schedule, *, now: datetime, **asked: Unpack[Asked]) -> Backfill:
         """Unsaved: checked by itself, with the schedule as it is now."""
-        draft = cls(
-            schedule=Schedule.objects.get(pk=schedule.pk),
-            start_at=start_at,
-            end_at=end_at,
-            which=which,
-            overlap=overlap,
-            slice_at=now,
-            created_at=now,
-        )
-        draft.clean_fields(exclude={field.name for field in cls._meta.fields} - ASKED)
+        draft = cls(schedule=Schedule.objects.get(pk=schedule.pk), slice_at=now, created_at=now, **asked)
+        draft.clean_fields(exclude={field.name for field in cls._meta.fields} - Asked.__annotations__.keys())
         draft.clean()
         draft.spec, draft.calendars = draft.schedule.spec, draft.schedule.calendars
-        draft.processed_until = start_at - MOMENT
+        draft.processed_until = draft.start_at - MOMENT
         draft._refuse_without_times()
         return draft
 
@@ -367,7 +248,7 @@ class Backfill(models.Model):
     def _broken(self, error: SpecError) -> Refused:
         return Refused(f"The spec of “{self.schedule}” is broken: {error}")
 
-    def _survey(self, *, limit: int) -> Survey:
+    def survey(self, *, limit: int) -> Survey:
         """Slice by slice, so that memory stays flat; nothing is locked meanwhile."""
         survey = Survey()
         try:
@@ -459,7 +340,7 @@ class Backfill(models.Model):
 
     def _room(self) -> int:
         """For more of its occurrences: the open backfills of a schedule have equal parts of their share."""
-        share = _share()
+        share = share_of_schedule()
         held = self.schedule.occurrences.pending().filter(source=Occurrence.Source.BACKFILL)
         counts = held.aggregate(all=Count("pk"), own=Count("pk", filter=Q(backfill=self.pk)))
         part = max(1, share // self.schedule.backfills.open().count())
@@ -511,8 +392,3 @@ class Backfill(models.Model):
 def known_since(now: datetime) -> datetime:
     """What became of times before that may have been deleted."""
     return now - timedelta(days=settings.JIM_RETENTION_DAYS)
-
-
-def _share() -> int:
-    """How many pending occurrences the backfills of a schedule may have together."""
-    return int(settings.JIM_BUFFER_LIMIT) // 2

@@ -241,13 +241,13 @@ def test_times_of_a_backfill_are_counted_before_its_transaction(
     """SQLite lets nothing else be written meanwhile; and a repeat counts nothing."""
     path, body = backfill()
     inside: list[bool] = []
-    survey = Backfill._survey
+    survey = Backfill.survey
 
     def spied(self: Backfill, *, limit: int) -> Any:
         inside.append(connection.in_atomic_block)
         return survey(self, limit=limit)
 
-    monkeypatch.setattr(Backfill, "_survey", spied)
+    monkeypatch.setattr(Backfill, "survey", spied)
     first, again = (api.post(path, body | {"which": "missing"}, idempotency_key="k") for _ in range(2))
     assert (first.status_code, again.json(), inside) == (202, first.json(), [False])
 

@@ -198,13 +198,13 @@ class TestAsk:
     def test_times_that_change_while_they_are_counted_are_looked_at_again(
         self, schedule: Schedule, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        count = Backfill._survey
+        count = Backfill.survey
 
         def count_while_somebody_edits(draft: Backfill, *, limit: int) -> Any:
             schedule.edit(token=1, initiator=SOMEBODY, now=NOW, changes={"spec": {"cron": ["0 * * * *"]}})
             return count(draft, limit=limit)
 
-        monkeypatch.setattr(Backfill, "_survey", count_while_somebody_edits)
+        monkeypatch.setattr(Backfill, "survey", count_while_somebody_edits)
         with pytest.raises(Refused, match="The times of “Nightly” have just been changed"):
             ask(schedule)
         assert not Backfill.objects.exists()

@@ -1,0 +1,109 @@
+"""What can be asked, and done, of many backfills; and how one is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, NotRequired, TypedDict, Unpack
+
+from django.conf import settings
+from django.db import connection, models
+from django.db.models import Count, Exists, F, OuterRef, Q, Subquery
+from django.db.models.functions import Coalesce
+
+from database.statements import among, write
+from database.wake import wake
+from operations.initiator import Initiator
+
+from .occurrence import Occurrence
+
+if TYPE_CHECKING:
+    from .backfill import Backfill, Survey
+    from .schedule import Schedule
+
+
+class AskedTimes(TypedDict):
+    """A range, both ends included, and which of its times."""
+
+    start_at: datetime
+    end_at: datetime
+    which: NotRequired[str]
+
+
+class Asked(AskedTimes):
+    """What people choose of a backfill; the model has the defaults."""
+
+    overlap: NotRequired[str]
+
+
+def share_of_schedule() -> int:
+    """How many pending occurrences the backfills of a schedule may have together."""
+    return int(settings.JIM_BUFFER_LIMIT) // 2
+
+
+class BackfillQuerySet(models.QuerySet["Backfill"]):
+    def open(self) -> BackfillQuerySet:
+        return self.filter(status=self.model.Status.OPEN)
+
+    def due(self, now: datetime) -> BackfillQuerySet:
+        """Those that have room for another slice."""
+        return self.open().filter(slice_at__lte=now)
+
+    def moving(self) -> BackfillQuerySet:
+        """Those that are open, and those that are done but for what still waits."""
+        waiting = Occurrence.objects.pending().filter(backfill=OuterRef("pk"))
+        return self.filter(Q(status=self.model.Status.OPEN) | Exists(waiting))
+
+    def with_waiting(self) -> BackfillQuerySet:
+        """Each with how many of its occurrences wait, counted on an index: at most half of a buffer."""
+        pending = Occurrence.objects.pending().filter(backfill=OuterRef("pk")).order_by().values("backfill")
+        waiting = Coalesce(Subquery(pending.annotate(count=Count("pk")).values("count")), 0)
+        return self.annotate(waiting=waiting, settled=F("passed_count") - waiting).defer("spec", "calendars")
+
+    def ask(
+        self, schedule: Schedule, *, initiator: Initiator, now: datetime, **asked: Unpack[Asked]
+    ) -> Backfill:
+        """The times of a range, both ends included, as the spec has them now; their slices follow."""
+        wanted = self.counted(schedule, initiator=initiator, now=now, **asked)
+        wanted.open()
+        return wanted
+
+    def counted(
+        self, schedule: Schedule, *, initiator: Initiator, now: datetime, **asked: Unpack[Asked]
+    ) -> Backfill:
+        """One that is not stored yet. To count its times may take long: call this outside of transactions."""
+        backfill = self.model.draft(schedule, now=now, **asked)
+        survey = backfill.survey(limit=0)
+        survey.refuse_if_empty()
+        backfill.total, backfill.chosen = survey.total, survey.chosen
+        backfill.initiator_type, backfill.initiator_id = initiator.type, initiator.id
+        backfill.initiator_name = initiator.name
+        return backfill
+
+    def survey(
+        self, schedule: Schedule, *, now: datetime, limit: int = 10, **times: Unpack[AskedTimes]
+    ) -> Survey:
+        """What `ask` would do: nothing is stored. Names the first `limit` times."""
+        return self.model.draft(schedule, now=now, **times).survey(limit=limit)
+
+    def make_room(self, schedule_ids: Iterable[int], *, now: datetime) -> None:
+        """Some of their occurrences have been settled: is there room for another slice?
+
+        The schedules are locked. Half of the share is still taken then, so nothing ever runs dry.
+        """
+        theirs, params = among("schedule_id", list(schedule_ids))
+        widened = write(
+            "UPDATE schedules_backfill SET slice_at = %s "
+            f"WHERE status = 'open' AND slice_at IS NULL AND {theirs} AND schedule_id NOT IN ("
+            "SELECT schedule_id FROM schedules_occurrence "
+            f"WHERE status = 'pending' AND source = 'backfill' AND {theirs} "
+            "GROUP BY schedule_id HAVING count(*) > %s)",
+            [connection.ops.adapt_datetimefield_value(now), *params, *params, share_of_schedule() // 2],
+        )
+        if widened:
+            wake("jim_schedules")
+
+    def prune(self, *, before: datetime, limit: int) -> int:
+        """Ended ones whose occurrences are gone already."""
+        old = self.filter(finished_at__lt=before, occurrences=None)
+        return self.filter(pk__in=list(old.values_list("pk", flat=True)[:limit])).delete()[0]
