@@ -25,7 +25,7 @@ from text.words import NOTHING, badge, exact, moment, span
 
 from . import limit_admin  # noqa: F401 the latter registers itself
 from .models import Execution, Reservation, Worker, WorkerTask
-from .models.execution import ExecutionQuerySet
+from .models.execution_queryset import ExecutionQuerySet
 from .operations import (
     execution_link,
     execution_url,

@@ -33,13 +33,13 @@ WORDS = {2: "the tests cannot be collected", 4: "the tests cannot be started", 5
 # Each begins with its rule, the file, the tests that have to notice (below tests/), and the database if it is
 # not SQLite. The lines with - are in the file once; those with + take their place.
 TABLE = r"""
-fence of an attempt | execution/models/task.py | execution/test_finish.py
+fence of an attempt | execution/queue/finish.py | execution/test_finish.py
 -     theirs, params = among("(id, attempt)", [(task.pk, task.attempt) for task in tasks])
 +     theirs, params = among("id", [task.pk for task in tasks])
-fence of a worker | execution/models/task.py | execution/test_finish.py
+fence of a worker | execution/queue/finish.py | execution/test_finish.py
 -     held = f"{theirs} AND worker_id = %s AND status = 'processing' {extra}"
 +     held = f"{theirs} AND %s <> '' AND status = 'processing' {extra}"
-fence of a retry | execution/models/task.py | execution/test_finish.py
+fence of a retry | execution/queue/finish.py | execution/test_finish.py
 - for task in rows.lock().select_related("activity") if task.attempt == attempts[task.pk]]
 + for task in rows.lock().select_related("activity")]
 fence of progress | activities/models.py | activities/test_activity.py execution/test_recorder.py
@@ -64,15 +64,15 @@ lease before a program | execution/children/nursery_process.py | steps/test_nurs
 lease before a function | execution/children/child.py | steps/test_nursery.py
 -             if not lease.is_good:
 +             if lease.until is None:
-locks of executions | execution/models/execution.py | races/test_verbs.py | postgres
+locks of executions | execution/models/execution_queryset.py | races/test_verbs.py | postgres
 -         locking = "FOR NO KEY UPDATE" if connection.vendor == "postgresql" else ""
 +         locking = ""
 locks of limits | execution/models/limit.py | races/test_limits.py | postgres
 -             these += " ORDER BY key FOR NO KEY UPDATE"
 +             these += " ORDER BY key"
-locks of tasks to cancel | execution/models/task.py | races/test_verbs.py | postgres
--         tasks = [task for task in self.lock() if task.line not in kept]
-+         tasks = [task for task in self.order_by("pk") if task.line not in kept]
+locks of tasks to cancel | execution/queue/cancel.py | races/test_verbs.py | postgres
+-     tasks = [task for task in queue.lock() if task.line not in kept]
++     tasks = [task for task in queue.order_by("pk") if task.line not in kept]
 clean-up after a cancel | execution/failure.py | execution/test_cancel.py
 -     return [line["line"] for line in plan if line["index"] > first and line.get("run_if") in kept]
 +     return [line["line"] for line in plan if line["index"] >= first and line.get("run_if") in kept]
@@ -85,9 +85,9 @@ key of an occurrence | schedules/models/occurrence.py | schedules/test_backfill.
 key of a request | api/idempotency.py | api/test_limits.py api/test_foundation.py
 - return {"principal": principal_of(request), "route"
 + return {"principal": "", "route"
-key against twins | execution/models/task.py | execution/test_jobs.py
--                 twins |= {job.dedup_key: job.key} if job.dedup_key else {}
-+                 pass
+key against twins | execution/queue/enqueue.py | execution/test_jobs.py
+-             twins |= {job.dedup_key: job.key} if job.dedup_key else {}
++             pass
 overlap SKIP | schedules/overlap.py | schedules/test_overlap.py
 -         if occurrence.policy != "skip" or occurrence.source != "auto" or not self._is_occupied:
 +         if occurrence.policy != "skip" or not self._is_occupied:
@@ -128,10 +128,10 @@ buffer drops the oldest | schedules/models/schedule.py | stories/test_scheduler_
 backfill bounds | schedules/models/backfill.py | schedules/test_backfill.py
 -         draft.processed_until = draft.start_at - MOMENT
 +         draft.processed_until = draft.start_at
-last attempts judged | execution/models/execution.py | execution/test_advance.py execution/test_finish.py
+last attempts judged | execution/models/advance.py | execution/test_advance.py execution/test_finish.py
 - f"WHERE {theirs} ORDER BY a.attempt"
 + f"WHERE {theirs} ORDER BY a.attempt DESC"
-advancement past a retry | execution/models/execution.py | execution/test_advance.py execution/test_finish.py
+advancement past a retry | execution/models/advance.py | execution/test_advance.py execution/test_finish.py
 - MAX(CASE WHEN status = 'waiting' THEN 0 ELSE 1 END) AS is_live, "
 + MAX(CASE WHEN status = 'processing' THEN 1 ELSE 0 END) AS is_live, "
 group failure continue | execution/failure.py | execution/test_failure.py
@@ -158,9 +158,9 @@ retry after crashes | execution/retry.py | execution/test_retry.py
 retry after a drain | execution/retry.py | execution/test_retry.py
 -     return Next(now, budget.failures, budget.crashes)
 +     return Next(now, budget.failures, budget.crashes + 1)
-retry of what was cancelled | execution/models/task.py | execution/test_cancel.py execution/test_finish.py
-- rows = self.filter(pk__in=attempts, worker=worker_id, cancel_requested_at=None)
-+ rows = self.filter(pk__in=attempts, worker=worker_id)
+retry of what was cancelled | execution/queue/finish.py | execution/test_cancel.py execution/test_finish.py
+- rows = queue.filter(pk__in=attempts, worker=worker_id, cancel_requested_at=None)
++ rows = queue.filter(pk__in=attempts, worker=worker_id)
 limits full | execution/queue/concurrency.py | execution/test_limits.py
 - all(self.limits.get(key, 1) > 0 for key in keys)
 + all(self.limits.get(key, 1) >= 0 for key in keys)
@@ -176,17 +176,17 @@ cancel keeps true outcomes | execution/models/attempt.py | execution/test_cancel
 terminate | execution/models/execution.py | execution/test_cancel.py
 -             tasks.delete()
 +             tasks.unclaimed().delete()
-timeout | execution/models/execution.py | schedules/test_alerts.py execution/test_cancel.py
-- self.Status.FAILED if self.is_timed_out else self.Status.CANCELLED
-+ self.Status.CANCELLED
+timeout | execution/models/advance.py | schedules/test_alerts.py execution/test_cancel.py
+- execution.Status.FAILED if execution.is_timed_out else execution.Status.CANCELLED
++ execution.Status.CANCELLED
 recovery on_crash | execution/retry.py | execution/test_retry.py
 -     if budget.on_crash == "fail":
 -         return Next(None, budget.failures, crashes, MUST_NOT_REPEAT)
 +     if budget.on_crash == "fail" and crashes > 1:
 +         return Next(None, budget.failures, crashes, MUST_NOT_REPEAT)
-recovery of lost tasks | execution/models/execution.py | execution/test_recovery.py execution/test_advance.py
--         if upcoming != waiting:
-+         if waiting is not None and upcoming != waiting:
+recovery of lost tasks | execution/models/advance.py | execution/test_recovery.py execution/test_advance.py
+-     if upcoming != waiting:
++     if waiting is not None and upcoming != waiting:
 conflict token | schedules/models/schedule.py | stories/test_scheduler_archetype_5_conflict_token.py
 -         if token is not None and token != fresh.token:
 +         if token is not None and token > fresh.token:

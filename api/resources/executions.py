@@ -25,7 +25,7 @@ from database import clock
 from execution import failure
 from execution.models import Execution, WorkerTask
 from execution.models.adhoc import own_steps
-from execution.models.execution import ExecutionQuerySet
+from execution.models.execution_queryset import ExecutionQuerySet
 from execution.queue.waits import reasons
 from schedules.models import Occurrence, Overlap, Refused
 from schedules.permissions import RUN

@@ -18,7 +18,7 @@ from activities.signals import Event, noticed
 from database.statements import AWAY, fetch, instant, planned_once, update_each
 from database.wake import wake
 from execution.models import Execution
-from execution.models.execution import Accounted
+from execution.models.execution_queryset import Accounted
 from execution.models.start import Start
 from operations.initiator import Initiator
 from schedules import registry

@@ -21,7 +21,7 @@ from database.statements import AWAY
 from database.wake import Watch
 from execution.models import Worker, WorkerTask
 from execution.models.attempt import Finish, Held
-from execution.models.task import WorkerTaskQuerySet
+from execution.models.task_queryset import WorkerTaskQuerySet
 from execution.queue.handover import Freed
 
 from . import recorder, recovery

@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 
 from database.statements import fetch
-from execution.models import Execution, execution
+from execution.models import Execution, execution_queryset
 from execution.models.brief import UNSAID, brief, brief_plan, whole, whole_plan
 from tests.base import attempts, break_down, claim, enqueue, fresh, make_worker, start, step
 
@@ -75,9 +75,9 @@ class TestStored:
 
     @pytest.mark.parametrize(("length", "remembered"), [(10, 1), (100_000, 0)])
     def test_a_plan_is_read_once_unless_it_is_long(self, length: int, remembered: int) -> None:
-        execution.kept_plan.cache_clear()
+        execution_queryset.kept_plan.cache_clear()
         started = start(step("a", kwargs={"value": "x" * length}), step("b", 1))
         for _ in range(2):
             (held,) = Execution.objects.hold([started.pk])
             assert held.plan == fresh(started).plan
-        assert execution.kept_plan.cache_info().currsize == remembered
+        assert execution_queryset.kept_plan.cache_info().currsize == remembered

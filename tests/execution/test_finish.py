@@ -10,8 +10,9 @@ import pytest
 
 from activities.models import Activity
 from execution.loops import finishing
-from execution.models import Execution, Worker, WorkerTask, task
+from execution.models import Execution, Worker, WorkerTask
 from execution.models.attempt import Finish, Held
+from execution.queue import finish
 from execution.steps.outcome import Outcome
 from tests.base import (
     NOW,
@@ -126,7 +127,7 @@ def test_others_are_woken_for_what_is_left_of_the_next_group_and_not_for_what_wa
     taken: list[str], is_told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
-    monkeypatch.setattr(task, "wake", told.append)
+    monkeypatch.setattr(finish, "wake", told.append)
     execution, worker = start(step("a"), step("b", 1), step("c", 1)), make_worker()
     (first,) = claim(worker)
 

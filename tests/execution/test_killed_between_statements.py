@@ -19,8 +19,7 @@ from activities.models import Activity
 from database import clock
 from execution.loops.invoker import trigger
 from execution.loops.scheduler import is_due, tick
-from execution.models import Execution, Worker, WorkerTask
-from execution.models import execution as executions
+from execution.models import Execution, Worker, WorkerTask, advance
 from execution.models.attempt import Held
 from schedules.code_files import Library
 from schedules.models import Backfill, Occurrence, Schedule, SharedCalendar
@@ -51,7 +50,7 @@ class World:
         self.worker = make_worker(DEADLY)
         with monkeypatch.context() as patched:
             # As if each process that ended an execution had died at that very moment.
-            patched.setattr(executions, "_settle_after", lambda ids: None)
+            patched.setattr(advance, "_settle_after", lambda ids: None)
             self._define()
             for at in (NOW + seconds(60), NOW + seconds(120)):
                 self._work_a_little(at)

@@ -30,7 +30,7 @@ from execution.loops.running import run_until_signal
 from execution.loops.worker import WorkerLoop
 from execution.models import Execution, Worker, WorkerTask
 from execution.models.attempt import Held
-from execution.models.task import WorkerTaskQuerySet
+from execution.models.task_queryset import WorkerTaskQuerySet
 from execution.models.worker import WorkerQuerySet
 from execution.steps.binding import Binding, LastResults, bind
 from tests.base import SOMEBODY, attempts, fresh, queue, start, step, step_statuses

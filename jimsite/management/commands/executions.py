@@ -8,7 +8,7 @@ from django.core.management.base import CommandParser
 from rich.text import Text
 
 from execution.models import Execution
-from execution.models.execution import ExecutionQuerySet
+from execution.models.execution_queryset import ExecutionQuerySet
 from jimsite.arguments import at_most, length
 from jimsite.progress import facts_of
 from jimsite.terminal import JimCommand, on_clock, state

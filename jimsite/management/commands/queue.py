@@ -9,7 +9,7 @@ from django.db.models import Case, Count, IntegerField, Value, When
 from rich.text import Text
 
 from execution.models import WorkerTask
-from execution.models.task import WorkerTaskQuerySet
+from execution.models.task_queryset import WorkerTaskQuerySet
 from execution.queue.waits import reasons
 from jimsite.arguments import at_most, tasks
 from jimsite.terminal import JimCommand, state

@@ -1,0 +1,179 @@
+"""What can be asked, and done, of many tasks at once: the verbs of the queue."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from django.db import models, transaction
+from django.db.models import Min
+
+from activities.models import Activity
+from database.statements import literal, update_each
+from execution.queue.cancel import cancel
+from execution.queue.claim import claim
+from execution.queue.enqueue import enqueue, requeue
+from execution.queue.finish import abandon, finish, release
+from execution.queue.handover import Freed
+from execution.queue.limited import is_any_open
+from execution.queue.recover import recover
+from execution.queue.unlimited import Claimant, Seats
+from execution.steps.step_type import Isolation
+from operations.initiator import Initiator
+from schedules.models import Refused
+
+from .attempt import Finish, Held
+from .execution import Execution
+from .reservation import Reservation
+from .worker import Worker
+
+if TYPE_CHECKING:
+    from .task import WorkerTask
+
+
+class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
+    def waiting(self) -> WorkerTaskQuerySet:
+        return self.filter(status=literal(self.model.Status.WAITING))
+
+    def queued(self) -> WorkerTaskQuerySet:
+        return self.filter(status=literal(self.model.Status.QUEUED))
+
+    def processing(self) -> WorkerTaskQuerySet:
+        return self.filter(status=literal(self.model.Status.PROCESSING))
+
+    def unclaimed(self) -> WorkerTaskQuerySet:
+        return self.exclude(status=self.model.Status.PROCESSING)
+
+    def live(self) -> WorkerTaskQuerySet:
+        return self.exclude(status=self.model.Status.WAITING)
+
+    def lock(self) -> WorkerTaskQuerySet:
+        """By id, as everybody does, so that nobody waits in a circle."""
+        return self.select_for_update(of=("self",), no_key=True).order_by("pk")
+
+    def is_claimable(
+        self,
+        *,
+        pools: Sequence[str],
+        now: datetime,
+        isolations: Collection[Isolation] = ("thread", "process"),
+    ) -> bool:
+        """Whether a worker of these pools would get anything. What a full limit holds back is not ready."""
+        ready = self.queued().filter(isolation__in=isolations)
+        ready = ready.filter(pool__in=pools) if pools else ready
+        reserved = Reservation.objects.filter(released_at=None).values("pool")
+        unlimited = ready.filter(is_delayed=False, is_limited=False).exclude(pool__in=reserved)
+        ripe = ready.filter(is_delayed=True, available_at__lte=now)
+        return unlimited.exists() or ripe.exists() or is_any_open(pools, isolations)
+
+    def queued_later(self, *, pools: Sequence[str], now: datetime) -> datetime | None:
+        """When the next of the tasks that were delayed beyond this time will be ready."""
+        later = self.queued().filter(is_delayed=True, available_at__gt=now)
+        later = later.filter(pool__in=pools) if pools else later
+        at: datetime | None = later.aggregate(at=Min("available_at"))["at"]
+        return at
+
+    def orphaned(self) -> WorkerTaskQuerySet:
+        return self.processing().exclude(worker__status=Worker.Status.ALIVE)
+
+    def enqueue(
+        self, requests: Iterable[Mapping[str, Any]], *, initiator: Initiator, now: datetime
+    ) -> list[uuid.UUID]:
+        """Single jobs without an execution, each one's activity is its root; returns their keys.
+
+        A request is a step, and may have a `position`, a time to be `available_at`, an `idempotency_key` (a
+        repeated request names the first one's job) and a `dedup_key` (skipped while its twin has not ended).
+        """
+        return enqueue(self, requests, initiator=initiator, now=now)
+
+    def requeue(
+        self, last: Activity, step: dict[str, Any], *, initiator: Initiator, now: datetime
+    ) -> WorkerTask:
+        """The next attempt of a job whose row is gone. Its activity is unique: nobody else retries it too."""
+        return requeue(self, last, step, initiator=initiator, now=now)
+
+    def claim(
+        self,
+        worker: Worker,
+        *,
+        seats: Seats,
+        pools: Sequence[str],
+        now: datetime,
+        ahead: Seats | None = None,
+        freed: Freed | None = None,
+        clock: Callable[[], datetime] | None = None,
+    ) -> list[Held]:
+        """Takes ready tasks for a living worker: the first in order, at most as many as it has free seats.
+
+        What nobody limits may be taken `ahead` of them, by so many more. What is `freed` by the transaction
+        that this is part of need not be counted again. `clock` is asked again once the claim has its locks,
+        which may take long; without it, `now` is recorded.
+        """
+        return claim(Claimant(worker.pk, pools, now, clock), free=seats, ahead=ahead or {}, freed=freed)
+
+    def finish(
+        self,
+        finishes: Sequence[Finish],
+        *,
+        worker_id: uuid.UUID,
+        now: datetime,
+        then: Callable[[Freed], Sequence[Held]] = lambda freed: (),
+    ) -> set[int]:
+        """Ends attempts of one worker, in one transaction; returns the tasks whose outcome was accepted.
+
+        The fence is (id, attempt, worker): what another has taken over since changes nothing. `then` claims
+        for the seats that this leaves; others are told of the room, and of the tasks, that it does not take.
+        """
+        return finish(self, finishes, worker_id=worker_id, now=now, then=then)
+
+    def release(self, tasks: Sequence[Held], *, worker_id: uuid.UUID) -> set[int]:
+        """Back to the queue, unstarted, as the same attempt; one that is being cancelled is not released."""
+        return release(tasks, worker_id=worker_id)
+
+    def abandon(self, task: Held, error: str, *, worker_id: uuid.UUID, now: datetime) -> set[int]:
+        """The last resort for an outcome that the database refuses; its execution counts as stuck then."""
+        return abandon(task, error, worker_id=worker_id, now=now)
+
+    def recover(self, *, now: datetime) -> int:
+        """Ends the attempts of workers that are dead or gone, in the way a worker ends its own.
+
+        What somebody holds is left for later: whoever froze in the middle of a write stops nobody else.
+        """
+        return recover(self, now=now)
+
+    def cancel(self, *, now: datetime, kept: Collection[int] = ()) -> int:
+        """Closes what has not started, flags what runs. The caller holds the lock of the execution.
+
+        The lines that are `kept` go on.
+        """
+        return cancel(self, now=now, kept=kept)
+
+    def reorder(self, keys: Sequence[uuid.UUID], *, initiator: Initiator, now: datetime) -> int:
+        """These go first, in this order, among what waits in their pool with the same priority."""
+        with transaction.atomic():
+            # Found through their activities: the queue has no index of its own for that.
+            found_ids = self.filter(activity__task_key__in=keys).values_list("pk", flat=True)
+            named = self.filter(pk__in=list(found_ids))
+            # Whoever ends or advances their executions writes to several of them, in no order.
+            executions = Execution.objects.filter(pk__in=set(named.values_list("execution_id", flat=True)))
+            list(executions.lock().values_list("pk"))
+            rows = {task.key: task for task in named.unclaimed().lock()}
+            found = [rows[key] for key in dict.fromkeys(keys) if key in rows]
+            if len({(task.pool, task.priority) for task in found}) > 1:
+                raise Refused("Only tasks of one pool and one priority can be put in order.")
+            front = position_before_all(now)
+            update_each(
+                self.model,
+                ("position",),
+                [(task.pk, front + place) for place, task in enumerate(found)],
+                where="t.status <> 'processing'",
+            )
+            Activity.objects.record_each("reorder", found, initiator=initiator, now=now)
+        return len(found)
+
+
+def position_before_all(now: datetime) -> int:
+    """Before all that was put to the front earlier, and so before all else."""
+    return -int(now.timestamp() * 1_000_000)

@@ -1,0 +1,137 @@
+"""How single jobs come into the queue: new ones, those that name keys, and ended ones that are retried."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from django.db import IntegrityError, connection, transaction
+from django.db.models import Exists
+
+from activities.models import Activity
+from database.statements import fetch, update_each
+from database.wake import wake
+from execution.models.adhoc import Wanted, names_keys
+from execution.models.limit import Limit
+from execution.models.planned import Planned, add, up_to_date
+from operations.initiator import Initiator
+from schedules.models import Refused
+
+from .concurrency import SEPARATOR
+from .finish import next_attempt
+
+if TYPE_CHECKING:
+    from execution.models.task import WorkerTask
+    from execution.models.task_queryset import WorkerTaskQuerySet
+
+# Names the lock of those who queue several jobs with keys.
+KEYS = 0x6B657973
+
+
+def enqueue(
+    queue: WorkerTaskQuerySet, requests: Iterable[Mapping[str, Any]], *, initiator: Initiator, now: datetime
+) -> list[uuid.UUID]:
+    """Add one task for each request; where one names a key, look first for what has it already."""
+    asked = list(requests)
+    wanted = Wanted.each(asked, initiator=initiator, now=now)
+    if names_keys(asked):
+        jobs = list(wanted)
+        _enqueue_once(queue, jobs, now=now)
+        return [job.key for job in jobs]
+    keys: list[uuid.UUID] = []
+    add(_noting(keys, wanted), now=now)
+    return keys
+
+
+def _noting(keys: list[uuid.UUID], jobs: Iterable[Wanted]) -> Iterator[Planned]:
+    for job in jobs:
+        keys.append(job.key)
+        yield job.planned
+
+
+def _enqueue_once(queue: WorkerTaskQuerySet, jobs: Sequence[Wanted], *, now: datetime) -> None:
+    """If somebody else is queueing the same at this moment, a second look finds it."""
+    try:
+        with transaction.atomic():
+            _add_new(queue, jobs, now=now)
+    except IntegrityError:
+        with transaction.atomic():
+            _add_new(queue, jobs, now=now)
+
+
+def _add_new(queue: WorkerTaskQuerySet, jobs: Sequence[Wanted], *, now: datetime) -> None:
+    if len(jobs) > 1 and connection.vendor == "postgresql":
+        # One after the other: two that name the same keys in another order would wait for each other.
+        fetch("SELECT 1 FROM (SELECT pg_advisory_xact_lock(%s)) AS held", [KEYS])
+    keyed = {job.key for job in jobs if job.is_keyed}
+    rows = Activity.objects.filter(task_key__in=keyed, attempt=1).values_list("task_key", "details")
+    known = dict(rows) if keyed else {}
+    wanted = {job.dedup_key for job in jobs} - {""}
+    twins = dict(queue.filter(dedup_key__in=wanted).values_list("dedup_key", "key")) if wanted else {}
+    new, skipped = [], []
+    for job in jobs:
+        if job.key in known:
+            _check_same(job, known[job.key])
+        elif job.dedup_key in twins:
+            skipped.append(job.skipped(twins[job.dedup_key], now))
+        else:
+            new.append(job)
+            twins |= {job.dedup_key: job.key} if job.dedup_key else {}
+        known |= {job.key: {"request": job.line["request"]}} if job.is_keyed else {}
+    add([job.planned for job in new], now=now)
+    _remember([job for job in new if job.is_keyed])
+    Activity.objects.record_ended(skipped)
+
+
+def _check_same(job: Wanted, details: Any) -> None:
+    first = details or {}
+    asked = first.get("request") or first.get("step", {}).get("request")
+    if asked != job.line["request"]:
+        raise Refused("This idempotency key was used for another request: choose another key.")
+
+
+def _remember(jobs: Sequence[Wanted]) -> None:
+    """What was asked for under each key, so that a repeat can be told from another request."""
+    if jobs:
+        asked = {job.key: {"request": job.line["request"]} for job in jobs}
+        rows = Activity.objects.filter(task_key__in=asked).values_list("pk", "task_key")
+        update_each(Activity, ("details",), [(pk, asked[key]) for pk, key in rows if key])
+
+
+def requeue(
+    queue: WorkerTaskQuerySet,
+    last: Activity,
+    step: dict[str, Any],
+    *,
+    initiator: Initiator,
+    now: datetime,
+) -> WorkerTask:
+    """Add the next attempt of a job whose row is gone, and its activity."""
+    step, activity = up_to_date(step), next_attempt(last, now)
+    activity.initiator_type, activity.initiator_id = initiator.type, initiator.id
+    activity.initiator_name = initiator.name
+    activity.save(force_insert=True)
+    # Asked by the statement that inserts it: nobody makes a limit in between.
+    limited = Exists(Limit.objects.filter(pk__in=step["limit_keys"].split(SEPARATOR)))
+    task = queue.create(
+        key=uuid.UUID(step["key"]),
+        activity=activity,
+        line=step["line"],
+        step_index=step["index"],
+        name=step["name"],
+        step=step,
+        pool=step["pool"],
+        isolation=step["isolation"],
+        status=queue.model.Status.QUEUED,
+        priority=step["priority"],
+        limit_keys=step["limit_keys"],
+        is_limited=limited,
+        dedup_key=step.get("dedup_key", ""),
+        attempt=activity.attempt,
+        available_at=now,
+        created_at=now,
+    )
+    wake("jim_tasks")
+    return task

@@ -1,0 +1,267 @@
+"""How a worker lets go of what it holds: it finishes attempts, gives them back, or abandons them.
+
+The fence of all three is (id, attempt, worker): what another has taken over since changes nothing.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django.db import connection, transaction
+
+from activities.models import Activity, Ending
+from database.statements import among, fetch, update_each
+from database.wake import wake
+from execution import retry
+from execution.models.attempt import Finish, Held
+from execution.models.execution import Execution
+
+from .handover import Freed
+from .limited import Group
+from .unlimited import RESERVED
+
+if TYPE_CHECKING:
+    from execution.models.task import WorkerTask
+    from execution.models.task_queryset import WorkerTaskQuerySet
+
+AGAIN_FIELDS = (
+    "status",
+    "worker",
+    "claimed_at",
+    "attempt",
+    "failures",
+    "crashes",
+    "available_at",
+    "is_delayed",
+    "activity",
+    "begun_at",
+)
+_DELETE = "DELETE FROM execution_workertask"
+_RELEASE = "UPDATE execution_workertask SET status = 'queued', worker_id = NULL, claimed_at = NULL"
+
+
+def finish(
+    queue: WorkerTaskQuerySet,
+    finishes: Sequence[Finish],
+    *,
+    worker_id: uuid.UUID,
+    now: datetime,
+    then: Callable[[Freed], Sequence[Held]],
+) -> set[int]:
+    """Queue again what is retried or put off, end the rest, advance its executions, then claim."""
+    with transaction.atomic(savepoint=False):
+        ids = {f.task.execution_id for f in finishes if f.task.execution_id is not None}
+        executions = Execution.objects.hold(sorted(ids)) if ids else []
+        following = {f.task.pk: nxt for f in finishes if (nxt := f.next(now)) is not None}
+        retried = _retry(
+            queue, [f for f in finishes if _is_again(following.get(f.task.pk))], following, worker_id, now
+        )
+        put_off = _put_off(queue, [f for f in finishes if f.outcome.again_at], worker_id)
+        over = [f for f in finishes if f.task.pk not in retried | put_off]
+        again = [f.ending(is_last=False) for f in finishes if f.task.pk in retried]
+        gone = _end(over, again, following, worker_id)
+        keep_steps([(f.task.activity_id, f.task.step) for f in over if _is_retryable(f, gone)])
+        released = Execution.objects.advance(executions, now=now)
+        ended = [f.task for f in over if f.task.pk in gone and gone[f.task.pk].made_room]
+        freed = Counter(group for pk in gone if (group := gone[pk].group))
+        claimed = then(freed)
+        if not {task.pk for task in claimed}.issuperset(released) or _leaves_room(ended, claimed):
+            wake("jim_tasks")
+    return retried | put_off | set(gone)
+
+
+def _is_again(nxt: retry.Next | None) -> bool:
+    return nxt is not None and nxt.available_at is not None
+
+
+def _retry(
+    queue: WorkerTaskQuerySet,
+    finishes: Sequence[Finish],
+    following: Mapping[int, retry.Next],
+    worker_id: uuid.UUID,
+    now: datetime,
+) -> set[int]:
+    """The same row, queued again for its next attempt, with a pending activity linked to this one."""
+    if not finishes:
+        return set()
+    attempts = {f.task.pk: f.task.attempt for f in finishes}
+    rows = queue.filter(pk__in=attempts, worker=worker_id, cancel_requested_at=None).processing()
+    held = [task for task in rows.lock().select_related("activity") if task.attempt == attempts[task.pk]]
+    activities = Activity.objects.bulk_create([next_attempt(task.activity, now) for task in held])
+    rows_again = [
+        _again(task, following[task.pk], activity, now)
+        for task, activity in zip(held, activities, strict=True)
+    ]
+    update_each(queue.model, AGAIN_FIELDS, rows_again, where="t.status = 'processing'")
+    if held:
+        wake("jim_tasks")
+    return {task.pk for task in held}
+
+
+def _again(task: WorkerTask, nxt: retry.Next, activity: Activity, now: datetime) -> tuple[Any, ...]:
+    """Its key and AGAIN_FIELDS. What was put off goes on after a crash, but not after a failure."""
+    assert nxt.available_at is not None
+    is_delayed = nxt.available_at > now
+    begun_at = task.begun_at if nxt.failures == task.failures else None
+    budget = (activity.attempt, nxt.failures, nxt.crashes)
+    return task.pk, "queued", None, None, *budget, nxt.available_at, is_delayed, activity.pk, begun_at
+
+
+def next_attempt(before: Activity, now: datetime) -> Activity:
+    carried = (
+        "target_type",
+        "target_id",
+        "target_name",
+        "initiator_type",
+        "initiator_id",
+        "initiator_name",
+        "parent_id",
+        "task_key",
+        "step_index",
+        "line",
+    )
+    return Activity(
+        **{name: getattr(before, name) for name in carried},
+        retry_of=before,
+        attempt=before.attempt + 1,
+        created_at=now,
+    )
+
+
+def _put_off(queue: WorkerTaskQuerySet, finishes: Sequence[Finish], worker_id: uuid.UUID) -> set[int]:
+    """The same attempt, queued until its time comes; one that is being cancelled is not put off."""
+    if not finishes:
+        return set()
+    by_task = {f.task.pk: f for f in finishes}
+    rows = queue.filter(pk__in=by_task, worker=worker_id, cancel_requested_at=None).processing()
+    held = [by_task[task.pk] for task in rows.lock() if task.attempt == by_task[task.pk].task.attempt]
+    update_each(
+        queue.model,
+        ("status", "worker", "claimed_at", "available_at", "is_delayed", "begun_at"),
+        [(f.task.pk, "queued", None, None, f.outcome.again_at, True, f.outcome.executed_at) for f in held],
+    )
+    Activity.objects.put_off([(f.task.activity_id, f.outcome.executed_at, f.outcome.message) for f in held])
+    wake("jim_tasks")
+    return {f.task.pk for f in held}
+
+
+def _end(
+    over: Sequence[Finish],
+    again: Sequence[Ending],
+    following: Mapping[int, retry.Next],
+    worker_id: uuid.UUID,
+) -> dict[int, Gone]:
+    """Deletes what this worker still holds, and ends the activities of just that, and of retries."""
+    tasks = [f.task for f in over]
+    if _is_postgresql() and over and not again and all(f.is_plain for f in over):
+        endings = [f.ending(why_not=_why_not(f, following)) for f in over]
+        fence, params = _holding(tasks, worker_id, verb=_DELETE, first="activity_id AS pk, ")
+        return _gone(Activity.objects.finish_those(endings, fence=fence, params=params))
+    gone = _held(tasks, worker_id, verb=_DELETE)
+    last = [
+        f.ending(why_not=_why_not(f, following), cancelled=gone[f.task.pk].is_cancelled)
+        for f in over
+        if f.task.pk in gone
+    ]
+    if again or last:
+        Activity.objects.finish([*again, *last])
+    return gone
+
+
+def _why_not(finish: Finish, following: Mapping[int, retry.Next]) -> str:
+    nxt = following.get(finish.task.pk)
+    return nxt.why_not if nxt else ""
+
+
+def _is_retryable(finish: Finish, gone: Collection[int]) -> bool:
+    """A single job that ended without success; a plan remembers the steps of executions."""
+    failed = finish.outcome.status in Activity.FAILURES or finish.outcome.interrupted is not None
+    return finish.task.execution_id is None and finish.task.pk in gone and failed
+
+
+def keep_steps(rows: Sequence[tuple[int, Any]]) -> None:
+    """What a job was to run goes with its queue row; who retries it later finds it at its last activity."""
+    if rows:
+        update_each(Activity, ("details",), [(activity, {"step": step}) for activity, step in rows])
+
+
+def _leaves_room(ended: Sequence[Held], claimed: Sequence[Held]) -> bool:
+    """Unless what was claimed since has just the same keys, and so took it."""
+    left = Counter(task.step.get("limit_keys") for task in ended)
+    left.subtract(task.step.get("limit_keys") for task in claimed)
+    return any(count > 0 for count in left.values())
+
+
+def release(tasks: Sequence[Held], *, worker_id: uuid.UUID) -> set[int]:
+    """Give back what this worker still holds, unstarted."""
+    with transaction.atomic():
+        released = _held(tasks, worker_id, extra="AND cancel_requested_at IS NULL", verb=_RELEASE)
+        Activity.objects.unbegin([task.activity_id for task in tasks if task.pk in released])
+        wake("jim_tasks")
+    return set(released)
+
+
+def abandon(task: Held, error: str, *, worker_id: uuid.UUID, now: datetime) -> set[int]:
+    """Delete the task and fail its activity, without advancing its execution."""
+    with transaction.atomic():
+        gone = _held([task], worker_id, verb=_DELETE)
+        if gone:
+            if gone[task.pk].made_room:
+                wake("jim_tasks")
+            failed = Activity.Status.FAILED_WITH_ERROR
+            ending = Ending(
+                task.activity_id, failed, now, task.claimed_at, error=error, permanently_failed=True
+            )
+            Activity.objects.finish([ending])
+    return set(gone)
+
+
+class Gone(NamedTuple):
+    """A task that its worker no longer holds; `made_room`: others may have waited for that.
+
+    `group`: of a limited one, those who may take its place.
+    """
+
+    is_cancelled: bool
+    made_room: bool
+    group: Group | None
+
+
+def _held(tasks: Sequence[Held], worker_id: uuid.UUID, *, verb: str, extra: str = "") -> dict[int, Gone]:
+    """Deletes or releases what this worker still holds."""
+    return _gone(fetch(*_holding(tasks, worker_id, verb=verb, extra=extra))) if tasks else {}
+
+
+def _holding(
+    tasks: Sequence[Held], worker_id: uuid.UUID, *, verb: str, extra: str = "", first: str = ""
+) -> tuple[str, list[Any]]:
+    """The fence: what the worker still holds of these, by (id, attempt, worker)."""
+    theirs, params = among("(id, attempt)", [(task.pk, task.attempt) for task in tasks])
+    held = f"{theirs} AND worker_id = %s AND status = 'processing' {extra}"
+    if _is_postgresql():
+        # Locked in the order of all others; a plain IN would lock them in any.
+        held = f"id = ANY(ARRAY(SELECT id FROM execution_workertask WHERE {held} ORDER BY id FOR UPDATE))"
+    # On SQLite nobody has to be told of room.
+    made_room = f"is_limited OR pool IN ({RESERVED})" if _is_postgresql() else "FALSE"
+    columns = f"{first}id, cancel_requested_at, {made_room}, is_limited, limit_keys, isolation, pool"
+    return f"{verb} WHERE {held} RETURNING {columns}", [*params, _stored(worker_id)]
+
+
+def _gone(rows: Sequence[Sequence[Any]]) -> dict[int, Gone]:
+    # Asked here: SQLite 3.40 answers IS NOT NULL wrongly after RETURNING.
+    return {
+        pk: Gone(at is not None, bool(room), Group(keys, isolation, pool, True) if is_limited else None)
+        for pk, at, room, is_limited, keys, isolation, pool in rows
+    }
+
+
+def _stored(worker_id: uuid.UUID) -> Any:
+    return worker_id if _is_postgresql() else worker_id.hex
+
+
+def _is_postgresql() -> bool:
+    return connection.vendor == "postgresql"

@@ -1,0 +1,68 @@
+"""The attempts of workers that are dead or gone end in the way a worker ends its own."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from django.db import transaction
+from django.db.models import Q
+
+from execution.models.attempt import Finish, Held
+from execution.models.execution import Execution
+from schedules import registry
+
+if TYPE_CHECKING:
+    from execution.models.task import WorkerTask
+    from execution.models.task_queryset import WorkerTaskQuerySet
+
+RECOVERED_PER_PASS = 200
+
+
+def recover(queue: WorkerTaskQuerySet, *, now: datetime) -> int:
+    """Finish orphaned attempts as lost: some at a time, those of each worker together."""
+    recovered = 0
+    orphans = sorted(queue.orphaned().values_list("pk", flat=True))
+    for start in range(0, len(orphans), RECOVERED_PER_PASS):
+        mine = queue.orphaned().select_related("worker")
+        tasks = mine.in_bulk(orphans[start : start + RECOVERED_PER_PASS]).values()
+        for worker in {task.worker for task in tasks if task.worker}:
+            # Whoever recovers may have read the clock before somebody else found the worker dead.
+            at = max(now, worker.ended_at or now)
+            for part in _apart([task for task in tasks if task.worker_id == worker.pk]):
+                recovered += len(_recover(queue, part, worker_id=worker.pk, now=at))
+    return recovered
+
+
+def _apart(tasks: Sequence[WorkerTask]) -> Iterator[Sequence[WorkerTask]]:
+    """Those whose type locks rows of its own when they are lost, one by one: nobody knows in which order."""
+    alone = [task for task in tasks if _is_lost_alone(task)]
+    yield from ([task] for task in alone)
+    yield [task for task in tasks if task not in alone]
+
+
+def _is_lost_alone(task: WorkerTask) -> bool:
+    kind = registry.step_types.get(Held.of(task).work.step_type)
+    return kind is not None and kind.is_lost_alone
+
+
+def _recover(
+    queue: WorkerTaskQuerySet, tasks: Sequence[WorkerTask], *, worker_id: uuid.UUID, now: datetime
+) -> set[int]:
+    with transaction.atomic():
+        lost = [
+            Finish.lost(Held.of(task), is_cancelled=task.cancel_requested_at is not None, now=now)
+            for task in _free(queue, tasks)
+        ]
+        return queue.finish(lost, worker_id=worker_id, now=now) if lost else set()
+
+
+def _free(queue: WorkerTaskQuerySet, tasks: Sequence[WorkerTask]) -> list[WorkerTask]:
+    """Those that nobody holds, nor their execution or activity; they are locked from now on."""
+    ids = {task.execution_id for task in tasks if task.execution_id is not None}
+    executions = [execution.pk for execution in Execution.objects.lock(skip_locked=True).filter(pk__in=ids)]
+    rows = queue.processing().filter(pk__in=[t.pk for t in tasks]).select_related("activity")
+    rows = rows.filter(Q(execution=None) | Q(execution__in=executions)).order_by("pk")
+    return list(rows.select_for_update(of=("self", "activity"), no_key=True, skip_locked=True))
