@@ -202,12 +202,12 @@ workflow phases | workflows/models/run.py | stories/test_workflow_scheduling_7_r
 workflow mutation in flight | workflows/failures.py | workflows/test_failures.py
 -         return Beginning(Phase.MUTATING, keeps=True)
 +         return Beginning(Phase.PREPARED, keeps=True)
-workflow cursor | workflows/models/run.py | stories/test_workflow_scheduling_3_empty_reservations.py
--         if not self.is_empty:
--             mine.filter(cursor__gt=NEVER).look_anew()
--             return
--         for topic
-+         for topic
+workflow cursor | workflows/models/commit.py | stories/test_workflow_scheduling_3_empty_reservations.py
+-     if not run.is_empty:
+-         mine.filter(cursor__gt=NEVER).look_anew()
+-         return
+-     for topic
++     for topic
 workflow consumers first | workflows/decision.py | workflows/test_decision.py
 - if ready := [each for each in facts.consumers if _is_ready(each, now)]:
 + if not any(each.next_run_at and each.next_run_at <= now for each in facts.producers) and (

@@ -32,7 +32,7 @@ from .discovery import definitions
 from .errors import Internal, Superseded, Transient
 from .failures import Phase, Status, Stop
 from .models import Run
-from .models.run import Commit
+from .models.commit import Commit
 from .words import summary
 
 AGAIN_SECONDS = 2.0

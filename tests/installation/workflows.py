@@ -23,8 +23,8 @@ from workflows.errors import Failure
 from workflows.failures import Phase, Status, Stop, Tries
 from workflows.models import Event, Handler, Run
 from workflows.models import Workflow as Row
+from workflows.models.commit import Commit
 from workflows.models.event import Publication
-from workflows.models.run import Commit
 from workflows.words import summary
 
 # (message id, payload)

@@ -21,8 +21,8 @@ from workflows.contexts import MutateContext, NextContext, PrepareContext
 from workflows.errors import Superseded
 from workflows.failures import PHASES, Status, Stop, Tries
 from workflows.models import Event, Handler, Run
+from workflows.models.commit import Commit
 from workflows.models.event import Publication
-from workflows.models.run import Commit
 
 pytestmark = pytest.mark.django_db
 
@@ -154,7 +154,7 @@ class TestCheckpoints:
 
     def test_a_commit_that_fails_half_way_leaves_nothing(self, run: Run) -> None:
         with (
-            patch.object(Run, "_move_handler", side_effect=Killed),
+            patch("workflows.models.run.move_handler", side_effect=Killed),
             pytest.raises(Killed),
             transaction.atomic(),
         ):

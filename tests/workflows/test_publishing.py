@@ -20,8 +20,8 @@ from tests.workflows.base import begin, deployed, events, publish, work
 from tests.workflows.scripted import Script, SortMail
 from workflows import Prepared, Transient
 from workflows.models import Event, Handler, Topic
+from workflows.models.commit import Commit
 from workflows.models.event import PAYLOAD_BYTES, Publication, Published
-from workflows.models.run import Commit
 
 pytestmark = pytest.mark.django_db
 

@@ -20,7 +20,7 @@ from workflows import AuthRequired, Indeterminate, Transient, performing
 from workflows.definition import applied, failed
 from workflows.models import Run
 from workflows.models import Workflow as Row
-from workflows.models.run import Commit
+from workflows.models.commit import Commit
 
 pytestmark = pytest.mark.django_db
 

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
-from django.conf import settings
 from django.db import models, transaction
 from django.db.models import Q
 from django.urls import reverse
@@ -13,7 +12,6 @@ from django.urls import reverse
 from activities.models import Activity
 from activities.signals import Event as Notice
 from activities.signals import noticed
-from execution.models.planned import Planned, add, new_key
 from execution.queue.concurrency import limit_keys
 from operations.initiator import Initiator
 from schedules.models import Refused, Step
@@ -22,66 +20,17 @@ from workflows import failures, words
 from workflows.definition import Prepared
 from workflows.errors import Superseded
 from workflows.failures import PHASES, Beginning, Phase, Status, Stop, Tries
-from workflows.waking import clamp
 
-from .event import Event, Publication, Topic
-from .handler import NEVER, Handler, Subscription
+from .commit import Commit, move_handler
+from .event import Event, Topic
+from .handler import Handler, Subscription
+from .run_queryset import RunQuerySet
 from .workflow import Workflow
 
 ERROR_CHARS = 8_000
 MOST_NEAR = 50
 LARGE = ("snapshot", "prepare_result", "mutation_result")
-SYSTEM = Initiator.system("workflows")
 TRIES = ("transient", "reconciled", "crashes", "fixes")
-
-
-@dataclass(frozen=True)
-class Commit:
-    """What a run leaves behind. `state`: None keeps the old one."""
-
-    state: Any
-    publications: Sequence[Publication]
-    summary: str
-
-
-class RunQuerySet(models.QuerySet["Run"]):
-    def active(self) -> RunQuerySet:
-        """By the index of the open ones: a workflow may have millions that are settled."""
-        return self.open().filter(status=Status.ACTIVE)
-
-    def open(self) -> RunQuerySet:
-        """Active, or stuck: each workflow has at most one of these."""
-        return self.filter(settled_at=None)
-
-    def stuck(self) -> RunQuerySet:
-        return self.open().exclude(status=Status.ACTIVE)
-
-    def waiting(self) -> RunQuerySet:
-        """Stuck until somebody acts."""
-        return self.stuck().filter(due_at=None)
-
-    def begin(self, handler: Handler, *, now: datetime) -> Run:
-        """A first attempt. The caller holds the workflow's lock."""
-        return self.add(Run(handler=handler, phase=Phase.PREPARING), now=now)
-
-    def add(self, run: Run, *, now: datetime) -> Run:
-        """With its task."""
-        handler = run.handler
-        run.key, run.workflow = new_key(), handler.workflow
-        run.code_version, run.created_at, run.updated_at = handler.code_version, now, now
-        run.save(force_insert=True)
-        add([Planned(run._line(), SYSTEM)], now=now)
-        return run
-
-    def abandoned(self) -> RunQuerySet:
-        """Active, though the task that ran them has ended, and nobody has asked for another attempt of it."""
-        attempts = Activity.objects.filter(task_key=models.OuterRef("key"))
-        is_open = models.Exists(attempts.filter(status__in=Activity.OPEN))
-        return self.active().filter(models.Exists(attempts), ~is_open)
-
-    def prune(self, *, before: datetime, limit: int) -> int:
-        old = self.filter(settled_at__lt=before, retries=None, reserved__status__isnull=True)
-        return self.filter(pk__in=list(old.values_list("pk", flat=True)[:limit])).delete()[0]
 
 
 class Run(models.Model):
@@ -272,37 +221,7 @@ class Run(models.Model):
             )
             skipped = self.effect == Run.Effect.SKIPPED
             self.reserved.all().settle(Event.Status.SKIPPED if skipped else Event.Status.CONSUMED, now=now)
-            return self._move_handler(commit.state, now=now)
-
-    def _move_handler(self, state: Any, *, now: datetime) -> str:
-        values: dict[str, Any] = {} if state is None else {"state": clean_json(state)}
-        mine, notice = Handler.objects.filter(pk=self.handler_id), ""
-        if self.handler.is_producer:
-            # Unless a deployment has made it due anew meanwhile, perhaps with another schedule.
-            as_before = mine.filter(next_run_at=self.handler.next_run_at)
-            as_before.update(next_run_at=self.handler.next_time(now))
-        else:
-            asked = (self.prepare_result or {}).get("wake_at")
-            values["wake_at"], notice = clamp(
-                asked,
-                now=now,
-                least=timedelta(seconds=settings.JIM_WAKE_LEAST_SECONDS),
-                most=timedelta(seconds=settings.JIM_WAKE_MOST_SECONDS),
-            )
-            self._move_cursors()
-        if values:
-            mine.update(**values)
-        return notice
-
-    def _move_cursors(self) -> None:
-        """It runs again until it reserves nothing, also among events that it had left alone before."""
-        mine = Subscription.objects.filter(handler=self.handler_id)
-        if not self.is_empty:
-            mine.filter(cursor__gt=NEVER).look_anew()
-            return
-        for topic, (seq, cursor) in self.snapshot.items():
-            if seq > cursor:
-                mine.filter(topic=topic, cursor=cursor).update(cursor=seq)
+            return move_handler(self, commit.state, now=now)
 
     def stop(
         self, stop: Stop, error: BaseException | str, *, now: datetime, effect: str | None = None
