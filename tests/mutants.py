@@ -116,13 +116,13 @@ overlap supersedes by hand | schedules/overlap.py | schedules/test_overlap.py
 catch-up window | schedules/overlap.py | schedules/test_overlap.py
 -     return occurrence.planned_at < missed_before
 +     return occurrence.planned_at <= missed_before
-generator cursor | schedules/models/schedule.py | schedules/test_generator.py
+generator cursor | schedules/models/timetable.py | schedules/test_generator.py
 - times[-1] if is_full else max(now, self.processed_until)
 + max(now, self.processed_until)
-generator next_run_at | schedules/models/schedule.py | schedules/test_generator.py
+generator next_run_at | schedules/models/timetable.py | schedules/test_generator.py
 -             self.next_run_at = spec.next(self.processed_until)
 +             self.next_run_at = spec.next(now)
-buffer drops the oldest | schedules/models/schedule.py | stories/test_scheduler_archetype_7_limits.py
+buffer drops the oldest | schedules/models/timetable.py | stories/test_scheduler_archetype_7_limits.py
 -             oldest = pending.automatic().order_by("nominal_at")
 +             oldest = pending.order_by("nominal_at")
 backfill bounds | schedules/models/backfill.py | schedules/test_backfill.py

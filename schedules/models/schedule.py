@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -18,54 +16,30 @@ from database.wake import wake
 from operations.initiator import Initiator
 from schedules import permissions, registry
 from schedules.overlap import MISSED, latest_missed
-from schedules.spec import Spec, SpecError
-from schedules.spec.timeline import Effort
+from schedules.spec import SpecError
 from text.clean import clean_text
 from text.words import exact
 
-from .definition import MOST_OUTCOMES, Definition
+from .definition import MOST_OUTCOMES
 from .labels import Tag, clean_tags
-from .occurrence import Automatic, Occurrence, named_time, notice_missed
+from .occurrence import Occurrence, named_time, notice_missed
 from .refusals import Conflict, Refused
 from .schedule_queryset import PAUSED_BY_ITSELF, ScheduleQuerySet
 from .shared_calendar import SharedCalendar
 from .step import Step, check_steps, unheard_events
 from .template import TaskTemplate, as_they_run
+from .timetable import Timetable
 
 if TYPE_CHECKING:
     from schedules.description import Description
     from schedules.revisions import Revisions
-    from schedules.spec.explanation import Upcoming
     from schedules.why import Answer
 
-TIMES_PER_PASS = 1_000
-EDIT_PASSES = 10
 LONGEST_NOTE = 1_000
 SKIP_REASONS = ("overlap", "superseded", "no runs left")
-MOST_SKIPS = 100
 
 
-class Schedule(Definition):
-    class Status(models.TextChoices):
-        RUNNING = "running"
-        PAUSED = "paused"
-        CLOSED = "closed"
-
-    # What generating its times moves.
-    GENERATED = (
-        "processed_until",
-        "next_run_at",
-        "spec_error",
-        "skips",
-        "skipped_count",
-        "skipped_reasons",
-        "missed_count",
-        "dropped_count",
-    )
-    # What it reads: of a row that has some forty columns.
-    GENERATING = ("name", "spec", "calendars", "status", "catch_up_seconds", *GENERATED)
-
-    status = models.CharField(max_length=8, choices=Status.choices, default=Status.RUNNING, editable=False)
+class Schedule(Timetable):
     pause_note = models.CharField(max_length=LONGEST_NOTE, blank=True, editable=False)
     paused_at = models.DateTimeField(null=True, editable=False)
     paused_until = models.DateTimeField(null=True, editable=False)
@@ -76,23 +50,14 @@ class Schedule(Definition):
         editable=False,
         help_text="By which tags it was paused together with others.",
     )
-    # The times that somebody asked to leave out, and who: {"2026-11-17T02:00:00Z": "ada"}
-    skips = models.JSONField(default=dict, blank=True, editable=False)
     token = models.PositiveIntegerField(default=1, editable=False)
 
     shared_calendars = models.ManyToManyField(SharedCalendar, related_name="schedules", editable=False)
-    processed_until = models.DateTimeField(null=True, editable=False)
-    next_run_at = models.DateTimeField(null=True, editable=False)
-    spec_error = models.CharField(max_length=500, blank=True, editable=False)
     overdue_noticed_at = models.DateTimeField(
         null=True, editable=False, help_text="The next run that somebody was told of as overdue."
     )
 
     started_count = models.PositiveBigIntegerField(default=0, editable=False)
-    skipped_count = models.PositiveBigIntegerField(default=0, editable=False)
-    skipped_reasons = models.JSONField(default=dict, blank=True, editable=False)
-    missed_count = models.PositiveBigIntegerField(default=0, editable=False)
-    dropped_count = models.PositiveBigIntegerField(default=0, editable=False)
     failed_count = models.PositiveBigIntegerField(default=0, editable=False)
     failures_in_a_row = models.PositiveIntegerField(default=0, editable=False)
     # One letter for each of the last executions, the newest first: c(ompleted), f(ailed).
@@ -132,10 +97,6 @@ class Schedule(Definition):
         return reverse("web:schedule", args=[self.pk])
 
     @property
-    def is_paused(self) -> bool:
-        return self.status == self.Status.PAUSED
-
-    @property
     def pause_in_words(self) -> str:
         until = f" until {exact(self.paused_until, self.zone)}" if self.paused_until else ""
         return f"paused{until}{f' ({self.pause_note})' if self.pause_note else ''}"
@@ -151,18 +112,9 @@ class Schedule(Definition):
         return ended.count("c") / len(ended) if ended else None
 
     @property
-    def next_left_out_by(self) -> str:
-        """Who asked to leave out the next run, if somebody did."""
-        return str(self.skips.get(named_time(self.next_run_at), "")) if self.next_run_at else ""
-
-    @property
     def failures_recently(self) -> int:
         """Among the last executions that count for a pause."""
         return self.recent_outcomes[: self.failures_among].count("f")
-
-    def is_overdue(self, now: datetime) -> bool:
-        grace = timedelta(seconds=settings.JIM_OVERDUE_SECONDS)
-        return self.next_run_at is not None and self.next_run_at < now - grace
 
     def definition(self) -> dict[str, Any]:
         """What a person wrote, as JSON: recorded with each change, compared to show differences."""
@@ -329,29 +281,6 @@ class Schedule(Definition):
             Activity.objects.record("skip", self, initiator=initiator, now=now, details=details)
         return at
 
-    def _skip_planned(self, by: Initiator, now: datetime) -> datetime | None:
-        """The time has come, but its jitter holds it back a little longer."""
-        planned = (
-            self.occurrences.pending().automatic().filter(planned_at__gt=now).order_by("planned_at").first()
-        )
-        if planned is None:
-            return None
-        skipped = self.occurrences.filter(pk=planned.pk).settle("skipped", reason=_asked_by(by.name), now=now)
-        self._count_skips("on request", skipped)
-        return planned.nominal_at
-
-    def _skip_coming(self, by: Initiator, now: datetime) -> datetime:
-        with self._readable_spec() as spec:
-            at = spec.next(max(self.processed_until or now, now))
-            while at is not None and named_time(at) in self.skips:
-                at = spec.next(at)
-        if at is None:
-            raise Refused(f"“{self}” has no next time that could be skipped.")
-        if len(self.skips) >= MOST_SKIPS:
-            raise Refused(f"{MOST_SKIPS} times of “{self}” are left out already: pause it instead.")
-        self.skips = self.skips | {named_time(at): by.name}
-        return at
-
     def unskip(self, at: datetime, *, initiator: Initiator, now: datetime, token: int | None = None) -> None:
         """The time occurs after all."""
         with transaction.atomic():
@@ -378,74 +307,6 @@ class Schedule(Definition):
             if self.topics:
                 self._follow_topics(now)
             Activity.objects.record("close", self, initiator=initiator, now=now)
-
-    def generate(self, now: datetime) -> list[Automatic]:
-        """The occurrences of the times up to `now`, to be added; moves this object's cursor past them."""
-        assert self.processed_until is not None
-        spec = self.compiled_spec
-        times: list[datetime] = []
-        try:
-            times.extend(spec.each(self.processed_until, now, limit=TIMES_PER_PASS))
-            is_full = len(times) == TIMES_PER_PASS
-            self.processed_until = times[-1] if is_full else max(now, self.processed_until)
-            self.next_run_at = spec.next(self.processed_until)
-        except SpecError as error:
-            self.mark_broken(error)  # from here on; these times were found
-            self.processed_until = max([self.processed_until, *times[-1:]])
-        occurrences = self._occurrences(times, spec, now)
-        if self.skips:
-            passed = named_time(self.processed_until)
-            self.skips = {at: by for at, by in self.skips.items() if at > passed}
-        return occurrences
-
-    def _occurrences(self, times: Sequence[datetime], spec: Spec, now: datetime) -> list[Automatic]:
-        pk, pk_text, name, is_paused = self.pk, str(self.pk), self.name, self.is_paused
-        # What came while paused is measured at the resume.
-        missed_before = None if is_paused else latest_missed(self.catch_up_seconds, now)
-        occurrences = []
-        for at in times:
-            planned_at, key = spec.due_at(at, name), named_time(at)
-            due_at = None if is_paused else planned_at
-            occurrence = Automatic(pk, f"auto/{key}", at, planned_at, due_at, pk_text, name)
-            if self.skips and (by := self.skips.pop(key, "")):
-                self._count_skips("on request", 1)
-                occurrence = occurrence.settled(Occurrence.Status.SKIPPED, _asked_by(by), now)
-            elif missed_before is not None and planned_at < missed_before:
-                self.missed_count += 1
-                occurrence = occurrence.settled(Occurrence.Status.MISSED, MISSED, now)
-            occurrences.append(occurrence)
-        return occurrences
-
-    def drop_oldest(self, now: datetime) -> None:
-        """A full buffer drops its oldest automatic ones: their times are long past and many more wait."""
-        pending = self.occurrences.buffered()
-        too_many = pending.count() - settings.JIM_BUFFER_LIMIT
-        if too_many > 0:
-            oldest = pending.automatic().order_by("nominal_at").values_list("pk", flat=True)[:too_many]
-            dropped = self.occurrences.filter(pk__in=list(oldest))
-            self.dropped_count += dropped.settle("dropped", reason="buffer full", now=now)
-
-    def upcoming(self, count: int, *, now: datetime, effort: Effort | None = None) -> list[Upcoming]:
-        """The times at which it will start, as far as that is known; not those left out on request.
-
-        The first one at least, and the others as long as the effort is not spent.
-        """
-        if self.status == self.Status.CLOSED or self.remaining == 0:
-            return []
-        if self.spec_error:
-            raise self._broken(self.spec_error)
-        count = count if self.remaining is None else min(count, self.remaining)
-        after = max(self.processed_until or now, now)
-        with self._readable_spec() as spec:
-            rows = spec.upcoming(after, count + len(self.skips), self.name, effort or Effort())
-        return [row for row in rows if named_time(row.at) not in self.skips][:count]
-
-    def next_times(self, count: int, *, now: datetime) -> list[datetime]:
-        return [row.at for row in self.upcoming(count, now=now)]
-
-    def mark_broken(self, error: Exception) -> None:
-        """Takes a schedule whose spec cannot be read out of the clockwork, until it is edited."""
-        self.spec_error, self.next_run_at = str(error)[:500], None
 
     def check_definition(
         self,
@@ -516,58 +377,10 @@ class Schedule(Definition):
         self.pause_note, self.paused_until = clean_text(note), until
         self.is_paused_together, self.paused_tags = together, clean_tags(list(tags))
 
-    def _count_skips(self, reason: str, count: int) -> None:
-        if count:
-            self.skipped_count += count
-            self.skipped_reasons = dict(Counter(self.skipped_reasons) + Counter({reason: count}))
-
-    @contextmanager
-    def _readable_spec(self) -> Iterator[Spec]:
-        """To be asked inside: a search may find out only then that it leaves nothing."""
-        try:
-            yield self.compiled_spec
-        except SpecError as error:
-            raise self._broken(error) from error
-
-    def _broken(self, error: object) -> Refused:
-        return Refused(f"The spec of “{self}” is broken: {error}")
-
     def _save_moved(self) -> None:
         self.token += 1
         self.save()
         wake("jim_schedules")
-
-    def restart_cursor(self, now: datetime) -> None:
-        """Never back: whoever waited for the lock read the clock before others went on with its times."""
-        cursor = max(now, self.processed_until or now)
-        self.processed_until, self.next_run_at, self.spec_error = cursor, self.compiled_spec.next(cursor), ""
-
-    def _restart_or_refuse(self, now: datetime, *, spec_changed: bool) -> None:
-        """One that was broken stays so, until somebody edits what is wrong."""
-        try:
-            self.restart_cursor(now)
-        except SpecError as error:
-            if spec_changed:
-                raise ValidationError({"spec": [str(error)]}) from error
-            self.mark_broken(error)
-
-    def generate_until(self, now: datetime) -> None:
-        """What the spec as it was still owes, so that an edit loses no time."""
-        if self.processed_until is None or self.spec_error:
-            return
-        for _ in range(EDIT_PASSES):
-            try:
-                occurrences = self.generate(now)
-            except SpecError as error:
-                # Nobody had noticed yet; a spec that cannot be read owes nothing.
-                self.mark_broken(error)
-                return
-            if occurrences:
-                Occurrence.objects.add(occurrences, now=now)
-                self.drop_oldest(now)
-            if self.processed_until >= now or self.spec_error:
-                return
-        raise Refused(f"“{self}” is catching up with missed times. Try again in a moment.")
 
     def _index(self) -> None:
         """What is searched for in other tables."""
@@ -609,7 +422,3 @@ class Schedule(Definition):
         from schedules.description import describe
 
         return describe(self, now=now)
-
-
-def _asked_by(name: str) -> str:
-    return f"on request of {name}"[:200]

@@ -22,8 +22,7 @@ from execution.loops.scheduler import is_due, tick
 from execution.models import Execution, Worker, WorkerTask, advance
 from execution.models.attempt import Held
 from schedules.code_files import Library
-from schedules.models import Backfill, Occurrence, Schedule, SharedCalendar
-from schedules.models import schedule as schedules
+from schedules.models import Backfill, Occurrence, Schedule, SharedCalendar, timetable
 from schedules.reconcile import Author, reconcile
 from tests.base import NOW, SOMEBODY, break_down, claim, end, make_schedule, make_worker, seconds, step
 from tests.invariants import violations
@@ -147,7 +146,7 @@ def no_errors(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch, settings: Any) -> World:
     settings.JIM_BUFFER_LIMIT, settings.JIM_BACKFILL_SLICE = 4, 1
-    monkeypatch.setattr(schedules, "TIMES_PER_PASS", 10)
+    monkeypatch.setattr(timetable, "TIMES_PER_PASS", 10)
     return World(monkeypatch)
 
 

@@ -10,8 +10,7 @@ from execution.loops import invoker
 from execution.loops.scheduler import tick, time_out
 from execution.models import Execution
 from schedules.generator import end_snoozes
-from schedules.models import Backfill, Schedule, Step
-from schedules.models import schedule as schedules
+from schedules.models import Backfill, Schedule, Step, timetable
 from tests.base import NOW, SOMEBODY, fates, fresh, make_schedule, seconds
 from tests.invariants import violations
 from tests.refusing import database_that_refuses
@@ -57,8 +56,8 @@ def test_beside_a_schedule_with_more_than_a_pass_can_hold(monkeypatch: pytest.Mo
 
 
 def test_beside_a_snooze_that_cannot_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedules, "TIMES_PER_PASS", 2)
-    monkeypatch.setattr(schedules, "EDIT_PASSES", 1)
+    monkeypatch.setattr(timetable, "TIMES_PER_PASS", 2)
+    monkeypatch.setattr(timetable, "EDIT_PASSES", 1)
     behind, other = make_schedule(spec=EVERY_TEN), make_schedule(spec={"every": ["1h"]})
     for schedule in (behind, other):
         schedule.pause(initiator=SOMEBODY, now=NOW, until=NOW + seconds(60))

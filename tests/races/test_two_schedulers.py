@@ -23,8 +23,7 @@ from execution.models import Worker, WorkerTask
 from execution.models.attempt import Held
 from schedules import generator
 from schedules.generator import generate
-from schedules.models import Backfill, Conflict, Overlap, Refused, Schedule, SharedCalendar
-from schedules.models import schedule as schedules
+from schedules.models import Backfill, Conflict, Overlap, Refused, Schedule, SharedCalendar, timetable
 from tests.base import (
     NOW,
     SOMEBODY,
@@ -163,7 +162,7 @@ def test_two_schedulers_and_an_office(
     monkeypatch: pytest.MonkeyPatch, settings: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings.JIM_BUFFER_LIMIT, settings.JIM_BACKFILL_SLICE = 12, 3
-    monkeypatch.setattr(schedules, "TIMES_PER_PASS", 5)
+    monkeypatch.setattr(timetable, "TIMES_PER_PASS", 5)
     now, dice, done = NOW, Random(SEED), Counter[str]()
     monkeypatch.setattr(clock, "now", lambda: now)
     SharedCalendar.objects.define("days off", [], initiator=SOMEBODY, now=now)
@@ -216,7 +215,7 @@ CHANGES: dict[str, Callable[[Schedule, datetime], object]] = {
 @pytest.fixture
 def schedule(monkeypatch: pytest.MonkeyPatch) -> Schedule:
     """Ten passes have to be made for the next minute, and a tick makes as many."""
-    monkeypatch.setattr(schedules, "TIMES_PER_PASS", 3)
+    monkeypatch.setattr(timetable, "TIMES_PER_PASS", 3)
     monkeypatch.setattr(generator, "PASSES_PER_TICK", 10)
     monkeypatch.setattr(clock, "now", lambda: NOW + seconds(60))
     SharedCalendar.objects.define("days off", [], initiator=SOMEBODY, now=NOW)

@@ -12,8 +12,7 @@ from execution.loops.invoker import invoke
 from operations.initiator import Initiator
 from schedules import generator
 from schedules.generator import end_snoozes, fill, generate
-from schedules.models import Occurrence, Schedule
-from schedules.models import schedule as schedule_module
+from schedules.models import Occurrence, Schedule, timetable
 from schedules.overlap import MISSED
 from schedules.spec import timeline
 from tests.base import NOW, SOMEBODY, everything, fates, fresh, make_schedule, seconds
@@ -49,7 +48,7 @@ class TestGenerate:
     def test_thousands_of_missed_times_come_in_passes_and_none_is_lost(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(schedule_module, "TIMES_PER_PASS", 10)
+        monkeypatch.setattr(timetable, "TIMES_PER_PASS", 10)
         far, near = make_schedule(spec=EVERY_MINUTE), make_schedule(spec=EVERY_MINUTE)
         Schedule.objects.filter(pk=near.pk).update(processed_until=minutes(46), next_run_at=minutes(47))
         generate(minutes(47))
@@ -58,7 +57,7 @@ class TestGenerate:
 
     def test_one_that_is_far_behind_holds_up_nobody(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A tick leaves most of its times to the next ones, and starts what is on time."""
-        monkeypatch.setattr(schedule_module, "TIMES_PER_PASS", 10)
+        monkeypatch.setattr(timetable, "TIMES_PER_PASS", 10)
         monkeypatch.setattr(generator, "OCCURRENCES_PER_PASS", 9)
         far = [make_schedule(spec=EVERY_MINUTE) for _ in range(4)]
         near = make_schedule(spec={"at": [minutes(70).isoformat()]})

@@ -13,8 +13,7 @@ from activities.models import Activity
 from execution.loops.invoker import trigger
 from execution.models import Execution
 from schedules.generator import generate
-from schedules.models import Refused, Schedule
-from schedules.models import schedule as schedule_module
+from schedules.models import Refused, Schedule, timetable
 from schedules.spec import timeline
 from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, queue, step
 from tests.timeline import minutes
@@ -117,11 +116,11 @@ class TestEdit:
         assert not schedule.occurrences.exists()
 
     def test_one_that_is_far_behind_asks_to_try_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(schedule_module, "TIMES_PER_PASS", 5)
+        monkeypatch.setattr(timetable, "TIMES_PER_PASS", 5)
         schedule = make_schedule(spec=EVERY_MINUTE)
         before = everything()
         with pytest.raises(Refused, match="catching up"):
-            edit(fresh(schedule), now=minutes(5 * schedule_module.EDIT_PASSES + 1), spec=HOURLY)
+            edit(fresh(schedule), now=minutes(5 * timetable.EDIT_PASSES + 1), spec=HOURLY)
         assert everything() == before
 
     def test_what_is_pending_queued_or_running_stays_as_it_was(self) -> None:

@@ -14,8 +14,7 @@ from django.test.utils import CaptureQueriesContext
 
 from activities.models import Activity
 from schedules.generator import generate
-from schedules.models import Conflict, Occurrence, Refused, Schedule, SharedCalendar
-from schedules.models import schedule as schedule_module
+from schedules.models import Conflict, Occurrence, Refused, Schedule, SharedCalendar, timetable
 from schedules.spec import timeline
 from tests.base import NOW, SOMEBODY, everything, fates, fresh, make_schedule, seconds
 
@@ -270,8 +269,8 @@ class TestRefusedEdit:
         self.refused(Refused, partial(edit, calendar), r"The spec of “Hasty” would break: every: .* are 30s")
 
     def test_a_schedule_that_is_far_behind_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(schedule_module, "TIMES_PER_PASS", 2)
-        monkeypatch.setattr(schedule_module, "EDIT_PASSES", 2)
+        monkeypatch.setattr(timetable, "TIMES_PER_PASS", 2)
+        monkeypatch.setattr(timetable, "EDIT_PASSES", 2)
         calendar = define()
         make_schedule(name="Behind", spec=HOURLY_BUT)
         late = partial(edit, calendar, TUESDAY, now=hours(6))
