@@ -173,21 +173,3 @@ def is_written(path: Path, key: str) -> bool:
 
 def _mark(key: str) -> str:
     return f"# {key}"
-
-
-FILES = {
-    "order-17.csv": "item,count\npaper,500\n",
-    "order-17.json": '{"customer": "Ada Lovelace"}\n',
-    "order-18.csv": "item,count\nglue,3\n",
-    "order-18.json": '{"customer": "Grace Hopper"}\n',
-    "order-19.csv": "item,count\nink,7\n",
-}
-
-
-def put_files() -> int:
-    """For a newcomer to see it move; the last one waits for its other half."""
-    inbox().mkdir(parents=True, exist_ok=True)
-    missing = {name: text for name, text in FILES.items() if not (inbox() / name).exists()}
-    for name, text in missing.items():
-        (inbox() / name).write_text(text)
-    return len(missing)

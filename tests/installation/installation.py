@@ -17,6 +17,7 @@ from execution.models import Chore, Execution, Limit, Reservation, Worker, Worke
 from execution.models.attempt import Finish, Held
 from execution.steps.outcome import Outcome
 from jimsite import demo
+from jimsite.management.commands.demo import create_calendar, create_template
 from operations.initiator import Initiator
 from schedules.models import Backfill, Occurrence, Schedule, SharedCalendar, TaskTemplate
 from webhooks.events import KINDS
@@ -66,7 +67,7 @@ def create(*, now: datetime, days: int = 120, owner: User) -> None:
 
 
 def more_definitions() -> list[dict[str, Any]]:
-    step = demo._step
+    step = demo.step
     return [
         {
             "name": "Invoice run",
@@ -75,10 +76,10 @@ def more_definitions() -> list[dict[str, Any]]:
             "memo": {"owner": "Grace Hopper"},
             "spec": {"patterns": [{"times": ["18:30"], "weekdays": "mon-fri"}], "time_zone": "Europe/Berlin"},
             "steps": [
-                step(0, "Collect deliveries", "add_up"),
-                step(1, "Write invoices", "rebuild"),
-                step(1, "Update the ledger", "add_up"),
-                step(2, "Mail them", "beat"),
+                step(0, "Collect deliveries", demo.add_up),
+                step(1, "Write invoices", demo.rebuild),
+                step(1, "Update the ledger", demo.add_up),
+                step(2, "Mail them", demo.beat),
             ],
         },
         {
@@ -88,9 +89,9 @@ def more_definitions() -> list[dict[str, Any]]:
             "spec": {"cron": ["20 */4 * * *"]},
             "overlap": "buffer_one",
             "steps": [
-                step(0, "Products", "rebuild"),
-                step(0, "Pages", "rebuild"),
-                step(1, "Switch over", "beat"),
+                step(0, "Products", demo.rebuild),
+                step(0, "Pages", demo.rebuild),
+                step(1, "Switch over", demo.beat),
             ],
         },
         {
@@ -102,7 +103,8 @@ def more_definitions() -> list[dict[str, Any]]:
                 "time_zone": "America/New_York",
             },
             "steps": [
-                step(0, f"Ask {place}", "count", region=place) for place in ("Boston", "Reno", "Tulsa")
+                step(0, f"Ask {place}", demo.count, {"region": place})
+                for place in ("Boston", "Reno", "Tulsa")
             ],
         },
         {
@@ -125,21 +127,21 @@ def more_definitions() -> list[dict[str, Any]]:
             "tags": ["finance"],
             "deadline_seconds": 1_800,
             "spec": {"cron": ["0 5 1 * *"], "time_zone": "Europe/London"},
-            "steps": [step(0, "Close the books", "rebuild"), step(1, "Report", "add_up")],
+            "steps": [step(0, "Close the books", demo.rebuild), step(1, "Report", demo.add_up)],
         },
         {
             "name": "Certificate check",
             "description": "Warns three weeks before one expires.",
             "tags": ["security"],
             "spec": {"cron": ["0 7 * * mon"]},
-            "steps": [step(0, "Look at all of them", "synchronise")],
+            "steps": [step(0, "Look at all of them", demo.synchronise)],
         },
     ]
 
 
 def _schedules(began: datetime) -> dict[str, Schedule]:
-    demo._create_calendar(began)
-    demo._create_template(began)
+    create_calendar(began)
+    create_template(began)
     SharedCalendar.objects.define(
         "Release freeze",
         [{"dates": "2026-12-18/2027-01-04", "comment": "nothing changes before the holidays"}],
@@ -152,8 +154,7 @@ def _schedules(began: datetime) -> dict[str, Schedule]:
         for each in demo.definitions()
     ]
     made = [
-        Schedule.objects.define(**demo._with_template(each), initiator=GRACE, now=began)
-        for each in [*fields, *more_definitions()]
+        Schedule.objects.define(**each, initiator=GRACE, now=began) for each in [*fields, *more_definitions()]
     ]
     _templates(began)
     return {schedule.name: schedule for schedule in made}
@@ -365,8 +366,8 @@ def examples() -> dict[str, Any]:
         "backfill": Backfill.objects.latest("pk").pk,
         "worker": Worker.objects.alive().filter(host__startswith="worker-1").get().pk,
         "limit": "resource:hr-system",
-        "calendar": SharedCalendar.objects.get(name=demo.HOLIDAYS).pk,
-        "template": TaskTemplate.objects.get(name=demo.DIRECTORY_EXPORT).pk,
+        "calendar": SharedCalendar.objects.get(name=demo.CALENDAR["name"]).pk,
+        "template": TaskTemplate.objects.get(name=demo.TEMPLATE["name"]).pk,
         "endpoint": Endpoint.objects.get(name="Ticket system").pk,
         "delivery": Delivery.objects.filter(status="failed").latest("pk").pk,
         "token": ApiToken.objects.filter(revoked_at=None).earliest("pk").pk,

@@ -20,6 +20,7 @@ from execution.steps.context import Context, Work
 from execution.steps.outcome import Outcome
 from execution.steps.performing import perform
 from jimsite import demo
+from jimsite.management.commands.demo import create
 from schedules.models import Schedule, SharedCalendar, TaskTemplate
 from tests.base import NOW, SOMEBODY, everything, make_schedule, make_template, nursery
 from tests.conftest import subprocess_env
@@ -54,7 +55,7 @@ def test_what_has_one_of_its_names_is_left_alone() -> None:
     own = make_schedule(name="HEARTBEAT", description="mine")
     SharedCalendar.objects.define("uk HOLIDAYS", closed, initiator=SOMEBODY, now=now)
     template = make_template("DIRECTORY EXPORT")
-    demo.create(now=now)
+    create(now=now)
     assert Schedule.objects.filter(name__iexact="heartbeat").get() == own
     assert Schedule.objects.count() == 10
     assert SharedCalendar.objects.get().excluded == closed
@@ -68,7 +69,7 @@ def test_what_has_one_of_its_names_is_left_alone() -> None:
 @pytest.mark.live
 @pytest.mark.django_db(transaction=True)
 def test_a_worker_runs_them() -> None:
-    demo.create(now=clock.now())
+    create(now=clock.now())
     names = ["Heartbeat", "Regional report", "Disk space", "Payroll export"]
     for schedule in Schedule.objects.filter(name__in=names):
         trigger(schedule, initiator=SOMEBODY, now=clock.now())

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from jimsite import workflows as example
-from jimsite.workflows import Inbox, put_files
+from jimsite.management.commands.demo import put_files
+from jimsite.workflows import Inbox
 from tests.base import NOW, seconds
 from tests.workflows.base import deployed, events, work
 from workflows import discovery

@@ -1,15 +1,27 @@
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
 from database import clock
-from jimsite.demo import create
-from jimsite.workflows import inbox, put_files
+from execution.loops.invoker import trigger
+from jimsite.demo import CALENDAR, NIGHTLY, TEMPLATE, definitions
+from jimsite.workflows import inbox
+from operations.initiator import Initiator
 from schedules.management.usable_database import require_migrated
-from schedules.models import Schedule
+from schedules.models import Schedule, SharedCalendar, TaskTemplate
+
+BY = Initiator.system("demo")
+FILES = {
+    "order-17.csv": "item,count\npaper,500\n",
+    "order-17.json": '{"customer": "Ada Lovelace"}\n',
+    "order-18.csv": "item,count\nglue,3\n",
+    "order-18.json": '{"customer": "Grace Hopper"}\n',
+    "order-19.csv": "item,count\nink,7\n",
+}
 
 
 class Command(BaseCommand):
@@ -32,3 +44,55 @@ class Command(BaseCommand):
                 f"Put {files} files into {inbox()}: a workflow combines them. Schedulers and workers know it "
                 "from their next start on."
             )
+
+
+def create(*, now: datetime) -> list[Schedule]:
+    """Create what is not there yet; the nightly schedule runs at once, so that there is something to see."""
+    known = {name.casefold() for name in Schedule.objects.open().values_list("name", flat=True)}
+    if all(fields["name"].casefold() in known for fields in definitions()):
+        return []
+    calendar, is_templated = create_calendar(now), create_template(now)
+    missing = [each for each in definitions(calendar) if each["name"].casefold() not in known]
+    return [_create(fields if is_templated else _without_template(fields), now) for fields in missing]
+
+
+def create_calendar(now: datetime) -> str:
+    """Create it unless there is one of that name; return the name as it is written there."""
+    known = SharedCalendar.objects.filter(name__iexact=CALENDAR["name"]).first()
+    return (known or SharedCalendar.objects.define(**CALENDAR, initiator=BY, now=now)).name
+
+
+def create_template(now: datetime) -> bool:
+    """Create it unless there is one of that name; return whether it can be used."""
+    if not TaskTemplate.objects.known().filter(name__iexact=TEMPLATE["name"]).exists():
+        TaskTemplate.objects.define(**TEMPLATE, initiator=BY, now=now)
+    function = TEMPLATE["config"]["function"]
+    return TaskTemplate.objects.active().filter(name=TEMPLATE["name"], config__function=function).exists()
+
+
+def _without_template(fields: dict[str, Any]) -> dict[str, Any]:
+    """Write out the steps that would refer to the template."""
+    own = {name: value for name, value in TEMPLATE.items() if name not in ("name", "description")}
+    steps = [
+        own | {"index": step["index"], "name": step["name"], "config": own["config"] | step["config"]}
+        if "template" in step
+        else step
+        for step in fields["steps"]
+    ]
+    return fields | {"steps": steps}
+
+
+def _create(fields: dict[str, Any], now: datetime) -> Schedule:
+    schedule = Schedule.objects.define(**fields, initiator=BY, now=now)
+    if schedule.name == NIGHTLY:
+        trigger(schedule, initiator=BY, now=now)
+    return schedule
+
+
+def put_files() -> int:
+    """For a newcomer to see the workflow move; the last file waits for its other half."""
+    inbox().mkdir(parents=True, exist_ok=True)
+    missing = {name: text for name, text in FILES.items() if not (inbox() / name).exists()}
+    for name, text in missing.items():
+        (inbox() / name).write_text(text)
+    return len(missing)
