@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from functools import cache
 from typing import Any, ClassVar, cast
@@ -16,8 +15,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from database import clock
-from operations.admin_pages import InWords, KnownValues, OperationsAdmin, RecordAdmin
-from text.words import NOTHING, badge, exact, moment, span
+from operations.admin_pages import InWords, KnownValues, OperationsAdmin, RecordAdmin, admin_link, text_panel
+from text.words import NOTHING, as_json, badge, exact, moment, span
 
 from . import vocabulary
 from .models import Activity, ActivityQuerySet
@@ -165,7 +164,9 @@ class ActivityAdmin(RecordAdmin[Activity], OperationsAdmin[Activity]):
 
     @admin.display(description="part of")
     def parent_link(self, activity: Activity) -> SafeString | str:
-        return NOTHING if activity.parent is None else link(activity.parent)
+        return (
+            NOTHING if activity.parent is None else admin_link(activity.parent, activity.parent.target_name)
+        )
 
     def worker(self, activity: Activity) -> str:
         return str(activity.worker_id or NOTHING)
@@ -187,19 +188,6 @@ def type_in_words(target_type: str) -> str:
 @cache
 def _row_names() -> dict[str, str]:
     return {str(model._meta.model_name): str(model._meta.verbose_name) for model in apps.get_models()}
-
-
-def link(activity: Activity) -> SafeString:
-    url = reverse("admin:activities_activity_change", args=[activity.pk])
-    return format_html('<a href="{}">{}</a>', url, activity.target_name)
-
-
-def text_panel(title: str, text: str) -> str:
-    return render_to_string("admin/activities/_text.html", {"title": title, "text": text}) if text else ""
-
-
-def as_json(value: object) -> str:
-    return "" if value is None else json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def _panels(activity: Activity) -> list[str]:

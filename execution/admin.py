@@ -14,14 +14,20 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-import activities.admin
 from activities.models import Activity, OutputLine
 from database import clock
 from execution.queue.concurrency import SEPARATOR
 from execution.queue.waits import reasons
-from operations.admin_pages import EndlessChangeList, InWords, OperationsAdmin, RecordAdmin
+from operations.admin_pages import (
+    EndlessChangeList,
+    InWords,
+    OperationsAdmin,
+    RecordAdmin,
+    admin_link,
+    text_panel,
+)
 from schedules.admin.filters import ScheduleFilter
-from text.words import NOTHING, badge, exact, moment, span
+from text.words import NOTHING, as_json, badge, exact, moment, span
 
 from . import limit_admin  # noqa: F401 the latter registers itself
 from .models import Execution, Reservation, Worker, WorkerTask
@@ -96,7 +102,7 @@ class ExecutionAdmin(RecordAdmin[Execution], OperationsAdmin[Execution]):
         execution: Execution = context["original"]
         context["is_moving"] = execution.status == Execution.Status.IN_PROGRESS
         context["panels"] = [
-            activities.admin.text_panel("Error", execution.error),
+            text_panel("Error", execution.error),
             render_to_string("admin/execution/_steps.html", _steps(request, execution)),
         ]
         return super().render_change_form(request, context, *args, **kwargs)
@@ -172,7 +178,7 @@ class ExecutionAdmin(RecordAdmin[Execution], OperationsAdmin[Execution]):
 
     @admin.display(description="record")
     def root(self, execution: Execution) -> SafeString:
-        return activities.admin.link(execution.activity)
+        return admin_link(execution.activity, execution.activity.target_name)
 
 
 class QueueChangeList(EndlessChangeList):
@@ -219,7 +225,7 @@ class QueueAdmin(RecordAdmin[WorkerTask], OperationsAdmin[WorkerTask]):
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
         task: WorkerTask = context["original"]
-        context["panels"] = [activities.admin.text_panel("Step", activities.admin.as_json(task.step))]
+        context["panels"] = [text_panel("Step", as_json(task.step))]
         return super().render_change_form(request, context, *args, **kwargs)
 
     @admin.display(description="status")
@@ -244,7 +250,7 @@ class QueueAdmin(RecordAdmin[WorkerTask], OperationsAdmin[WorkerTask]):
 
     @admin.display(description="activity")
     def activity_link(self, task: WorkerTask) -> SafeString:
-        return activities.admin.link(task.activity)
+        return admin_link(task.activity, task.activity.target_name)
 
 
 @admin.register(Worker)
@@ -351,7 +357,11 @@ class ReservationAdmin(RecordAdmin[Reservation], OperationsAdmin[Reservation]):
 
     @admin.display(description="activity")
     def activity_link(self, reservation: Reservation) -> SafeString | str:
-        return NOTHING if reservation.activity is None else activities.admin.link(reservation.activity)
+        return (
+            NOTHING
+            if reservation.activity is None
+            else admin_link(reservation.activity, reservation.activity.target_name)
+        )
 
 
 def _say_why(tasks: Sequence[Any]) -> None:

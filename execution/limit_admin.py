@@ -13,9 +13,9 @@ from execution.limit_form import LimitForm
 from execution.operations import DeleteLimit
 from execution.queue.concurrency import key_complaint
 from execution.queue.limited import MOST_COUNTED, usage
+from operations.admin_pages import VerbsAdmin
+from operations.form_errors import Unsaved
 from operations.initiator import initiator_of
-from schedules.admin.verbs import VerbsAdmin
-from schedules.forms import Unsaved
 from schedules.models import Refused
 
 from .models import Limit

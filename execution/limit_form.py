@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 
 from execution.models import Limit
-from schedules.forms import OneComplaint, Unsaved
+from operations.form_errors import OneComplaint, Unsaved
 
 if TYPE_CHECKING:
     LimitModelForm = forms.ModelForm[Limit]

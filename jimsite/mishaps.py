@@ -11,6 +11,7 @@ from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import is_valid_path
 from django.utils.encoding import iri_to_uri
+from django.views.debug import SafeExceptionReporterFilter
 
 from api.errors import PROBLEM_JSON
 from database.outage import in_a_line, is_outage
@@ -64,6 +65,13 @@ class DatabaseAway:
         response = _bare_page(503, "Try again in a moment", UNREACHABLE)
         response.headers["Retry-After"] = "2"
         return response
+
+
+class DiscreetReports(SafeExceptionReporterFilter):
+    """What is declared sensitive is kept out of the pages of JIM_DEBUG=1 as well."""
+
+    def is_active(self, request: HttpRequest | None) -> bool:
+        return True
 
 
 def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:

@@ -171,7 +171,7 @@ JIM_SECRETS_KEYS = environment.secrets_keys(
 DEBUG = environment.flag(
     "JIM_DEBUG", about="Shows tracebacks in the browser. Never where others can reach it."
 )
-DEFAULT_EXCEPTION_REPORTER_FILTER = "jimsite.reports.DiscreetReports"
+DEFAULT_EXCEPTION_REPORTER_FILTER = "jimsite.mishaps.DiscreetReports"
 SECRET_KEY = environment.secret_key(data_dir=JIM_DATA_DIR, about="Signs sessions; the same on all hosts.")
 ALLOWED_HOSTS = environment.words(
     "JIM_ALLOWED_HOSTS",

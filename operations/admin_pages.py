@@ -15,14 +15,18 @@ from django.contrib.admin.views.main import PAGE_VAR, ChangeList
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Model, Q, QuerySet, UUIDField
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 
 from database import clock
 from text.clean import search_text
 from text.words import NOTHING
 
+from .form_errors import Unsaved, complain
 from .operation import (
     MOST_AT_ONCE,
     UUID_TEXT,
@@ -30,7 +34,6 @@ from .operation import (
     Done,
     Operation,
     answers_of,
-    complain,
     offered_for,
     perform_each,
 )
@@ -335,3 +338,52 @@ def _ask(
         admin.message_user(request, f"Choose at most {MOST_AT_ONCE} at once.", messages.ERROR)
         return None
     return HttpResponseRedirect(admin.operation_url(operation.name, ids))
+
+
+class VerbsAdmin(OperationsAdmin[M]):
+    """Forms that are saved by a verb of their model, which may still refuse what the form let through."""
+
+    def get_form(self, request: HttpRequest, obj: M | None = None, *args: Any, **kwargs: Any) -> Any:
+        form: Any = super().get_form(request, obj, *args, **kwargs)
+        form.unsaved = unsaved_of(request)  # a class of this request's own
+        return form
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: Any = None,
+    ) -> HttpResponse:
+        try:
+            return super().changeform_view(request, object_id, form_url, extra_context)
+        except Unsaved as unsaved:
+            # Rolled back. The same page again, with all that was typed and the reason where it belongs.
+            setattr(request, "unsaved", unsaved)  # noqa: B010 Django's class does not know it
+            return super().changeform_view(request, object_id, form_url, extra_context)
+
+    def construct_change_message(
+        self, request: HttpRequest, form: Any, formsets: Any, add: bool = False
+    ) -> Any:
+        return []
+
+    def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
+        """Its activities are its history."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        query = urlencode({"target_type": str(self.opts.model_name), "target_id": object_id})
+        return HttpResponseRedirect(f"{reverse('admin:activities_activity_changelist')}?{query}")
+
+
+def unsaved_of(request: HttpRequest) -> Unsaved:
+    return getattr(request, "unsaved", None) or Unsaved({})
+
+
+def admin_link(row: Model, text: str) -> SafeString:
+    """To its page in the admin."""
+    url = reverse(f"admin:{row._meta.app_label}_{row._meta.model_name}_change", args=[quote(row.pk)])
+    return format_html('<a href="{}">{}</a>', url, text)
+
+
+def text_panel(title: str, text: str) -> str:
+    return render_to_string("admin/activities/_text.html", {"title": title, "text": text}) if text else ""

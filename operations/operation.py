@@ -20,6 +20,7 @@ from django.utils.module_loading import autodiscover_modules
 
 from database import clock
 
+from .form_errors import complain
 from .initiator import Initiator
 
 M = TypeVar("M", bound=Model)
@@ -121,9 +122,3 @@ def answers_of(request: HttpRequest) -> str:
     return urlencode(
         sorted((n, v) for n, v in request.POST.items() if n not in ("csrfmiddlewaretoken", "rehearsed"))
     )
-
-
-def complain(form: forms.Form, error: ValidationError) -> None:
-    """At the fields that it is about, as far as the form has them."""
-    for name, texts in getattr(error, "error_dict", {None: error}).items():
-        form.add_error(name if name in form.fields else None, texts)

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 
+from operations.form_errors import OneComplaint, Unsaved
 from schedules.form_fields import Lines
-from schedules.forms import OneComplaint, Unsaved
 from schedules.models import SharedCalendar
 from schedules.spec import SpecError
 from schedules.spec_text import exclusions_from_text, exclusions_to_text

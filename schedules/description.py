@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import Count, Q
 
+from text.words import on_the_clock
+
 from .fates import pausing
 from .models import Backfill, Refused, Schedule
+from .models.occurrence import named_time
 from .spec import SpecError
 from .spec.explanation import Upcoming
 
@@ -264,3 +267,38 @@ def _json(value: Any) -> Any:
         case list():
             return [_json(item) for item in value]
     return value
+
+
+class Time(NamedTuple):
+    """`starts` is where its jitter puts it; `left_out_by` names whoever asked to leave it out."""
+
+    at: datetime
+    name: str
+    local: str
+    utc: str
+    starts: str
+    note: str
+    left_out_by: str
+
+
+def coming(schedule: Schedule, upcoming: Sequence[Upcoming]) -> list[Time]:
+    """The times to come, with those that are left out on request."""
+    return sorted([*_occurring(schedule, upcoming), *_left_out(schedule)])
+
+
+def _occurring(schedule: Schedule, upcoming: Sequence[Upcoming]) -> Iterator[Time]:
+    for row in upcoming:
+        starts = on_the_clock(row.due_at, schedule.zone) if row.due_at != row.at else ""
+        yield _time(schedule, row.at, starts=starts, note=row.note)
+
+
+def _left_out(schedule: Schedule) -> Iterator[Time]:
+    for name, by in schedule.skips.items() if schedule.status != Schedule.Status.CLOSED else ():
+        yield _time(schedule, datetime.fromisoformat(name), left_out_by=by)
+
+
+def _time(
+    schedule: Schedule, at: datetime, *, starts: str = "", note: str = "", left_out_by: str = ""
+) -> Time:
+    local = on_the_clock(at, schedule.zone)
+    return Time(at, named_time(at), local, on_the_clock(at), starts, note, left_out_by)

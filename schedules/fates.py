@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
 from typing import Any, Protocol
+from zoneinfo import ZoneInfo
 
 from django.conf import settings
 
 from activities.models import Activity
 from text.words import span
 
-from .local_time import LocalTime
 from .models import Occurrence, Schedule
 from .overlap import ON_TIME_SECONDS
 from .revisions import Revisions, records_of
-from .spec.wording import counted
+from .spec.wording import clock_words, counted, date_words
+from .spec.zones import passes_of, wall_time
 
 LONGEST_ERROR = 200
 LEADS = {"manual": "By hand ({by})", "backfill": "In a backfill ({by})", "event": "For an event ({by})"}
@@ -26,6 +28,26 @@ REASONS = {
     "buffer full": "too many were waiting",
     "closed": "the schedule was closed",
 }
+
+
+@dataclass(frozen=True)
+class LocalTime:
+    """On the clock of one place; a time of the day that is talked about is told without its date."""
+
+    zone: ZoneInfo
+    day: date
+
+    def words(self, at: datetime) -> str:
+        local = at.astimezone(self.zone)
+        return self.time(at) if local.date() == self.day else f"{self.time(at)} on {date_words(local)}"
+
+    def full(self, at: datetime) -> str:
+        return f"{self.time(at)} on {date_words(at.astimezone(self.zone))}, {self.zone.key}"
+
+    def time(self, at: datetime) -> str:
+        local = at.astimezone(self.zone)
+        first_pass, second_pass = passes_of(wall_time(at, self.zone), self.zone)
+        return clock_words(local) + (f" {local:%Z}" if first_pass != second_pass else "")
 
 
 class Run(Protocol):

@@ -14,12 +14,12 @@ from django.utils.text import capfirst
 
 from files import strict_json
 
-from .quotes import QUOTED, quoted, unquoted
 from .spec import SpecError
 from .spec.intervals import seconds_of
 from .spec.moments import clock_reading
 from .spec.wall_calendar import FIRST, LAST
 from .spec.wording import duration
+from .spec_text import QUOTED, quoted, unquoted
 
 _MEMO = re.compile(rf"(?P<name>{QUOTED}|[^:]*):(?P<text>.*)")
 

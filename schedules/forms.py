@@ -12,6 +12,7 @@ from django.db.models.functions import Lower
 from django.utils.functional import cached_property
 
 from database import clock
+from operations.form_errors import OneComplaint, Unsaved
 
 from . import registry
 from .form_fields import AsShown, JSONText, Lines, Memo, Seconds, Tags, Words
@@ -47,28 +48,6 @@ DST_LABELS = {
     "cron": "As cron does: a fixed time in the gap moves to its end, one in the fold happens once",
     "literal": "Literally: a time in the gap is left out, one in the fold happens twice",
 }
-
-
-class Unsaved(Exception):
-    """What the model said when the forms had nothing left to say: shown on the same page, by field."""
-
-    def __init__(self, errors: dict[str, list[str]]) -> None:
-        self.steps = errors.pop("steps", [])
-        self.fields = errors
-        super().__init__(errors)
-
-
-class OneComplaint:
-    """What the form says about a field hides what the model would add to it."""
-
-    def add_error(self, field: str | None, error: Any) -> None:
-        known: dict[str, Any] = self.errors  # type: ignore[attr-defined]
-        if field is None and hasattr(error, "error_dict"):
-            fresh = {name: each for name, each in error.error_dict.items() if name not in known}
-            if fresh:
-                super().add_error(None, ValidationError(fresh))  # type: ignore[misc]
-        else:
-            super().add_error(field, error)  # type: ignore[misc]
 
 
 class ScheduleForm(OneComplaint, ScheduleModelForm):

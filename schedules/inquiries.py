@@ -8,10 +8,10 @@ from django.db.models.functions import Lower
 from django.http import HttpRequest
 from django.utils.text import Truncator
 
-from activities.admin import as_json
 from schedules.form_fields import WallTime
 from schedules.models import Schedule, Step, TaskTemplate
 from schedules.revisions import Change, Revision, Revisions, compare
+from text.words import as_json
 
 USERS_SHOWN = 50
 LONGEST_SHOWN = 200

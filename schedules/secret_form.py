@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 from django.core.exceptions import ValidationError
 
-from .forms import Unsaved
+from operations.form_errors import Unsaved
+
 from .models import Secret
 from .models.secret import LONGEST_BYTES, SHORTEST, check_value
 

@@ -9,12 +9,13 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from .quotes import QUOTED, quoted, unquoted
 from .spec import NO_CALENDARS, Spec, SpecError
 from .spec.exclusions import calendar_in_words, calendar_items
 from .spec.structured import KEYS
 from .spec.wording import shown
 
+# What a line cannot hold as it is stands in quotation marks, as in JSON.
+QUOTED = r'"(?:[^"\\]|\\.)*"'
 LISTS = ("cron", "every", "calendars", "patterns", "at", "exclude")
 FIELDS = (*LISTS, "start_at", "end_at", "jitter", "time_zone", "dst")
 # A comment needs a space before it: fri#2 is the second Friday.
@@ -275,3 +276,17 @@ def _moment_text(rule: str, zone: str) -> str:
     except (ValueError, KeyError, OSError, OverflowError):
         return rule
     return at.isoformat(sep=" ", timespec="seconds" if at.second else "minutes")
+
+
+def quoted(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isprintable() else json.dumps(value)
+
+
+def unquoted(text: str) -> str:
+    """What only looks as if it were in quotation marks stays as it is."""
+    text = text.strip()
+    try:
+        return str(json.loads(text)) if text.startswith('"') else text
+    except ValueError:
+        return text

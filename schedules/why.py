@@ -12,8 +12,7 @@ from django.conf import settings
 
 from text.words import span
 
-from .fates import closing, fate_in_words, kept_words, paused_words
-from .local_time import LocalTime
+from .fates import LocalTime, closing, fate_in_words, kept_words, paused_words
 from .models import Occurrence, Schedule
 from .models.occurrence import named_time
 from .revisions import Revisions, calendars_at

@@ -92,6 +92,48 @@ def test_modules_have_telling_names() -> None:
     assert [str(path) for path in named if VAGUE_NAMES & {path.stem, *path.parts}] == []
 
 
+def admin_imports(source: str) -> list[str]:
+    """The admin modules of JIM that a module imports, wherever in it."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [each.name for each in node.names]
+        if isinstance(node, ast.ImportFrom):
+            found += [f"{node.module or ''}.{each.name}" for each in node.names]
+    return [name for name in found if not name.startswith("django.") and any(map(is_admin, name.split(".")))]
+
+
+def is_admin(name: str) -> bool:
+    return name == "admin" or name.startswith("admin_") or name.endswith("_admin")
+
+
+def is_another_face(path: Path) -> bool:
+    """Pages, the API and commands; what the admin of an app holds is not theirs to use."""
+    faces = path.parts[0] in ("web", "api") or "management" in path.parts
+    return faces and path.suffix == ".py" and path.name != "admin.py"
+
+
+def test_an_import_of_an_admin_module_is_found() -> None:
+    for source in (
+        "import schedules.admin",
+        "from schedules.admin.filters import TagFilter",
+        "from schedules import admin",
+        "def view():\n    from execution.limit_admin import LimitAdmin",
+        "from operations.admin_pages import JimAdmin",
+        "from . import admin",
+    ):
+        assert len(admin_imports(source)) == 1, source
+    for source in ("from django.contrib import admin", "from web.views import administration"):
+        assert admin_imports(source) == [], source
+
+
+def test_pages_the_api_and_commands_import_no_admin() -> None:
+    faces = {str(path): text for path, text in texts() if is_another_face(path)}
+    assert len(faces) > 50
+    found = {path: names for path, text in faces.items() if (names := admin_imports(text))}
+    assert found == {}
+
+
 def registry_addresses(text: str) -> list[str]:
     """Of public registries and of the one this machine is told to use; written so as not to find itself."""
     hosts = ["pypi" + r"\.org", "pythonhosted" + r"\.org", "registry" + r"\.(npmjs\.org|yarnpkg\.com)"]

@@ -1,7 +1,8 @@
-"""How pages say states, times and durations."""
+"""How pages say states, times, durations and JSON."""
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from math import inf
@@ -140,3 +141,7 @@ def _words(seconds: float, *, exact_below: float = inf) -> str:
     first = next(place for place, (count, _) in enumerate(counts) if count)
     most = 2 if counts[first][0] < exact_below else 1
     return " ".join(f"{count} {unit}" for count, unit in counts[first : first + most] if count)
+
+
+def as_json(value: object) -> str:
+    return "" if value is None else json.dumps(value, indent=2, ensure_ascii=False)

@@ -20,6 +20,7 @@ from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from database import clock
+from operations.form_errors import complain
 from operations.operation import (
     MOST_AT_ONCE,
     UUID_TEXT,
@@ -27,7 +28,6 @@ from operations.operation import (
     Done,
     Operation,
     answers_of,
-    complain,
     offered_for,
     perform_each,
 )

@@ -1,4 +1,4 @@
-"""The output of attempts on a page: its last lines, what follows them, and all of it as a text file."""
+"""What attempts left behind, on a page: their output, also as a text file, and their items."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from django import forms
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.safestring import SafeString
 
-from activities.models import OutputLine
+from activities.models import ActivityItem, OutputLine
 from activities.transcript import MOST_DOWNLOADED, MOST_LINES, STREAMS, Transcript, read_cursor
 
 from .ansi import markup, plain
@@ -19,6 +20,8 @@ from .page import STOP_POLLING, is_htmx
 from .search import search_box
 
 MOST_CHOICES = 300
+MOST_SHOWN = 100
+OUTCOMES = {"": "All", **dict(ActivityItem.Outcome.choices)}
 
 
 class OutputFilters(forms.Form):
@@ -121,3 +124,32 @@ def _names(transcript: Transcript) -> dict[int, str]:
 def _called(attempt: Any) -> str:
     number = f" · attempt {attempt.attempt}" if attempt.attempt > 1 else ""
     return f"{attempt.target_name}{number}"
+
+
+def items_page(request: HttpRequest, items: QuerySet[ActivityItem]) -> dict[str, Any]:
+    """In the order of the attempts, so that one index finds them, whatever is asked for."""
+    outcome = request.GET.get("outcome", "")
+    if outcome in ActivityItem.Outcome.values:
+        items = items.filter(outcome=outcome)
+    rows = items.select_related("activity").order_by("activity", "pk")
+    rows = rows.only("name", "outcome", "message", "created_at", "activity__target_name", "activity__attempt")
+    found = list(rows.filter(_after(request.GET.get("from", "")))[: MOST_SHOWN + 1])
+    shown = found[:MOST_SHOWN]
+    more = (
+        address(request, **{"from": f"{shown[-1].activity_id}.{shown[-1].pk}"})
+        if len(found) > MOST_SHOWN
+        else ""
+    )
+    outcomes = [
+        (label, address(request, outcome=name, **{"from": ""}), name == outcome)
+        for name, label in OUTCOMES.items()
+    ]
+    return {"items": shown, "more_items": more, "outcomes": outcomes, "outcome": outcome}
+
+
+def _after(cursor: str) -> Q:
+    """What makes no sense is the beginning."""
+    activity, _, item = cursor.partition(".")
+    if not all(part.isascii() and part.isdigit() and len(part) < 19 for part in (activity, item)):
+        return Q()
+    return Q(activity__gt=int(activity)) | Q(activity=int(activity), pk__gt=int(item))

@@ -10,7 +10,7 @@ from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db.models import Model
 
 from activities.models import Activity
-from operations.operation import complain
+from operations.form_errors import complain
 from schedules.models import Conflict, Refused
 from schedules.revisions import records_of
 from schedules.vault import VaultError

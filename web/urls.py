@@ -17,7 +17,6 @@ from .views import (
     ledger,
     limits,
     queue,
-    revisions,
     runs,
     schedule,
     schedules,
@@ -98,7 +97,7 @@ urlpatterns += [
     path("schedules/<int:pk>/export", schedule.export, name="schedule-export"),
     path("schedules/<int:pk>/ledger", ledger.ledger, name="ledger"),
     path("schedules/<int:pk>/why", ledger.why, name="why"),
-    path("schedules/<int:pk>/revisions", revisions.revisions, name="revisions"),
+    path("schedules/<int:pk>/revisions", schedule.revisions, name="revisions"),
     path("schedules/<int:pk>/backfills", backfills.backfills, name="backfills"),
     path("backfills/<int:pk>", backfills.backfill, name="backfill"),
 ]

@@ -17,16 +17,14 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
-import activities.admin
 from database import clock
-from operations.admin_pages import InWords, KnownValues, OperationsAdmin, RecordAdmin
+from operations.admin_pages import InWords, KnownValues, OperationsAdmin, RecordAdmin, VerbsAdmin, text_panel
+from operations.form_errors import Unsaved
 from operations.initiator import initiator_of
 from operations.operation import Done
-from schedules.admin.verbs import VerbsAdmin
-from schedules.forms import Unsaved
 from schedules.models import Refused, Schedule
 from schedules.vault import VaultError
-from text.words import NOTHING, badge, distance, exact, moment
+from text.words import NOTHING, as_json, badge, distance, exact, moment
 from webhooks.operations import Delete, revealed, trouble
 
 from .events import KINDS, TEST
@@ -167,7 +165,7 @@ class DeliveryAdmin(RecordAdmin[Delivery], OperationsAdmin[Delivery]):
         tries = [{**tried, "at": datetime.fromisoformat(tried["at"])} for tried in delivery.log]
         context["panels"] = [
             render_to_string("admin/webhooks/delivery/_tries.html", {"tries": tries[::-1]}),
-            activities.admin.text_panel("Content", activities.admin.as_json(json.loads(delivery.body))),
+            text_panel("Content", as_json(json.loads(delivery.body))),
         ]
         return super().render_change_form(request, context, *args, **kwargs)
 

@@ -7,8 +7,8 @@ from django.core.exceptions import ValidationError
 from django.db.models.functions import Lower
 from django.utils.html import format_html
 
+from operations.form_errors import OneComplaint, Unsaved
 from schedules.form_fields import Words
-from schedules.forms import OneComplaint, Unsaved
 from schedules.models import Schedule, ScheduleQuerySet
 from schedules.models.refusals import unknown_schedule
 from schedules.secret_form import Concealed

@@ -12,11 +12,9 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-import activities.admin
-from activities.admin import as_json, text_panel
 from database import clock
-from operations.admin_pages import InWords, OperationsAdmin, RecordAdmin
-from text.words import NOTHING, badge, moment
+from operations.admin_pages import InWords, OperationsAdmin, RecordAdmin, admin_link, text_panel
+from text.words import NOTHING, as_json, badge, moment
 
 from .failures import Status
 from .models import Event, Handler, Run, Topic, Workflow
@@ -294,7 +292,7 @@ class RunAdmin(RecordAdmin[Run], OperationsAdmin[Run]):
 
     def record(self, run: Run) -> SafeString | str:
         activity = run.activity()
-        return activities.admin.link(activity) if activity else NOTHING
+        return admin_link(activity, activity.target_name) if activity else NOTHING
 
 
 @admin.register(Topic)

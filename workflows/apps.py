@@ -15,10 +15,9 @@ class WorkflowsConfig(AppConfig):
         from execution.steps.step_type import register
         from schedules import registry
 
-        from . import deployment, retention, scheduling, triggering
+        from . import deployment, scheduling, triggering
         from .models import EventTrigger, Workflow
-        from .publish_step import PublishStep
-        from .step import HandlerStep
+        from .steps import HandlerStep, PublishStep
 
         register(HandlerStep)
         register(PublishStep)
@@ -35,5 +34,5 @@ class WorkflowsConfig(AppConfig):
         registry.event_sources.append(triggering.Topics())
         scheduler.register_recovery(scheduling.recover)
         scheduler.register_opening(deployment.deploy_at_start)
-        for name, once in (("runs", retention.prune_runs), ("events", retention.prune_events)):
+        for name, once in (("runs", scheduling.prune_runs), ("events", scheduling.prune_events)):
             housekeeping.register(name, every=timedelta(hours=6), once=once)

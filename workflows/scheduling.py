@@ -1,4 +1,4 @@
-"""What the scheduler does for workflows: what comes with time, and what a crash left behind.
+"""What the scheduler does for workflows: start what is due, recover after a crash, prune what is old.
 
 Whoever publishes or commits starts what follows at once.
 """
@@ -6,14 +6,20 @@ Whoever publishes or commits starts what follows at once.
 from __future__ import annotations
 
 import logging
-from datetime import datetime
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db.models import BigIntegerField, Exists, OuterRef
+from django.db.models.functions import Cast
 
 from activities.models import Activity
 from database.statements import AWAY
 from database.wake import wake
+from execution.loops.housekeeping import BATCH
+from schedules.models import Occurrence
 
-from .models import Run, Workflow
-from .step import end_unperformed
+from .models import Event, EventTrigger, Run, Workflow
+from .steps import end_unperformed
 
 STARTED_PER_TICK = 200
 logger = logging.getLogger(__name__)
@@ -49,3 +55,24 @@ def _recover(run: Run, now: datetime) -> None:
     last = Activity.objects.filter(task_key=run.key).order_by("-attempt").first()
     is_cancelled = last is not None and last.status == Activity.Status.CANCELLED
     end_unperformed(run, "its task ended without it", is_cancelled=is_cancelled, now=now)
+
+
+def prune_runs(now: datetime) -> int:
+    return Run.objects.prune(before=_before(now), limit=BATCH)
+
+
+def prune_events(now: datetime) -> int:
+    """Once its time is over, an event's message id may be used again.
+
+    One that a schedule has yet to start with stays, whether it has become an occurrence or still waits for
+    room.
+    """
+    unheard = EventTrigger.objects.filter(topic=OuterRef("topic"), cursor__lt=OuterRef("seq"))
+    awaited = Occurrence.objects.pending().filter(source=Occurrence.Source.EVENT)
+    ids = awaited.annotate(event=Cast("initiator_id", BigIntegerField())).values("event")
+    old = Event.objects.filter(~Exists(unheard), settled_at__lt=_before(now)).exclude(pk__in=ids)
+    return Event.objects.filter(pk__in=list(old.values_list("pk", flat=True)[:BATCH])).delete()[0]
+
+
+def _before(now: datetime) -> datetime:
+    return now - timedelta(days=settings.JIM_RETENTION_DAYS)

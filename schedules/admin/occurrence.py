@@ -12,8 +12,7 @@ from django.utils.safestring import SafeString
 
 from database import clock
 from operations.admin_pages import InWords, RecordAdmin
-from schedules.fates import REASONS, fate_in_words
-from schedules.local_time import LocalTime
+from schedules.fates import REASONS, LocalTime, fate_in_words
 from schedules.models import Occurrence, Schedule
 from schedules.models.occurrence import named_time
 from text.clean import search_text

@@ -14,10 +14,12 @@ from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 
 from database import clock
+from operations.admin_pages import VerbsAdmin
+from operations.form_errors import Unsaved
 from operations.initiator import initiator_of
 from schedules import permissions, registry
 from schedules.description import shown_state, state_of
-from schedules.forms import ScheduleForm, Unsaved
+from schedules.forms import ScheduleForm
 from schedules.models import Conflict, Refused, Schedule
 from schedules.operations import VERBS, Close
 from schedules.spec.wording import duration
@@ -25,12 +27,9 @@ from schedules.spec.zones import time_zones
 from schedules.spec_text import to_text
 from text.words import NOTHING, badge, exact, moment
 
-from .all_schedules import all_view
 from .filters import MemoFilter, OutcomeFilter, OverlapFilter, StateFilter, TagFilter
-from .inquiries import revisions_view, why_view
-from .overview import overview
+from .schedule_pages import all_view, overview, revisions_view, why_view
 from .step import StepInline, can_change
-from .verbs import VerbsAdmin
 
 LONGEST_SPEC = 150
 USUAL_POLICY = Schedule._meta.get_field("on_failure").get_default()

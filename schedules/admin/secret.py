@@ -11,15 +11,14 @@ from django.utils.text import Truncator
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from database import clock
+from operations.admin_pages import VerbsAdmin
+from operations.form_errors import Unsaved
 from operations.initiator import initiator_of
-from schedules.forms import Unsaved
 from schedules.models import Refused, Secret
 from schedules.operations import DeleteSecret
 from schedules.secret_form import SecretForm
 from schedules.vault import VaultError
 from text.words import moment
-
-from .verbs import VerbsAdmin
 
 
 @admin.register(Secret)

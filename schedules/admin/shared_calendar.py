@@ -10,15 +10,14 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from database import clock
+from operations.admin_pages import VerbsAdmin
+from operations.form_errors import Unsaved
 from operations.initiator import Initiator, initiator_of
 from schedules.calendar_form import CalendarForm
-from schedules.forms import Unsaved
 from schedules.models import Conflict, Refused, SharedCalendar
 from schedules.operations import DeleteCalendar
 from schedules.spec.wording import counted
 from schedules.spec_text import exclusions_to_text
-
-from .verbs import VerbsAdmin
 
 DATES_SHOWN = 400
 

@@ -10,10 +10,9 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from operations.admin_pages import unsaved_of
 from schedules.forms import StepForm, StepFormSet
 from schedules.models import MAX_STEPS, Schedule, Step
-
-from .verbs import unsaved_of
 
 if TYPE_CHECKING:
     StackedInline = admin.StackedInline[Step, Schedule]

@@ -13,17 +13,17 @@ from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 
 from database import clock
-from operations.admin_pages import InWords
+from operations.admin_pages import InWords, VerbsAdmin
+from operations.form_errors import Unsaved
 from operations.initiator import initiator_of
 from schedules import registry
-from schedules.forms import TaskForm, Unsaved
+from schedules.forms import TaskForm
 from schedules.inquiries import USERS_SHOWN, uses
 from schedules.models import Conflict, Refused, TaskTemplate
 from schedules.spec.wording import counted
 from text.words import badge
 
 from .step import POLICIES
-from .verbs import VerbsAdmin
 
 
 class TemplateForm(TaskForm):

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, time, timedelta
 from functools import cached_property, lru_cache
+from hashlib import blake2b
 from itertools import islice, pairwise
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +21,6 @@ from .cron import CronString, calendar_of, notes_on
 from .exclusions import Exclusion, Shared, exclusion_words, exclusions_of
 from .explanation import Upcoming, Verdict, explain, note_on, previous
 from .intervals import LONGEST_INTERVAL, Interval, seconds_from
-from .jitter import delay
 from .moments import bound_of, moment_of, whole_second
 from .patterns import Pattern
 from .sentences import calendar_words
@@ -362,3 +362,12 @@ def _jitter(value: object) -> int:
         allowed = span("0s", duration(LONGEST_INTERVAL))
         raise SpecError("jitter", f"{shown(jitter)} seconds is out of range {allowed}")
     return jitter
+
+
+def delay(seed: str, nominal: int, window: int) -> int:
+    """Return whole seconds, at least 0 and less than `window`.
+
+    The same for the same schedule and time, and evenly spread over many.
+    """
+    digest = blake2b(f"{seed}\n{nominal}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest) * window >> 64

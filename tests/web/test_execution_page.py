@@ -242,7 +242,7 @@ class TestOtherTabs:
     def test_items_are_filtered_and_paged(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
         execution = start(step("a", 0, "talk"), step("b", 0, "talk"))
         run_until_idle()
-        monkeypatch.setattr("web.items.MOST_SHOWN", 4)
+        monkeypatch.setattr("web.output.MOST_SHOWN", 4)
         url = f"/executions/{execution.pk}?tab=items"
         answer = client.get(url)
         assert answer.text.count("object ") == 4

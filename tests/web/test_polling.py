@@ -26,7 +26,7 @@ from schedules.models import Backfill
 from tests.installation import installation
 from webhooks.models import Delivery
 from workflows.models import Run
-from workflows.step import HandlerStep
+from workflows.steps import HandlerStep
 
 pytestmark = pytest.mark.django_db
 MOST = 5

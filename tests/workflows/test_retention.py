@@ -14,7 +14,7 @@ from tests.workflows.base import deployed, events, publish, work
 from tests.workflows.scripted import Script, last
 from workflows import AuthRequired, Transient
 from workflows.models import Event, Run
-from workflows.retention import prune_events, prune_runs
+from workflows.scheduling import prune_events, prune_runs
 
 pytestmark = pytest.mark.django_db
 DAYS_90 = NOW + timedelta(days=90, seconds=1)
@@ -83,7 +83,7 @@ def test_skipped_events_go_too_and_then_their_id_may_be_used_again() -> None:
 
 
 def test_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workflows.retention.BATCH", 2)
+    monkeypatch.setattr("workflows.scheduling.BATCH", 2)
     with deployed(Script().workflow(reserving=5)):
         publish("mail", *"abcde")
         work()

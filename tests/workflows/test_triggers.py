@@ -35,7 +35,7 @@ from tests.web.editor_form import Form
 from tests.workflows.base import deployed, events, make_topics, publish
 from tests.workflows.orders import Orders
 from tests.workflows.test_publish_step import publishing
-from workflows import retention
+from workflows import scheduling
 from workflows.models import Event, EventTrigger
 from workflows.models.trigger import share
 
@@ -269,12 +269,12 @@ class TestWhatTheRunKnows:
             tick(NOW)
         assert (keys(quick), keys(slow)) == ([*"abc"], ["a"])
         later = NOW + seconds(86_400 * 365)
-        assert (set(events("orders").values()), retention.prune_events(later)) == ({"consumed"}, 0)
+        assert (set(events("orders").values()), scheduling.prune_events(later)) == ({"consumed"}, 0)
         slow.resume(initiator=SOMEBODY, now=later)
         for _ in range(3):
             tick(later)
         assert keys(slow) == [*"abc"]
-        assert retention.prune_events(later) == 3
+        assert scheduling.prune_events(later) == 3
 
 
 class TestDefining:

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tests.base import NOW, seconds
-from workflows.waking import clamp
+from workflows.decision import clamp
 
 LEAST, MOST = timedelta(seconds=30), timedelta(hours=24)
 FIRST = datetime.min.replace(tzinfo=timezone(timedelta(hours=14)))

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from django import forms
 
+from operations.form_errors import OneComplaint
 from schedules import registry
 from schedules.form_fields import Memo, Tags
-from schedules.forms import DST_LABELS, DURATIONS, OneComplaint
+from schedules.forms import DST_LABELS, DURATIONS
 from schedules.forms import ScheduleForm as AdminForm
 from schedules.models import Overlap, Schedule
 from schedules.spec import DST_MODES

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,6 +9,7 @@ from django.db.models import BooleanField, Q, QuerySet
 from django.db.models.expressions import RawSQL
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import NoReverseMatch, reverse
 
 from activities import vocabulary
 from activities.models import Activity, ActivityItem
@@ -19,18 +19,16 @@ from database.batched import together
 from execution.models import WorkerTask
 from execution.queue.waits import reasons
 from schedules.registry import step_types
-from text.words import said
-from web.items import items_page
+from text.words import as_json, said
 from web.keyset import OLDER, Pages, address, newest_first
 from web.look_back import TimesForm, look_back
 from web.operating import register
-from web.output import download, follow, output_page
+from web.output import download, follow, items_page, output_page
 from web.page import fragment, is_asked_by, page, version_of
 from web.search import SearchField, search_box
-from web.targets import target_url
-from workflows.models import Run
+from workflows.models import Run, Topic, Workflow
 from workflows.models.run import LARGE
-from workflows.step import HandlerStep
+from workflows.steps import HandlerStep
 from workflows.words import NOTHING_TO_DO
 
 VIEW = "activities.view_activity"
@@ -41,6 +39,23 @@ REASONS_SECONDS = 15
 # As the index of what is open has it: SQLite takes that only for a condition in the same words.
 OPEN = "('pending', 'in_progress')"
 UNREAD = ("traceback", "result", "details")
+# The pages of what activities are about.
+PAGES = {
+    "schedule": "schedule",
+    "execution": "execution",
+    "sharedcalendar": "calendar",
+    "tasktemplate": "template",
+    "backfill": "backfill",
+    "limit": "limit",
+    "worker": "worker",
+    "endpoint": "endpoint",
+    "delivery": "delivery",
+    "activity": "activity",
+    "run": "run",
+    "event": "event",
+}
+# Their pages have a name in the address, and no number.
+NAMED: dict[str, type[Workflow | Topic]] = {"workflow": Workflow, "topic": Topic}
 
 register(
     Activity,
@@ -169,8 +184,8 @@ def activity(request: HttpRequest, pk: int) -> HttpResponse:
         **items_page(request, ActivityItem.objects.filter(activity=row)),
         "parts": list(parts),
         "most_parts": MOST_PARTS,
-        "result": _pretty(row.result),
-        "details": _pretty(row.details),
+        "result": as_json(row.result),
+        "details": as_json(row.details),
     }
     return render(request, "web/activities/page.html", context)
 
@@ -266,5 +281,12 @@ def _runs(row: Activity) -> QuerySet[Run]:
     return rows.defer(*LARGE, "handler__state")
 
 
-def _pretty(value: Any) -> str:
-    return "" if value is None else json.dumps(value, indent=2, ensure_ascii=False)
+def target_url(activity: Activity) -> str:
+    """Empty if it has none: most targets are steps, whose page is the activity's own."""
+    if named := NAMED.get(activity.target_type):
+        known: Workflow | Topic | None = named.objects.filter(pk=activity.target_id).first()
+        return known.get_absolute_url() if known else ""
+    try:
+        return reverse(f"web:{PAGES[activity.target_type]}", args=[activity.target_id])
+    except (KeyError, NoReverseMatch):
+        return ""

@@ -19,8 +19,7 @@ from execution.models import Execution, WorkerTask
 from execution.queue.waits import reasons
 from execution.steps.binding import Shown, shown
 from web import gantt
-from web.items import items_page
-from web.output import download, follow, output_page
+from web.output import download, follow, items_page, output_page
 from web.page import fragment, page, version_of
 
 from .executions import VIEW, states, who

@@ -9,6 +9,7 @@ from django.shortcuts import render
 
 from database import clock
 from schedules.fates import in_the_way, reason_in_short
+from schedules.inquiries import WhyForm
 from schedules.models import Occurrence, Schedule
 from schedules.models.occurrence import OccurrenceQuerySet, named_time
 from web.keyset import newest_first
@@ -42,8 +43,6 @@ def ledger(request: HttpRequest, pk: int) -> HttpResponse:
 @page("schedules.view_schedule")
 def why(request: HttpRequest, pk: int) -> HttpResponse:
     """Why it ran at a time, or did not, or whether it will."""
-    from schedules.inquiries import WhyForm
-
     schedule = find(pk)
     form = WhyForm.asked(request, schedule)
     answer = schedule.why(form.cleaned_data["at"], now=clock.now()) if form.is_valid() else None

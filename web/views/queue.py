@@ -21,7 +21,7 @@ from web.page import fragment, is_asked_by, page, version_of
 from web.search import SearchField
 from workflows.models import Run
 from workflows.models.run import LARGE
-from workflows.step import HandlerStep
+from workflows.steps import HandlerStep
 
 VIEW = "execution.view_workertask"
 MOST_SHOWN = 50

@@ -14,12 +14,12 @@ from database import clock
 from database.batched import together
 from web.keyset import OLDER, Pages, address, newest_first
 from web.look_back import look_among
-from web.of_workflow import chain_of, runs_of
 from web.operating import register
 from web.page import fragment, is_asked_by, page, version_of
 from workflows import operations, words
 from workflows.failures import PHASES, Phase, Status
 from workflows.models import Event, Handler, Run, Workflow
+from workflows.overview import chain_of, runs_of
 
 from .workflows import took
 

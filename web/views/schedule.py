@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils.text import slugify
 
 from database import clock
@@ -13,9 +16,9 @@ from execution import history
 from operations.operation import Operation
 from schedules import registry
 from schedules.as_code import selected, written
-from schedules.coming import coming
-from schedules.description import shown_state, state_of
+from schedules.description import coming, shown_state, state_of
 from schedules.fates import pausing
+from schedules.inquiries import CHANGES_SHOWN, REVISIONS_PER_PAGE, comparison
 from schedules.models import Backfill, Refused, Schedule
 from schedules.spec import SpecError
 from schedules.spec.wording import duration_words
@@ -23,7 +26,6 @@ from web import charts, operating
 from web.lanes import Planned, lanes
 from web.page import fragment, page, version_of
 from web.running import running_of
-from web.urls_of import execution_url
 
 VIEW = "schedules.view_schedule"
 RESULTS_SHOWN = 6
@@ -83,6 +85,20 @@ def export(request: HttpRequest, pk: int) -> HttpResponse:
     return HttpResponse(text, content_type="application/yaml; charset=utf-8", headers=headers)
 
 
+@page(VIEW)
+def revisions(request: HttpRequest, pk: int) -> HttpResponse:
+    """Who changed what, and when; and what differs between any two of them."""
+    schedule = find(pk)
+    found = schedule.revisions()
+    context = {
+        **about(request, schedule, "revisions"),
+        "page": Paginator(found, REVISIONS_PER_PAGE).get_page(request.GET.get("page")),
+        "most": CHANGES_SHOWN,
+        **comparison(found, request),
+    }
+    return render(request, "web/schedule/revisions.html", context)
+
+
 def find(pk: int) -> Schedule:
     found = Schedule.objects.filter(pk=pk).first() if pk < 2**63 else None
     if found is None:
@@ -115,6 +131,12 @@ def _url_of(request: HttpRequest, verb: Operation[Any], schedule: Schedule) -> s
     """Leads back to the tab on which it was used; not after the end, when some tabs are gone."""
     back = "" if verb.is_final else request.get_full_path()
     return operating.operation_url(verb.name, [schedule], back=back)
+
+
+def execution_url() -> Callable[[int], str]:
+    """The addresses of many executions: looking each one up takes longer than drawing it."""
+    before, _, after = reverse("web:execution", args=[0]).rpartition("0")
+    return lambda pk: f"{before}{pk}{after}"
 
 
 def policies(schedule: Schedule) -> list[tuple[str, str]]:

@@ -19,7 +19,8 @@ from text.clean import search_text
 from web import charts, operating
 from web.keyset import address
 from web.page import fragment, page, version_of
-from web.urls_of import execution_url
+
+from .schedule import execution_url
 
 ROWS = 50
 MOST_PAGES = 1_000

@@ -16,7 +16,6 @@ from database import clock
 from database.batched import together
 from web.flow import Flow, Node, flow
 from web.keyset import address
-from web.of_workflow import newest_of
 from web.operating import register
 from web.page import fragment, is_asked_by, page, version_of
 from web.templatetags.humane import up_to
@@ -24,6 +23,7 @@ from workflows import operations, words
 from workflows.failures import Status
 from workflows.models import Handler, Run, Subscription, Topic, Workflow
 from workflows.models.event import MOST_COUNTED
+from workflows.overview import newest_of
 
 VIEW = "workflows.view_workflow"
 MOST_SHOWN = 100
