@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 
 from text.clean import clean_json
-from workflows.waking import clamp
+from workflows.decision import clamp
 
 from .event import Publication
 from .handler import NEVER, Handler, Subscription

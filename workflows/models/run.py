@@ -17,7 +17,6 @@ from operations.initiator import Initiator
 from schedules.models import Refused, Step
 from text.clean import clean_json, clean_text
 from workflows import failures, words
-from workflows.decision import clamp
 from workflows.definition import Prepared
 from workflows.errors import Superseded
 from workflows.failures import PHASES, Beginning, Phase, Status, Stop, Tries
