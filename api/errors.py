@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -21,6 +20,7 @@ from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
 from database.outage import in_a_line, is_outage
+from operations.field_errors import dotted, field_errors
 from schedules.models import Conflict, Refused
 from schedules.permissions import NotYours
 
@@ -29,7 +29,6 @@ from .throttling import StrangerThrottle
 logger = logging.getLogger(__name__)
 PROBLEM_JSON = "application/problem+json"
 NOBODY = "Send “Authorization: Bearer jim_…”: tokens are made under Settings, or by “manage.py createtoken”."
-ABOUT_A_STEP = re.compile(r"Step ([0-9]+)\b")
 TITLES = {
     400: "The request is not valid",
     401: "Sign in first",
@@ -64,6 +63,7 @@ class Problem(exceptions.APIException):
 
 class FieldProblemSerializer(serializers.Serializer[Any]):
     field = serializers.CharField(help_text="Its path, such as `steps.0.name`; empty for the whole.")
+    code = serializers.CharField(help_text="What kind of error it is, such as `required` or `unique`.")
     detail = serializers.CharField()
 
 
@@ -130,19 +130,10 @@ def _known(error: Exception) -> exceptions.APIException | None:
 
 def said(error: ValidationError) -> Any:
     """What Django's error says, by field."""
-    if not hasattr(error, "error_dict"):
-        return error.messages
-    told: dict[str, list[str]] = defaultdict(list)
-    for field, texts in error.message_dict.items():
-        for text in texts:
-            told[_place(field, text)].append(text)
+    told: dict[str, list[exceptions.ErrorDetail]] = defaultdict(list)
+    for path, message, code in field_errors(error):
+        told[dotted(path) or NON_FIELD_ERRORS].append(exceptions.ErrorDetail(message, code))
     return dict(told)
-
-
-def _place(field: str, text: str) -> str:
-    """What is said of all steps together begins with the number of the one that it is about."""
-    step = ABOUT_A_STEP.match(text) if field == "steps" else None
-    return f"steps.{int(step[1]) - 1}" if step else field
 
 
 def _headers(error: exceptions.APIException) -> dict[str, str]:
@@ -162,7 +153,10 @@ def _body(error: exceptions.APIException) -> dict[str, Any]:
         "status": code,
     }
     if isinstance(error, exceptions.ValidationError):
-        fields = [{"field": field, "detail": text} for field, text in _flat("", error.detail)]
+        fields = [
+            {"field": field, "code": getattr(text, "code", None) or "invalid", "detail": str(text)}
+            for field, text in _flat("", error.detail)
+        ]
         return body | {"detail": _summary(fields), "errors": fields}
     return body | {"detail": str(error.detail)} | getattr(error, "members", {})
 
@@ -179,7 +173,7 @@ def _summary(fields: list[dict[str, str]]) -> str:
     return text if len(fields) == 1 else f"{text} (and {len(fields) - 1} more)"
 
 
-def _flat(path: str, detail: Any) -> Iterator[tuple[str, str]]:
+def _flat(path: str, detail: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(detail, Mapping):
         for name, inner in detail.items():
             is_whole = name in (NON_FIELD_ERRORS, "non_field_errors")
@@ -188,7 +182,7 @@ def _flat(path: str, detail: Any) -> Iterator[tuple[str, str]]:
         for number, inner in enumerate(detail):
             yield from _flat(path if not isinstance(inner, Mapping | list) else _joined(path, number), inner)
     else:
-        yield path, str(detail)
+        yield path, detail
 
 
 def _joined(path: str, name: object) -> str:

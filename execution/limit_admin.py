@@ -56,7 +56,7 @@ class LimitAdmin(VerbsAdmin[Limit]):
             else:
                 Limit.objects.define(obj.key, **given, initiator=by, now=now)
         except (Refused, Limit.DoesNotExist) as refused:
-            raise Unsaved({"": [str(refused)]}) from refused
+            raise Unsaved({}, refusal=str(refused)) from refused
         except ValidationError as error:
             raise Unsaved(error.message_dict) from error
 

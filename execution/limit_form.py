@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django import forms
 
 from execution.models import Limit
-from operations.form_errors import OneComplaint, Unsaved
+from operations.form_errors import VerbForm
 
 if TYPE_CHECKING:
     LimitModelForm = forms.ModelForm[Limit]
@@ -13,9 +13,7 @@ else:
     LimitModelForm = forms.ModelForm
 
 
-class LimitForm(OneComplaint, LimitModelForm):
-    unsaved = Unsaved({})
-
+class LimitForm(VerbForm, LimitModelForm):
     class Meta:
         model = Limit
         fields = ("key", "size", "note")
@@ -27,9 +25,3 @@ class LimitForm(OneComplaint, LimitModelForm):
 
     def validate_unique(self) -> None:
         """The verb knows, and says what to do."""
-
-    def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or self.cleaned_data
-        for name, texts in self.unsaved.fields.items():
-            self.add_error(name if name in self.fields else None, texts)
-        return cleaned

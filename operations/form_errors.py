@@ -1,4 +1,4 @@
-"""How a form shows what its model refuses."""
+"""Forms that a verb of their model saves: the model may still refuse what the form let through."""
 
 from __future__ import annotations
 
@@ -7,30 +7,66 @@ from typing import Any
 from django import forms
 from django.core.exceptions import ValidationError
 
+from .field_errors import FieldError, field_errors, in_words, path_of
+
+NO_VERSION = "This form does not say which version it changes. Reload the page and make your change again."
+
 
 def complain(form: forms.Form, error: ValidationError) -> None:
     """At the fields that it is about, as far as the form has them."""
-    for name, texts in getattr(error, "error_dict", {None: error}).items():
-        form.add_error(name if name in form.fields else None, texts)
+    for each in field_errors(error):
+        form.add_error(*placed(form, each))
+
+
+def placed(form: forms.BaseForm, error: FieldError) -> tuple[str | None, str]:
+    """Find the field for an error, and what to say there: one field may hold many settings as JSON."""
+    # The one rule that is about the whole of something is about its name.
+    head, *inner = error.path or ("name",)
+    if head not in form.fields:
+        return None, str(error)
+    return str(head), f"{in_words(tuple(inner))}: {error.message}" if inner else error.message
 
 
 class Unsaved(Exception):
     """What the model said when the forms had nothing left to say: shown on the same page, by field."""
 
-    def __init__(self, errors: dict[str, list[str]]) -> None:
-        self.steps = errors.pop("steps", [])
-        self.fields = errors
-        super().__init__(errors)
+    def __init__(self, errors: dict[str, list[str]], *, refusal: str = "") -> None:
+        self.own: list[FieldError] = []
+        self.steps: list[FieldError] = []
+        for error in (FieldError(path_of(key), text) for key, texts in errors.items() for text in texts):
+            match error.path:
+                case ("steps", *inner):
+                    self.steps.append(error._replace(path=tuple(inner)))
+                case _:
+                    self.own.append(error)
+        self.refusal = refusal
+        super().__init__(errors, refusal)
 
 
-class OneComplaint:
-    """What the form says about a field hides what the model would add to it."""
+class VerbForm:
+    """A model form that a verb saves. What the form says of a field hides what the model would add to it."""
+
+    unsaved = Unsaved({})
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data  # type: ignore[misc,attr-defined]
+        if self.instance.pk and "version" in self.fields and cleaned.get("version") is None:  # type: ignore[attr-defined]
+            self.add_error(None, NO_VERSION)
+        if self.unsaved.refusal:
+            self.add_error(None, self.unsaved.refusal)
+        for error in self.unsaved.own:
+            self.add_error(*self.placed(error))
+        return cleaned
 
     def add_error(self, field: str | None, error: Any) -> None:
-        known: dict[str, Any] = self.errors  # type: ignore[attr-defined]
-        if field is None and hasattr(error, "error_dict"):
-            fresh = {name: each for name, each in error.error_dict.items() if name not in known}
-            if fresh:
-                super().add_error(None, ValidationError(fresh))  # type: ignore[misc]
-        else:
+        if field is not None or not hasattr(error, "error_dict"):
             super().add_error(field, error)  # type: ignore[misc]
+            return
+        known = set(self.errors)  # type: ignore[attr-defined]
+        for each in field_errors(error):
+            name, text = self.placed(each)
+            if name not in known:
+                super().add_error(name, ValidationError(text, code=each.code))  # type: ignore[misc]
+
+    def placed(self, error: FieldError) -> tuple[str | None, str]:
+        return placed(self, error)  # type: ignore[arg-type]

@@ -3,9 +3,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django import forms
-from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.core.exceptions import ValidationError
 
-from operations.form_errors import OneComplaint, Unsaved
+from operations.form_errors import VerbForm
 from schedules.form_fields import Lines
 from schedules.models import SharedCalendar
 from schedules.spec import SpecError
@@ -17,7 +17,7 @@ else:
     CalendarModelForm = forms.ModelForm
 
 
-class CalendarForm(OneComplaint, CalendarModelForm):
+class CalendarForm(VerbForm, CalendarModelForm):
     excluded = Lines(
         rows=6,
         label="Left out",
@@ -27,8 +27,6 @@ class CalendarForm(OneComplaint, CalendarModelForm):
         "What follows “ #” is written anew each time, and says what the line means.",
     )
     version = forms.IntegerField(required=False, widget=forms.HiddenInput)
-
-    unsaved = Unsaved({})
 
     class Meta:
         model = SharedCalendar
@@ -48,17 +46,3 @@ class CalendarForm(OneComplaint, CalendarModelForm):
             return exclusions_from_text(self.cleaned_data["excluded"])
         except SpecError as error:
             raise ValidationError(error.message) from None
-
-    def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or self.cleaned_data
-        if self.instance.pk and cleaned.get("version") is None:
-            self.add_error(None, "This form does not say which version it changes: load the page again.")
-        for name, texts in self.unsaved.fields.items():
-            self.add_error(name if name in self.fields else None, texts)
-        return cleaned
-
-    def add_error(self, field: str | None, error: Any) -> None:
-        """The one rule that is about the whole calendar is about its name."""
-        if NON_FIELD_ERRORS in getattr(error, "error_dict", {}):
-            field, error = "name", error.error_dict[NON_FIELD_ERRORS]
-        super().add_error(field if field in self.fields else None, error)

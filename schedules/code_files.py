@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from django.core.exceptions import ValidationError
 from django.db import models
 
 from files.given_files import Unfit, text_of
 from files.yaml_lines import Node, Unreadable, read
+from operations.field_errors import Path, field_errors, in_words
 
 from .as_code import CALENDAR, SCHEDULE, STEP, TEMPLATE, VERSION, Shape, shape_of
 from .field_types import type_complaint
@@ -56,19 +57,14 @@ class Entry:
     def problem(self, words: str, *path: str | int) -> Problem:
         return Problem(self.file, self.node.inside(*path).line, f"{self.kind} “{self.name}”: {words}")
 
-    def problems(self, errors: Mapping[str, Iterable[str]]) -> list[Problem]:
-        """What a model has complained about, by field."""
-        return [self._placed(field, text) for field, texts in errors.items() for text in texts]
+    def problems(self, error: ValidationError) -> list[Problem]:
+        """List the errors that a model raised, each with its line of the file."""
+        return [self._placed(each.path or ("name",), each.message) for each in field_errors(error)]
 
-    def _placed(self, field: str, text: str) -> Problem:
-        # The one rule that is about the whole of it is about its name.
-        field = "name" if field == "__all__" else field
-        node = self.node.inside(field)
-        for part in text.split(": "):
-            item = re.match(r"(?:Step|item) (\d+)", part)
-            node = node.inside(int(item[1]) - 1 if item else part)
-        line = (_mentioned(node, text) or node).line
-        return Problem(self.file, line, f"{self.kind} “{self.name}”: {field}: {text}")
+    def _placed(self, path: Path, message: str) -> Problem:
+        node = self.node.inside(*path)
+        line = (_mentioned(node, message) or node).line
+        return Problem(self.file, line, f"{self.kind} “{self.name}”: {in_words(path)}: {message}")
 
 
 @dataclass

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.conf import settings
-from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models.functions import Lower
 from django.utils.functional import cached_property
 
 from database import clock
-from operations.form_errors import OneComplaint, Unsaved
+from operations.field_errors import FieldError
+from operations.form_errors import VerbForm
 
 from . import registry
 from .form_fields import AsShown, JSONText, Lines, Memo, Seconds, Tags, Words
@@ -50,7 +51,7 @@ DST_LABELS = {
 }
 
 
-class ScheduleForm(OneComplaint, ScheduleModelForm):
+class ScheduleForm(VerbForm, ScheduleModelForm):
     patterns = Lines(
         rows=3,
         help_text="One per line: <code>at 09:00, 12:30 on mon-fri</code>, or "
@@ -128,8 +129,6 @@ class ScheduleForm(OneComplaint, ScheduleModelForm):
     )
     version = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
-    unsaved = Unsaved({})
-
     class Meta:
         model = Schedule
         fields = (
@@ -183,13 +182,13 @@ class ScheduleForm(OneComplaint, ScheduleModelForm):
         cleaned = super().clean() or self.cleaned_data
         if not any(_field_of(name) in self.errors for name in FIELDS):
             self._clean_spec(cleaned)
-        if self.instance.pk and cleaned.get("version") is None:
-            self.add_error(None, "This form does not say which version it changes: load the page again.")
-        for name, texts in self.unsaved.fields.items():
-            # The one rule that is about the whole schedule is about its name.
-            field = "name" if name == NON_FIELD_ERRORS else name if name in self.fields else None
-            self.add_error(field, texts)
         return cleaned
+
+    def placed(self, error: FieldError) -> tuple[str | None, str]:
+        match error.path:
+            case ("spec", part, *_):
+                return super().placed(error._replace(path=(_field_of(str(part)),)))
+        return super().placed(error)
 
     def _clean_spec(self, cleaned: dict[str, Any]) -> None:
         try:
@@ -222,7 +221,7 @@ def _help(name: str) -> str:
     return f"One per line. {field.help_text}"
 
 
-class TaskForm(OneComplaint, AnyModelForm):
+class TaskForm(VerbForm, AnyModelForm):
     """What runs, and how: of a step, and of a template of steps."""
 
     config = JSONText(
@@ -327,7 +326,7 @@ class StepForm(TaskForm):
 class StepFormSet(StepInlineFormSet):
     """The steps as a list that replaces the old one as a whole: its rows are no rows of the database."""
 
-    complaints: Sequence[str] = ()
+    complaints: Sequence[FieldError] = ()
 
     def __init__(self, **kwargs: Any) -> None:
         schedule: Schedule = kwargs["instance"]
@@ -345,16 +344,31 @@ class StepFormSet(StepInlineFormSet):
         return {**super().get_form_kwargs(index), "templates": self.templates}
 
     @property
-    def steps(self) -> list[dict[str, Any]]:
+    def written_forms(self) -> list[StepForm]:
+        """The forms that stand for a step, in the order of the page."""
         return [
-            form.written
+            form
             for form in self.forms
             if isinstance(form, StepForm) and form.has_changed() and not self._removed(form)
         ]
 
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        return [form.written for form in self.written_forms]
+
     def clean(self) -> None:
-        if self.complaints:
-            raise ValidationError(list(self.complaints))
+        """Show what the model said about each step beside its fields, and about all of them above."""
+        forms = self.written_forms
+        whole = []
+        for error in self.complaints:
+            match error.path:
+                case (int(place), *inner) if place < len(forms):
+                    form = forms[place]
+                    form.add_error(*form.placed(error._replace(path=tuple(inner))))
+                case _:
+                    whole.append(str(error))
+        if whole:
+            raise ValidationError(whole)
 
     def _removed(self, form: forms.ModelForm[Step]) -> bool:
         return bool(form.cleaned_data.get("DELETE"))

@@ -168,7 +168,7 @@ class Change(ABC):
         try:
             self.apply(author, now)
         except ValidationError as error:
-            return self.entry.problems(error.message_dict)
+            return self.entry.problems(error)
         except Refused as refused:
             return [self.entry.problem(str(refused))]
         except (Conflict, IntegrityError):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 from django.core.exceptions import ValidationError
 
-from operations.form_errors import Unsaved
+from operations.form_errors import VerbForm
 
 from .models import Secret
 from .models.secret import LONGEST_BYTES, SHORTEST, check_value
@@ -28,15 +28,13 @@ class Concealed(forms.Textarea):
         return None
 
 
-class SecretForm(SecretModelForm):
+class SecretForm(VerbForm, SecretModelForm):
     value = forms.CharField(
         strip=False,
         widget=Concealed,
         help_text=f"From {SHORTEST} characters to {LONGEST_BYTES // 1024} KiB; several lines are allowed, "
         "such as those of a private key. It is encrypted, and nobody will be shown it again.",
     )
-
-    unsaved = Unsaved({})
 
     class Meta:
         model = Secret
@@ -70,9 +68,3 @@ class SecretForm(SecretModelForm):
             except ValidationError as error:
                 raise ValidationError(error.message_dict["value"]) from None
         return value
-
-    def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or self.cleaned_data
-        for name, texts in self.unsaved.fields.items():
-            self.add_error(name if name in self.fields else None, texts)
-        return cleaned

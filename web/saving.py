@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from django import forms
-from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.core.exceptions import ValidationError
 from django.db.models import Model
 
 from activities.models import Activity
@@ -44,7 +44,7 @@ def save(form: forms.BaseForm, verb: Callable[[dict[str, Any]], T]) -> T | None:
     except (Refused, VaultError) as refused:
         form.add_error(None, str(refused))
     except ValidationError as error:
-        _complain(form, error)
+        complain(form, error)
     return None
 
 
@@ -64,12 +64,3 @@ def overtaken(form: Any, target: Model, conflict: Conflict) -> Overtaken:
 def _shown(form: Any, name: str) -> str:
     value = form[name].value()
     return "" if value is None else str(value)
-
-
-def _complain(form: Any, error: ValidationError) -> None:
-    """The one rule that is about the whole of something is about its name."""
-    if "name" in form.fields and NON_FIELD_ERRORS in getattr(error, "error_dict", {}):
-        error = ValidationError(
-            {"name" if at == NON_FIELD_ERRORS else at: said for at, said in error.error_dict.items()}
-        )
-    complain(form, error)

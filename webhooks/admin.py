@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from django.contrib import admin
-from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.core.exceptions import ValidationError
 from django.db import IntegrityError
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -83,11 +83,9 @@ class EndpointAdmin(VerbsAdmin[Endpoint]):
                 made, secret = Endpoint.objects.define(**given, secret=typed, initiator=by, now=now)
                 obj.pk, obj.made_secret = made.pk, "" if typed else secret
         except (Refused, VaultError) as refused:
-            raise Unsaved({"": [str(refused)]}) from refused
+            raise Unsaved({}, refusal=str(refused)) from refused
         except ValidationError as error:
-            # The one rule that is about the whole endpoint is about its name.
-            told = {"name" if at == NON_FIELD_ERRORS else at: said for at, said in error.message_dict.items()}
-            raise Unsaved(told) from error
+            raise Unsaved(error.message_dict) from error
         except IntegrityError as error:
             raise Unsaved({"name": ["Somebody else took this name just now: choose another one."]}) from error
 

@@ -7,7 +7,7 @@ from django.core.exceptions import ValidationError
 from django.db.models.functions import Lower
 from django.utils.html import format_html
 
-from operations.form_errors import OneComplaint, Unsaved
+from operations.form_errors import VerbForm
 from schedules.form_fields import Words
 from schedules.models import Schedule, ScheduleQuerySet
 from schedules.models.refusals import unknown_schedule
@@ -69,7 +69,7 @@ def _by_name(**which: Any) -> ScheduleQuerySet:
     return rows.filter(**which).order_by("name")
 
 
-class EndpointForm(OneComplaint, EndpointModelForm):
+class EndpointForm(VerbForm, EndpointModelForm):
     kinds = forms.MultipleChoiceField(
         label="Events",
         choices=[
@@ -84,8 +84,6 @@ class EndpointForm(OneComplaint, EndpointModelForm):
     )
     secret = SigningSecret()
 
-    unsaved = Unsaved({})
-
     class Meta:
         model = Endpoint
         fields = ("name", "url", "description", "kinds", "schedules", "failures", "among")
@@ -99,12 +97,6 @@ class EndpointForm(OneComplaint, EndpointModelForm):
             "again with each further failure.",
             "among": "So many executions count; with the same number in both fields, failures in a row do.",
         }
-
-    def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or self.cleaned_data
-        for name, texts in self.unsaved.fields.items():
-            self.add_error(name if name in self.fields else None, texts)
-        return cleaned
 
     def full_clean(self) -> None:
         super().full_clean()

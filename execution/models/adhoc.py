@@ -15,6 +15,7 @@ from django.core.exceptions import ValidationError
 from activities.models import Activity
 from execution.queue.concurrency import limit_keys
 from execution.steps.binding import note
+from operations.field_errors import FieldError, invalid
 from operations.initiator import Initiator
 from schedules.models import Step, TaskTemplate
 from schedules.models.definition import YEAR_SECONDS
@@ -192,7 +193,7 @@ def checked_group(
     timeout_seconds: int | None,
 ) -> list[Step]:
     """Its steps with their indexes; everything that is wrong with it is told at once, by field."""
-    wrong: dict[str, Any] = {}
+    wrong: dict[str, str] = {}
     if not isinstance(name, str) or not 0 < len(name.strip()) <= 200:
         wrong["name"] = "A group needs a name of at most 200 characters."
     if mode not in get_args(Mode):
@@ -206,10 +207,12 @@ def checked_group(
     if isinstance(data, Sequence) and not isinstance(data, str):
         data = [_step(step, number, mode) for number, step in enumerate(data)]
     templates = TaskTemplate.objects.needed_by(data) if isinstance(data, list) else {}
-    if complaints := ["A group needs at least one step."] if data == [] else check_steps(data, templates):
-        wrong["steps"] = complaints
-    if wrong:
-        raise ValidationError(wrong)
+    if data == []:
+        wrong["steps"] = "A group needs at least one step."
+    errors = [FieldError((field,), message) for field, message in wrong.items()]
+    errors += [error.inside("steps") for error in check_steps(data, templates)] if data != [] else []
+    if errors:
+        raise invalid(errors)
     check_plain_text(name.strip(), "name")
     return [Step.from_json(None, step, templates) for step in data]
 
@@ -222,7 +225,7 @@ def _step(step: Any, number: int, mode: str) -> Any:
     if mode not in ("sequential", "parallel"):
         return data
     if "index" in step:
-        raise ValidationError({"steps": f"Step {number + 1}: index: leave it out, or use the mode “steps”."})
+        raise ValidationError({f"steps.{number}.index": "Leave it out, or use the mode “steps”."})
     return data | {"index": number if mode == "sequential" else 0}
 
 

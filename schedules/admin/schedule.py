@@ -114,9 +114,9 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
             else:
                 schedule.pk = _define(request, form, steps).pk
         except Conflict as conflict:
-            raise Unsaved({"": [_conflict_words(schedule)]}) from conflict
+            raise Unsaved({}, refusal=_conflict_words(schedule)) from conflict
         except Refused as refused:
-            raise Unsaved({"": [str(refused)]}) from refused
+            raise Unsaved({}, refusal=str(refused)) from refused
         except ValidationError as error:
             raise Unsaved(error.message_dict) from error
         except IntegrityError as error:

@@ -50,7 +50,7 @@ class SecretAdmin(VerbsAdmin[Secret]):
             else:
                 obj.pk = Secret.objects.define(obj.name, **given, initiator=by, now=now).pk
         except (Refused, VaultError) as refused:
-            raise Unsaved({"": [str(refused)]}) from refused
+            raise Unsaved({}, refusal=str(refused)) from refused
         except IntegrityError as error:
             raise Unsaved({"name": ["Somebody else took this name just now: choose another one."]}) from error
 

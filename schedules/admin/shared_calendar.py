@@ -56,7 +56,7 @@ class SharedCalendarAdmin(VerbsAdmin[SharedCalendar]):
                 by, now = initiator_of(request), clock.now()
                 obj.pk = SharedCalendar.objects.define(obj.name, **given, initiator=by, now=now).pk
         except (Refused, Conflict) as refused:
-            raise Unsaved({"": [str(refused)]}) from refused
+            raise Unsaved({}, refusal=str(refused)) from refused
         except ValidationError as error:
             raise Unsaved(error.message_dict) from error
 

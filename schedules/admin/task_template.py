@@ -5,7 +5,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.core.exceptions import ValidationError
 from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
@@ -29,8 +29,6 @@ from .step import POLICIES
 class TemplateForm(TaskForm):
     version = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
-    unsaved = Unsaved({})
-
     class Meta:
         model = TaskTemplate
         fields = ("name", *TaskTemplate.EDITABLE)
@@ -43,21 +41,6 @@ class TemplateForm(TaskForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.initial = {**self.initial, "version": self.instance.token}
-
-    def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or self.cleaned_data
-        if self.instance.pk and cleaned.get("version") is None:
-            self.add_error(None, "This form does not say which version it changes: load the page again.")
-        for name, texts in self.unsaved.fields.items():
-            self.add_error(name, texts)
-        return cleaned
-
-    def add_error(self, field: str | None, error: Any) -> None:
-        """The one rule that is about the whole template is about its name."""
-        if NON_FIELD_ERRORS in getattr(error, "error_dict", {}):
-            field, error = "name", error.error_dict[NON_FIELD_ERRORS]
-        field = "name" if field == NON_FIELD_ERRORS else field
-        super().add_error(field if field in self.fields else None, error)
 
 
 @admin.register(TaskTemplate)
@@ -102,7 +85,7 @@ class TaskTemplateAdmin(VerbsAdmin[TaskTemplate]):
             else:
                 obj.pk = TaskTemplate.objects.define(name=obj.name, **given, **by).pk
         except (Refused, Conflict) as refused:
-            raise Unsaved({"": [str(refused)]}) from refused
+            raise Unsaved({}, refusal=str(refused)) from refused
         except ValidationError as error:
             raise Unsaved(error.message_dict) from error
 

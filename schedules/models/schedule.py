@@ -13,6 +13,7 @@ from django.urls import reverse
 
 from activities.models import Activity
 from database.wake import wake
+from operations.field_errors import FieldError, field_errors, invalid
 from operations.initiator import Initiator
 from schedules import permissions, registry
 from schedules.overlap import MISSED, latest_missed
@@ -316,12 +317,12 @@ class Schedule(Timetable):
         now: datetime,
         spec_changed: bool,
     ) -> None:
-        """Raises ValidationError by field: the schedule's own fields, `spec` and `steps`."""
-        errors: dict[str, Any] = {}
+        """Raise ValidationError by path: the schedule's own fields, `spec.…` and `steps.…`."""
+        errors: list[FieldError] = []
         try:
             self.full_clean()
         except ValidationError as error:
-            errors |= error.message_dict
+            errors += field_errors(error)
         try:
             self.calendars = SharedCalendar.objects.needed_by(self.spec)
             spec = self.compiled_spec
@@ -329,16 +330,16 @@ class Schedule(Timetable):
                 spec.check(now, minimum_seconds=settings.JIM_MINIMUM_INTERVAL_SECONDS)
             self.spec = spec.as_json()
         except SpecError as error:
-            errors["spec"] = [str(error)]
+            errors.append(FieldError(("spec", *error.path), error.message))
         step_errors = check_steps(steps, templates)
         if not step_errors and not self.topics:
             step_errors = unheard_events(steps, templates)
-        if step_errors:
-            errors["steps"] = step_errors
-        if self.topics and not errors and (wrong := self.wrong_with_events(as_they_run(steps, templates))):
-            errors["topics"] = wrong
+        errors += [error.inside("steps") for error in step_errors]
+        if self.topics and not errors:
+            wrong = self.wrong_with_events(as_they_run(steps, templates))
+            errors += [FieldError(("topics",), words) for words in wrong]
         if errors:
-            raise ValidationError(errors)
+            raise invalid(errors)
 
     def wrong_with_events(self, steps: Sequence[Mapping[str, Any]]) -> list[str]:
         """About its topics, given these steps as they run."""

@@ -10,6 +10,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
 from database.statements import among, read
+from operations.field_errors import FieldError, Path, field_errors, invalid
 from schedules import registry
 from schedules.field_types import StrictlyTyped
 from schedules.placeholders import Reference, found, has_placeholders, hint
@@ -215,113 +216,116 @@ class Step(TaskFields):
         check_plain_text(self.name, "name")
         super().clean_frame()
 
-    def complaints(self) -> list[str]:
-        """All that is wrong with it alone, each beginning with its field."""
+    def errors(self) -> list[FieldError]:
+        """List all that is wrong with it alone; fills in the defaults of its config on the way."""
         try:
             self.clean_fields(exclude=["schedule", "template"])
             self.clean()
         except ValidationError as error:
-            return _by_field(error)
+            return field_errors(error)
         return []
 
     def check_alone(self) -> None:
         """As a job of its own: without a schedule there are no earlier steps and no nominal time."""
-        if complaints := _reference_complaints({"": self}, is_plan=False):
-            raise ValidationError({"config": complaints})
+        if errors := list(_reference_errors([self], is_plan=False)):
+            raise invalid(error for _, error in errors)
 
 
 def config_invalid(error: registry.ConfigError) -> ValidationError:
-    return ValidationError({"config": [f"{field}: {text}" for field, text in error.errors.items()]})
+    return invalid(FieldError(_config_path(name), text) for name, text in error.errors.items())
 
 
-def check_steps(steps: Any, templates: Mapping[str, TaskTemplate] | None = None) -> list[str]:
-    """Every complaint about a list of steps, each beginning with the step it is about."""
+def _config_path(name: str) -> Path:
+    """A setting's path; what is wrong with the config as a whole has the name `config`."""
+    return ("config",) if name == "config" else ("config", name)
+
+
+def check_steps(steps: Any, templates: Mapping[str, TaskTemplate] | None = None) -> list[FieldError]:
+    """List every error of a list of steps; paths begin with the place of the step, counted from 0."""
     if not isinstance(steps, Sequence) or isinstance(steps, str):
-        return [f"A list of steps is expected, found {shown(steps)}."]
+        return [FieldError((), f"A list of steps is expected, found {shown(steps)}.")]
     if not steps:
-        return ["A schedule needs at least one step."]
+        return [FieldError((), "A schedule needs at least one step.", "required")]
     if len(steps) > MAX_STEPS:
-        return [f"{len(steps):,} steps are too many: at most {MAX_STEPS}."]
-    complaints: list[str] = []
-    plan: dict[str, Step] = {}
-    for number, data in enumerate(steps, 1):
-        if words := _unreadable(data):
-            complaints.append(f"Step {number}: {words}")
+        return [FieldError((), f"{len(steps):,} steps are too many: at most {MAX_STEPS}.")]
+    errors: list[FieldError] = []
+    plan: dict[int, Step] = {}
+    for place, data in enumerate(steps):
+        if wrong := _unreadable(data):
+            errors.append(wrong.inside(place))
             continue
-        label = f"Step {number} ({data['name']})" if data.get("name") else f"Step {number}"
         try:
-            plan[label] = Step.read(data, templates or {})
+            plan[place] = Step.read(data, templates or {})
         except ValidationError as error:
-            complaints += [f"{label}: {words}" for words in _by_field(error)]
-    return [*complaints, *plan_complaints(plan)]
+            errors += [each.inside(place) for each in field_errors(error)]
+    places = list(plan)
+    return [*errors, *(error.inside(places[n]) for n, error in plan_errors(list(plan.values())))]
 
 
-def unheard_events(steps: Sequence[Mapping[str, Any]], templates: Mapping[str, TaskTemplate]) -> list[str]:
+def unheard_events(
+    steps: Sequence[Mapping[str, Any]], templates: Mapping[str, TaskTemplate]
+) -> list[FieldError]:
     """Placeholders for the event that started a run, in steps of a schedule that no event starts."""
     plan = [Step.read(data, templates) for data in steps]
+    why = "no event starts this schedule: name a topic in its topics"
     return [
-        f"Step {number} ({step.name}): config: {field}: {{{{ {ref.text} }}}}: no event starts this schedule: "
-        "name a topic in its topics"
-        for number, step in enumerate(plan, 1)
+        FieldError((place, "config", field), f"{{{{ {ref.text} }}}}: {why}")
+        for place, step in enumerate(plan)
         for field, ref in step.references()
         if ref.kind == "event"
     ]
 
 
-def plan_complaints(plan: Mapping[str, Step]) -> list[str]:
-    """What is wrong with the steps of a plan, alone and together; the keys are how complaints begin."""
-    alone = [f"{label}: {words}" for label, step in plan.items() for words in step.complaints()]
-    return [*alone, *_complaints_together(plan)]
+def plan_errors(plan: Sequence[Step]) -> list[tuple[int, FieldError]]:
+    """List what is wrong with the steps of a plan, alone and together, each with the step's place."""
+    alone = [(place, error) for place, step in enumerate(plan) for error in step.errors()]
+    return [*alone, *_errors_together(plan), *_reference_errors(plan)]
 
 
-def _by_field(error: ValidationError) -> list[str]:
-    return [f"{field}: {text}" for field, texts in error.message_dict.items() for text in texts]
-
-
-def _unreadable(data: object) -> str:
+def _unreadable(data: object) -> FieldError | None:
     """Why there is no telling what it says."""
     if not isinstance(data, Mapping):
-        return f"fields and values expected, found {shown(data)}."
+        return FieldError((), f"fields and values expected, found {shown(data)}.")
     if unknown := sorted(str(name) for name in data.keys() - {*Step.FIELDS, "template"}):
-        return f"unknown field {', '.join(unknown)}."
+        return FieldError((), f"unknown field {', '.join(unknown)}.", "unknown_field")
     name = data.get("name", "")
-    return "" if isinstance(name, str) else f"name: text, in quotes, expected, found {shown(name)}"
+    if not isinstance(name, str):
+        return FieldError(("name",), f"text, in quotes, expected, found {shown(name)}")
+    return None
 
 
-def _complaints_together(plan: Mapping[str, Step]) -> Iterator[str]:
+def _errors_together(plan: Sequence[Step]) -> Iterator[tuple[int, FieldError]]:
     """What no step can know alone."""
     names: set[str] = set()
-    first = min((step.index for step in plan.values() if isinstance(step.index, int)), default=0)
-    for label, step in plan.items():
+    first = min((step.index for step in plan if isinstance(step.index, int)), default=0)
+    for place, step in enumerate(plan):
         if step.name.casefold() in names:
-            yield f"{label}: name: another step has this name already."
+            yield place, FieldError(("name",), "another step has this name already.", "unique")
         names.add(step.name.casefold())
         if step.run_if == Step.RunIf.FAILURE and step.index == first:
-            yield (
-                f"{label}: run_if: nothing comes before it that could fail: move it to a later group "
-                "(a higher index), or run it on success or always."
+            wrong = (
+                "nothing comes before it that could fail: move it to a later group (a higher index), or run "
+                "it on success or always."
             )
-    yield from _reference_complaints({f"{label}: config: ": step for label, step in plan.items()})
+            yield place, FieldError(("run_if",), wrong)
 
 
-def _reference_complaints(steps: Mapping[str, Step], *, is_plan: bool = True) -> list[str]:
-    """Placeholders that would find nothing when their step runs; the keys are how complaints begin."""
-    wanted = [(start, step, *each) for start, step in steps.items() for each in step.references()]
-    plan = {step.name: step for step in steps.values()} if is_plan else {}
+def _reference_errors(steps: Sequence[Step], *, is_plan: bool = True) -> Iterator[tuple[int, FieldError]]:
+    """Placeholders that would find nothing when their step runs."""
+    wanted = [(place, step, *each) for place, step in enumerate(steps) for each in step.references()]
+    plan = {step.name: step for step in steps} if is_plan else {}
     secrets = _secret_names(ref for *_, ref in wanted)
-    return [
-        f"{start}{field}: {{{{ {ref.text} }}}}: {why}"
-        for start, step, field, ref in wanted
-        if (why := _why_no_value(ref, step, plan, secrets))
-    ]
+    for place, step, field, ref in wanted:
+        if why := _why_no_value(ref, step, plan, secrets):
+            yield place, FieldError(("config", field), f"{{{{ {ref.text} }}}}: {why}")
 
 
-def missing_secrets(task: TaskFields) -> list[str]:
+def missing_secrets(task: TaskFields) -> list[FieldError]:
     """Its placeholders for secrets that do not exist."""
     wanted = [(field, ref) for field, ref in task.references() if ref.kind == "secret"]
     known = _secret_names(ref for _, ref in wanted)
     return [
-        f"{field}: {{{{ {ref.text} }}}}: {_no_secret(ref.name, known)}"
+        FieldError(("config", field), f"{{{{ {ref.text} }}}}: {_no_secret(ref.name, known)}")
         for field, ref in wanted
         if ref.name not in known
     ]

@@ -18,6 +18,7 @@ from django.urls import reverse
 
 from activities.models import Activity
 from database.statements import update_each
+from operations.field_errors import invalid
 from operations.initiator import Initiator
 from schedules import permissions
 from schedules.placeholders import hint
@@ -25,7 +26,7 @@ from schedules.spec.wording import shown
 from text.clean import clean_lines
 
 from .refusals import MOST_NAMED, Conflict, Refused, named
-from .step import Step, TaskFields, check_plain_text, missing_secrets, plan_complaints
+from .step import Step, TaskFields, check_plain_text, missing_secrets, plan_errors
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -236,7 +237,7 @@ class TaskTemplate(TaskFields):
         if not self.pk and (taken := self._why_taken()):
             raise ValidationError({"name": taken})
         if wrong := missing_secrets(self):
-            raise ValidationError({"config": wrong})
+            raise invalid(wrong)
 
     def clean(self) -> None:
         self.name = _normal(self.name)
@@ -294,21 +295,18 @@ class TaskTemplate(TaskFields):
         Activity.objects.record_each(
             "edit", moved, initiator=initiator, now=now, message=message, details=details
         )
-        return {
-            label: step.as_json()
-            for schedule, steps in moved.items()
-            for label, step in _labelled(schedule, steps).items()
-        }
+        return {_label(schedule, step): step.as_json() for schedule, steps in moved.items() for step in steps}
 
     def _moved_steps(self, schedule: Schedule, plan: Sequence[Step]) -> list[Step]:
         """Its steps that change, as they become; Refused if the plan cannot live with that."""
         after = [self._moved(step) if step.template_id == self.pk else step for step in plan]
-        if wrong := plan_complaints(_labelled(schedule, after)):
-            known = plan_complaints(_labelled(schedule, [copy(step) for step in plan]))
-            if fresh := [words for words in wrong if words not in known][:MOST_NAMED]:
-                raise Refused(f"{' '.join(fresh)} Change what uses “{self}” first.")
-        if schedule.topics and (wrong := schedule.wrong_with_events([step.as_json() for step in after])):
-            raise Refused(f"“{schedule}”: {' '.join(wrong)} Change what uses “{self}” first.")
+        if wrong := plan_errors(after):
+            known = plan_errors([copy(step) for step in plan])
+            if fresh := [each for each in wrong if each not in known][:MOST_NAMED]:
+                told = " ".join(f"{_label(schedule, after[place])}: {error}" for place, error in fresh)
+                raise Refused(f"{told} Change what uses “{self}” first.")
+        if schedule.topics and (events := schedule.wrong_with_events([step.as_json() for step in after])):
+            raise Refused(f"“{schedule}”: {' '.join(events)} Change what uses “{self}” first.")
         pairs = zip(plan, after, strict=True)
         return [new for old, new in pairs if not same_json(old.as_json(), new.as_json())]
 
@@ -338,7 +336,7 @@ def as_they_run(
         with suppress(ValidationError):
             step = Step.read(data, templates)
             if step.template is not None:
-                step.complaints()
+                step.errors()
             complete.append(step.as_json())
     return complete
 
@@ -354,8 +352,8 @@ def _check_writer(changed: Mapping[str, Mapping[str, Any]], may: permissions.May
         raise permissions.NotYours({"config": f"You may not write {what}: {told}. {needed}"})
 
 
-def _labelled(schedule: Schedule, plan: Sequence[Step]) -> dict[str, Step]:
-    return {f"“{schedule}”, step “{step.name}”": step for step in plan}
+def _label(schedule: Schedule, step: Step) -> str:
+    return f"“{schedule}”, step “{step.name}”"
 
 
 def same_json(one: object, other: object) -> bool:

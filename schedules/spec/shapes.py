@@ -32,13 +32,13 @@ def list_of(name: str, data: object, *, most: int) -> list[object]:
 def each_of(items: Sequence[object], read: Callable[[object], T]) -> tuple[T, ...]:
     """Read a list, each once; a complaint about one of several says which."""
     values: dict[T, None] = {}
-    for place, item in enumerate(items, 1):
+    for place, item in enumerate(items):
         try:
             values[read(item)] = None
         except SpecError as error:
             if len(items) == 1:
                 raise
-            raise SpecError(error.field, f"item {place}: {error.message}") from error
+            raise SpecError(error.field, f"item {place + 1}: {error.message}", place=place) from error
     return tuple(values)
 
 

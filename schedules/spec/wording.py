@@ -22,10 +22,17 @@ UNITS = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
 class SpecError(ValueError):
     """Says which part of a spec is wrong, and what is allowed there."""
 
-    def __init__(self, field: str, message: str) -> None:
+    def __init__(self, field: str, message: str, *, place: int | None = None) -> None:
         super().__init__(field, message)
         self.field = field
         self.message = message
+        self.place = place
+        """Which item of the field's list is meant, counted from 0."""
+
+    @property
+    def path(self) -> tuple[str | int, ...]:
+        places = () if self.place is None else (self.place,)
+        return (self.field, *places) if self.field else ()
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}" if self.field else self.message

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .draft import Part
 from .settings import PREFIX
 from .steps import POLICIES, Templates, is_json, kind_of
@@ -17,27 +19,28 @@ class Complaints:
             said.append(words)
 
 
-def placed(part: Part, templates: Templates, complaint: str) -> tuple[str, str]:
-    """The field of a step that a complaint of the model is about, and what it says there."""
+def placed(part: Part, templates: Templates, path: Sequence[str | int], message: str) -> tuple[str, str]:
+    """Find the field of a step for an error with this path, and what to say there."""
     prefix = f"step-{part.key}"
-    field, colon, text = complaint.partition(": ")
-    if not colon:
-        return prefix, complaint
-    if field == "config":
-        return _setting(part, templates, text)
-    if field in ("step_type", "template"):
-        return f"{prefix}-runs", text if part.texts.get("runs") else "Choose what it runs."
-    return (f"{prefix}-{field}" if field in ("name", *POLICIES) else prefix), text
+    match path:
+        case ("config", setting, *_):
+            return _setting(part, templates, str(setting), message)
+        case ("config",):
+            return (f"{prefix}-config" if is_json(part.texts, templates) else prefix), message
+        case ("step_type" | "template", *_):
+            return f"{prefix}-runs", message if part.texts.get("runs") else "Choose what it runs."
+        case (str(field), *_) if field in ("name", *POLICIES):
+            return f"{prefix}-{field}", message
+    return prefix, message
 
 
-def _setting(part: Part, templates: Templates, complaint: str) -> tuple[str, str]:
+def _setting(part: Part, templates: Templates, setting: str, message: str) -> tuple[str, str]:
     prefix = f"step-{part.key}"
     if is_json(part.texts, templates):
-        return f"{prefix}-config", complaint
+        return f"{prefix}-config", f"{setting}: {message}"
     kind = kind_of(part.texts, templates)
-    setting, _, text = complaint.partition(": ")
     known = {field.name for field in kind.fields} if kind else set()
-    return (f"{prefix}-{PREFIX}{setting}", text) if setting in known else (prefix, complaint)
+    return (f"{prefix}-{PREFIX}{setting}", message) if setting in known else (prefix, f"{setting}: {message}")
 
 
 def _sentence(text: str) -> str:

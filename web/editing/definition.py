@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django import forms
 
-from operations.form_errors import OneComplaint
+from operations.form_errors import VerbForm
 from schedules import registry
 from schedules.form_fields import Memo, Tags
 from schedules.forms import DST_LABELS, DURATIONS
@@ -28,7 +28,7 @@ NEW_ONLY = ("paused", "note", "run_at_once")
 BOUND_HELP = "On the clock of the time zone."
 
 
-class DefinitionForm(OneComplaint, ScheduleModelForm):
+class DefinitionForm(VerbForm, ScheduleModelForm):
     use_required_attribute = False
     tags = Tags(required=False, help_text="With commas between them.")
     memo = Memo(required=False, help_text="One per line, such as “owner: Ada”.")

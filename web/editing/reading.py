@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from django.core.exceptions import NON_FIELD_ERRORS
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db.models.functions import Lower
 
+from operations.field_errors import FieldError, field_errors
 from schedules.models import Schedule, TaskTemplate
 from schedules.models.step import check_steps
 from schedules.registry import choices as type_choices
@@ -37,6 +38,19 @@ class Reading:
     def complain(self, name: str, *texts: str) -> None:
         for text in texts:
             self._complaints.add(name, text)
+
+    def refuse(self, error: ValidationError) -> None:
+        """Show what the model said when it was asked to save."""
+        for each in field_errors(error):
+            match each.path:
+                case ("steps", *inner):
+                    self._place(each._replace(path=tuple(inner)))
+                case ("spec", *_):
+                    self.complain("rules", each.message)
+                case (name, *_):
+                    self.complain(str(name), each.message)
+                case _:
+                    self.complain("name", each.message)
 
     @property
     def errors(self) -> dict[str, list[str]]:
@@ -76,19 +90,16 @@ class Reading:
             steps.append(data)
             for name, text in wrong.items():
                 self.complain(f"step-{part.key}-{name}", text)
-        for complaint in check_steps(steps, self.templates):
-            self._place_complaint(complaint, steps)
+        for error in check_steps(steps, self.templates):
+            self._place(error)
         return steps
 
-    def _place_complaint(self, complaint: str, steps: Sequence[Mapping[str, Any]]) -> None:
-        """The model speaks of steps by their numbers and names."""
-        pairs = zip(self.draft.steps, steps, strict=True)
-        for number, (part, step) in enumerate(pairs, 1):
-            label = f"Step {number} ({step['name']}): " if step["name"] else f"Step {number}: "
-            if complaint.startswith(label):
-                self.complain(*placed(part, self.templates, complaint.removeprefix(label)))
-                return
-        self.complain("steps", complaint)
+    def _place(self, error: FieldError) -> None:
+        match error.path:
+            case (int(place), *inner):
+                self.complain(*placed(self.draft.steps[place], self.templates, inner, error.message))
+            case _:
+                self.complain("steps", error.message)
 
 
 def prepared(draft: Draft, *, schedule: Schedule | None) -> tuple[Draft, dict[str, TaskTemplate]]:

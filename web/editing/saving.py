@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.core.exceptions import ValidationError
 from django.db import IntegrityError
 
 from operations.initiator import Initiator
@@ -28,8 +28,7 @@ def save(reading: Reading, *, user: Any, initiator: Initiator, now: datetime) ->
     except Refused as refused:
         reading.complain("", str(refused))
     except ValidationError as error:
-        for name, texts in error.message_dict.items():
-            reading.complain(_place(name), *texts)
+        reading.refuse(error)
     except IntegrityError:
         reading.complain("name", NAME_TAKEN)
     return schedule if reading.is_right else None
@@ -75,12 +74,8 @@ def as_written(reading: Reading) -> list[dict[str, Any]]:
     """The steps as the model would store them."""
     steps = [Step.read(data, reading.templates) for data in reading.steps]
     for step in steps:
-        step.complaints()  # which makes the config complete
+        step.errors()  # which makes the config complete
     return [step.written() for step in steps]
-
-
-def _place(name: str) -> str:
-    return {NON_FIELD_ERRORS: "name", "spec": "rules"}.get(name, name)
 
 
 def number_of(text: str) -> int:

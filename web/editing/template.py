@@ -10,8 +10,9 @@ from functools import cached_property
 from typing import Any
 
 from django import forms
-from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.core.exceptions import ValidationError
 
+from operations.field_errors import field_errors
 from operations.initiator import Initiator
 from schedules.models import Conflict, Refused, TaskTemplate
 from schedules.permissions import May
@@ -137,14 +138,15 @@ class TemplateReading:
 
     def _complain(self, error: ValidationError, but: Mapping[str, str] | None = None) -> None:
         """But for what has its complaint already. The one rule that is about the whole is about its name."""
-        for field, texts in error.message_dict.items():
-            for text in texts if field not in (but or {}) else ():
-                if field in (NON_FIELD_ERRORS, "name"):
-                    self._complaints.add("name" if self.template is None else "", text)
-                elif field == "description":
-                    self._complaints.add(field, text)
-                else:
-                    self._complaints.add(*placed(self.part, {}, f"{field}: {text}"))
+        for path, message, _ in field_errors(error):
+            if path and path[0] in (but or {}):
+                continue
+            if path in ((), ("name",)):
+                self._complaints.add("name" if self.template is None else "", message)
+            elif path == ("description",):
+                self._complaints.add("description", message)
+            else:
+                self._complaints.add(*placed(self.part, {}, path, message))
 
     def _overtaken(self, conflict: Conflict) -> None:
         """What was typed stays, and counts for the newest version: saving it again is a decision."""

@@ -1,0 +1,69 @@
+"""What is wrong with what a person wrote, and where: each error names its field by a path.
+
+Models raise Django's ValidationError with dotted paths as keys, such as `steps.1.config.url`. Pages, admin,
+API and files place the messages by these paths; none of them reads the messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+
+Path = tuple[str | int, ...]
+
+
+class FieldError(NamedTuple):
+    path: Path
+    message: str
+    code: str = "invalid"
+
+    def inside(self, *outer: str | int) -> FieldError:
+        return self._replace(path=(*outer, *self.path))
+
+    def __str__(self) -> str:
+        return f"{dotted(self.path)}: {self.message}" if self.path else self.message
+
+
+def dotted(path: Path) -> str:
+    return ".".join(map(str, path))
+
+
+def path_of(key: str) -> Path:
+    """Split a dotted key. Django's key for the whole is the empty path."""
+    if key in ("", NON_FIELD_ERRORS):
+        return ()
+    return tuple(int(part) if part.isascii() and part.isdigit() else part for part in key.split("."))
+
+
+def invalid(errors: Iterable[FieldError]) -> ValidationError:
+    by_path: dict[str, list[ValidationError]] = {}
+    for error in errors:
+        each = ValidationError(error.message, code=error.code)
+        by_path.setdefault(dotted(error.path) or NON_FIELD_ERRORS, []).append(each)
+    return ValidationError(by_path)
+
+
+def field_errors(error: ValidationError) -> list[FieldError]:
+    """List the errors that a model raised."""
+    by_key: Mapping[str, list[ValidationError]] = (
+        error.error_dict if hasattr(error, "error_dict") else {"": error.error_list}
+    )
+    return [
+        FieldError(path_of(key), message, each.code or "invalid")
+        for key, errors in by_key.items()
+        for each in errors
+        for message in each.messages
+    ]
+
+
+def in_words(path: Path) -> str:
+    """Name a field for people, who count from one: “step 2, config, url”."""
+    words: list[str] = []
+    for part in path:
+        if isinstance(part, int):
+            words[-1:] = [f"{words[-1].removesuffix('s') if words else 'item'} {part + 1}"]
+        else:
+            words.append(part)
+    return ", ".join(words)
