@@ -24,6 +24,7 @@ from operations.field_errors import dotted, field_errors
 from schedules.models import Conflict, Refused
 from schedules.permissions import NotYours
 
+from .permissions import refusal
 from .throttling import StrangerThrottle
 
 logger = logging.getLogger(__name__)
@@ -77,7 +78,7 @@ class ProblemSerializer(serializers.Serializer[Any]):
 
 def explain(error: Exception, context: Mapping[str, Any]) -> Response | None:
     """DRF's exception handler; None for what nobody expected."""
-    known = _known(error)
+    known = refusal(context["request"], error) if isinstance(error, NotYours) else _known(error)
     if isinstance(known, exceptions.NotAuthenticated):
         known = _throttled(context) or known
     if known is None:
@@ -104,8 +105,6 @@ def _known(error: Exception) -> exceptions.APIException | None:
             return error
         case Http404() | ObjectDoesNotExist():
             return exceptions.NotFound("There is nothing at this address: it may have been removed.")
-        case NotYours():
-            return exceptions.PermissionDenied(" ".join(error.messages))
         case PermissionDenied():
             return exceptions.PermissionDenied(str(error) or None)
         case ValidationError():

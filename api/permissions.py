@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -12,11 +10,9 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
 from database import clock
-from schedules.permissions import DEFINE_CODE, lacking
+from schedules.permissions import DEFINE_CODE, NotYours
 
 from .models import ApiToken
-
-MOST_NAMED = 5
 
 
 def can(request: Request, permission: str) -> bool:
@@ -64,15 +60,11 @@ def _lacking(request: Request, permission: str) -> str:
     return "you do not have"
 
 
-def check_steps(
-    request: Request, after: Sequence[Mapping[str, Any]], *, before: Sequence[Mapping[str, Any]] = ()
-) -> None:
-    """Refuses steps whose writer lacks a permission that they take, unless they were there before."""
-    for permission, names in lacking(before, after, partial(can, request)).items():
-        told = ", ".join(f"“{name}”" for name in names[:MOST_NAMED])
-        rest = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
-        what = "that run code or use a secret" if permission == DEFINE_CODE else "of this type"
-        raise PermissionDenied(
-            f"Steps {what} need the permission “{permission}”, which {_lacking(request, permission)}: "
-            f"{told}{rest}. A template runs without it as it is, with its own settings and in its own pool."
-        )
+def refusal(request: Request, error: NotYours) -> PermissionDenied:
+    """Say which permission is missing, and whether the token or its user lacks it."""
+    what = "that run code or use a secret" if error.permission == DEFINE_CODE else "of this type"
+    lacking = _lacking(request, error.permission)
+    return PermissionDenied(
+        f"Steps {what} need the permission “{error.permission}”, which {lacking}: {error.named}. A template "
+        "runs without it as it is, with its own settings and in its own pool."
+    )

@@ -41,11 +41,13 @@ from execution.steps.context import Context
 from execution.steps.outcome import Interrupted, Outcome, Reason
 from execution.steps.performing import perform
 from operations.initiator import Initiator
+from schedules import permissions
+from schedules.models import TaskTemplate
 from text.words import span
 
 from .loops import recorder
 from .models import Reservation, WorkerTask
-from .models.adhoc import job_line
+from .models.adhoc import check_own_steps, job_line
 from .models.attempt import Finish, Held
 from .models.reservation import Lost
 
@@ -90,7 +92,13 @@ class Answer:
         return self.outcome.status in Activity.FAILURES
 
 
-def run(step: Mapping[str, Any], *, initiator: Initiator, timeout_seconds: float = WAIT_SECONDS) -> Answer:
+def run(
+    step: Mapping[str, Any],
+    *,
+    initiator: Initiator,
+    timeout_seconds: float = WAIT_SECONDS,
+    may: permissions.May = permissions.anything,
+) -> Answer:
     """Wait for a seat, at most for the timeout, run the step and record its outcome.
 
     This thread waits for it; a Python function runs in a child process, whatever its `isolation` says.
@@ -98,6 +106,8 @@ def run(step: Mapping[str, Any], *, initiator: Initiator, timeout_seconds: float
     Raises ValidationError about the step, Busy, TimedOut or Lost. Not inside a transaction: nobody would see
     the reservation.
     """
+    check_own_steps([step], may)
+    step = TaskTemplate.objects.resolve(step) if "template" in step else step
     line = job_line(step, now=clock.now())
     with waiting(timeout_seconds) as wait:
         lease = Lease()

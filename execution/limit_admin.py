@@ -49,10 +49,7 @@ class LimitAdmin(VerbsAdmin[Limit]):
         by, now = initiator_of(request), clock.now()
         try:
             if change:
-                before = Limit.objects.get(pk=obj.pk)
-                changes = {name: value for name, value in given.items() if value != getattr(before, name)}
-                if changes:
-                    before.edit(changes=changes, initiator=by, now=now)
+                Limit.objects.get(pk=obj.pk).edit(changes=given, initiator=by, now=now)
             else:
                 Limit.objects.define(obj.key, **given, initiator=by, now=now)
         except (Refused, Limit.DoesNotExist) as refused:

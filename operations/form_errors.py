@@ -12,7 +12,7 @@ from .field_errors import FieldError, field_errors, in_words, path_of
 NO_VERSION = "This form does not say which version it changes. Reload the page and make your change again."
 
 
-def complain(form: forms.Form, error: ValidationError) -> None:
+def complain(form: forms.BaseForm, error: ValidationError) -> None:
     """At the fields that it is about, as far as the form has them."""
     for each in field_errors(error):
         form.add_error(*placed(form, each))

@@ -15,17 +15,14 @@ from .registry import step_types
 RUN = "schedules.run_schedule"
 CLOSE = "schedules.delete_schedule"
 DEFINE_CODE = "schedules.define_code"
-# Whether somebody has a permission.
+MOST_NAMED = 5
+# Whether a person or token has a permission.
 May = Callable[[str], bool]
 
 
 def anything(permission: str) -> bool:
     """For JIM itself, and for people at its shell."""
     return True
-
-
-class NotYours(ValidationError):
-    """Somebody may change this, but not in this way."""
 
 
 def lacking(
@@ -43,14 +40,29 @@ def lacking(
     return dict(found)
 
 
-def check(lacking: Mapping[str, Sequence[str]]) -> None:
-    """NotYours, which names the steps and what is missing; nothing if that is nothing."""
-    for permission, names in lacking.items():
-        told = ", ".join(f"“{name}”" for name in names)
-        is_code = permission == DEFINE_CODE
-        what = "steps that run code" if is_code else "such steps"
-        needed = "to define steps that run code" if is_code else permission
-        raise NotYours({"steps": f"You may not write {what}: {told}. That needs the permission {needed}."})
+class NotYours(ValidationError):
+    """The writer may change this, but lacks the permission for some of its steps."""
+
+    def __init__(self, permission: str, names: Sequence[str], *, field: str = "steps") -> None:
+        self.permission, self.names = permission, names
+        what = "steps that run code or use a secret" if permission == DEFINE_CODE else "such steps"
+        needed = f"That needs the permission {permission}."
+        super().__init__({field: f"You may not write {what}: {self.named}. {needed}"})
+
+    @property
+    def named(self) -> str:
+        """The steps that it is about: the first few, and how many more there are."""
+        told = ", ".join(f"“{name}”" for name in self.names[:MOST_NAMED])
+        rest = len(self.names) - MOST_NAMED
+        return f"{told} and {rest:,} more" if rest > 0 else told
+
+
+def check_writer(
+    after: Sequence[Mapping[str, Any]], may: May, *, before: Sequence[Mapping[str, Any]] = ()
+) -> None:
+    """Raise NotYours if steps in `after` that were not in `before` need a permission their writer lacks."""
+    for permission, names in lacking(before, after, may).items():
+        raise NotYours(permission, names)
 
 
 def _exactly(step: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from rest_framework.viewsets import GenericViewSet
 from api import idempotency
 from api.authentication import initiator_of
 from api.filtering import OF_PAGES, WordsFilter, refuse_unknown
+from api.permissions import can
 from api.reading import Strict
 from api.versions import check_match, check_match_if_said, etag, is_known
 from database import clock
@@ -60,6 +61,10 @@ class Resource(GenericViewSet[Any]):
     def written(self, *, shown_only: Collection[str]) -> dict[str, Any]:
         """The body without what is only shown, so that what was read can be sent back."""
         return {name: value for name, value in dict(self.request.data).items() if name not in shown_only}
+
+    def may(self, permission: str) -> bool:
+        """Whether the caller has a permission, within the scopes of its token."""
+        return can(self.request, permission)
 
     def once(self, act: Callable[[], Response]) -> Response:
         """Carry out an action that takes an Idempotency-Key, or return the answer that it had before."""

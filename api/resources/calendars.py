@@ -17,7 +17,6 @@ from api.paging import limit_of
 from api.reading import Strict
 from api.schema import IDEMPOTENCY_KEY, IF_MATCH, IF_NONE_MATCH, changes, makes, reads, removes
 from schedules.models import SharedCalendar
-from schedules.models.template import same_json
 
 from .base import Listed
 
@@ -156,9 +155,5 @@ class Calendars(Listed):
         self.match(calendar.token)
         if read.pop("name", calendar.name) != calendar.name:
             raise ValidationError({"name": f"Its name stays “{calendar.name}”, as specs refer to it."})
-        changed = {
-            name: value for name, value in read.items() if not same_json(value, getattr(calendar, name))
-        }
-        if changed:
-            calendar.edit(token=calendar.token, changes=changed, initiator=self.by, now=self.now)
+        calendar.edit(token=calendar.token, changes=read, initiator=self.by, now=self.now)
         return self.shown(calendar, version=calendar.token)

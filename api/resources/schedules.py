@@ -13,7 +13,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api.filtering import Filters, FlagFilter, MomentFilter, TextFilter, WholeFilter, WordsFilter
-from api.permissions import check_steps
 from api.reading import Nothing, Strict
 from api.schema import (
     IDEMPOTENCY_KEY,
@@ -30,10 +29,9 @@ from api.schema import (
 from database import clock
 from execution.loops.invoker import trigger
 from schedules import permissions
-from schedules.models import Occurrence, Overlap, Schedule, ScheduleQuerySet, TaskTemplate
+from schedules.models import Occurrence, Overlap, Schedule, ScheduleQuerySet
 from schedules.models.occurrence import named_time
 from schedules.models.schedule import LONGEST_NOTE
-from schedules.models.template import as_they_run, same_json
 
 from .base import Listed
 from .definitions import NewSchedule, ScheduleDefinition, ScheduleListed, ScheduleSerializer
@@ -170,11 +168,10 @@ class Schedules(Inquiries, Listed):
     def create(self, request: Request) -> Response:
         """Define a schedule, checked as a whole."""
         read = self.read(NewSchedule)
-        self._check_steps(read["steps"])
         return self.once(lambda: self._define(read))
 
     def _define(self, read: dict[str, Any]) -> Response:
-        schedule = Schedule.objects.define(**read, initiator=self.by, now=self.now)
+        schedule = Schedule.objects.define(**read, may=self.may, initiator=self.by, now=self.now)
         url = reverse("api:schedule-detail", args=[schedule.pk])
         return self.shown(schedule, version=schedule.token, code=status.HTTP_201_CREATED, url=url)
 
@@ -263,19 +260,16 @@ class Schedules(Inquiries, Listed):
         return Response({"at": named_time(at), "token": schedule.token})
 
     def _edit(self, fields: Mapping[str, Any], read: Mapping[str, Any]) -> Response:
-        """Only what differs: whoever sends it back as it was has not edited it."""
         schedule = self.get_object()
         self.match(schedule.token)
-        steps = read.get("steps")
-        if same_json(steps, [step.written() for step in schedule.steps.all()]):
-            steps = None
-        if steps is not None:
-            self._check_steps(steps, schedule)
-        changed = {
-            name: value for name, value in fields.items() if not same_json(value, getattr(schedule, name))
-        }
-        if changed or steps is not None:
-            schedule.edit(token=schedule.token, changes=changed, steps=steps, initiator=self.by, now=self.now)
+        schedule.edit(
+            token=schedule.token,
+            changes=fields,
+            steps=read.get("steps"),
+            may=self.may,
+            initiator=self.by,
+            now=self.now,
+        )
         return self.shown(schedule, version=schedule.token)
 
     def _changed(self, verb: str, **asked: Any) -> Response:
@@ -287,11 +281,6 @@ class Schedules(Inquiries, Listed):
         """With its token, if the request says which version it is about."""
         schedule: Schedule = self.get_object()
         return schedule, schedule.token if self.match_if_said(schedule.token) else None
-
-    def _check_steps(self, steps: list[dict[str, Any]], schedule: Schedule | None = None) -> None:
-        before = [step.as_json() for step in schedule.steps.all()] if schedule else []
-        templates = TaskTemplate.objects.needed_by(steps, schedule=schedule)
-        check_steps(self.request, as_they_run(steps, templates), before=before)
 
 
 def _ledger(occurrence: Occurrence) -> tuple[str, list[int]]:

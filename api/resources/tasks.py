@@ -18,16 +18,15 @@ from rest_framework.response import Response
 from activities.models import Activity
 from api.errors import said
 from api.filtering import Filters, TextFilter, WholeFilter
-from api.permissions import check_steps
 from api.reading import Nothing, Strict
 from api.schema import IDEMPOTENCY_KEY, IF_MATCH, IF_NONE_MATCH, accepts, acts, changes, reads
 from api.versions import digest_of
 from execution.models import Execution, Job, WorkerTask
-from execution.models.adhoc import Wanted, own_steps
+from execution.models.adhoc import Wanted
 from execution.models.task import MOST_PRIORITY
 from execution.queue.waits import reasons
 from schedules.models import Refused
-from schedules.permissions import RUN
+from schedules.permissions import RUN, NotYours
 
 from .attempts import AnyJson, AttemptSerializer
 from .base import Listed, Resource
@@ -180,11 +179,11 @@ class Tasks(Listed):
     @extend_schema(request=JobWriting, parameters=[IDEMPOTENCY_KEY], responses=accepts(QueuedSerializer))
     def create(self, request: Request) -> Response:
         """Queues one job."""
-        wanted = self._allowed([self.read(JobWriting)])
+        wanted = [named(self.read(JobWriting))]
         return self.once(lambda: self._queue(wanted))
 
     def _queue(self, wanted: list[dict[str, Any]]) -> Response:
-        [key] = WorkerTask.objects.enqueue(wanted, initiator=self.by, now=self.now)
+        [key] = WorkerTask.objects.enqueue(wanted, may=self.may, initiator=self.by, now=self.now)
         return accept_task(self, key)
 
     @extend_schema(
@@ -193,12 +192,14 @@ class Tasks(Listed):
     @action(detail=False, methods=["post"])
     def batch(self, request: Request) -> Response:
         """Queues several jobs at once, or none of them."""
-        wanted = self._allowed(self.read(JobsDefinition)["jobs"])
+        wanted = [named(job) for job in self.read(JobsDefinition)["jobs"]]
         return self.once(lambda: self._queue_all(wanted))
 
     def _queue_all(self, wanted: list[dict[str, Any]]) -> Response:
         try:
-            keys = WorkerTask.objects.enqueue(wanted, initiator=self.by, now=self.now)
+            keys = WorkerTask.objects.enqueue(wanted, may=self.may, initiator=self.by, now=self.now)
+        except NotYours:
+            raise
         except ValidationError:
             self._blame(wanted)
             raise
@@ -259,11 +260,6 @@ class Tasks(Listed):
         job = self._job()
         job.retry(initiator=self.by, now=self.now)
         return accept_task(self, job.key)
-
-    def _allowed(self, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        wanted = [named(job) for job in jobs]
-        check_steps(self.request, own_steps(wanted))
-        return wanted
 
     def _blame(self, jobs: list[dict[str, Any]]) -> None:
         """Raises the same about the job that it is about."""

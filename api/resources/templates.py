@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, ClassVar
 
 from django.urls import reverse
@@ -15,7 +14,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api.filtering import Filters, TextFilter
-from api.permissions import can
 from api.reading import Nothing, Strict
 from api.schema import (
     IDEMPOTENCY_KEY,
@@ -31,7 +29,6 @@ from api.schema import (
 from execution.models import WorkerTask
 from schedules import permissions
 from schedules.models import TaskTemplate
-from schedules.models.template import same_json
 
 from .base import Listed
 from .definitions import ObjectField, WordsField
@@ -173,18 +170,14 @@ class Templates(Listed):
 
     @property
     def _who(self) -> dict[str, Any]:
-        return {"initiator": self.by, "now": self.now, "may": partial(can, self.request)}
+        return {"initiator": self.by, "now": self.now, "may": self.may}
 
     def _edit(self, read: dict[str, Any]) -> Response:
         template: TaskTemplate = self.get_object()
         self.match(template.token)
         if read.pop("name", template.name) != template.name:
             raise ValidationError({"name": f"Its name stays “{template.name}”, as steps refer to it."})
-        changed = {
-            name: value for name, value in read.items() if not same_json(value, getattr(template, name))
-        }
-        if changed:
-            template.edit(token=template.token, changes=changed, **self._who)
+        template.edit(token=template.token, changes=read, **self._who)
         return self.shown(template, version=template.token)
 
     def _moved(self, verb: str) -> Response:

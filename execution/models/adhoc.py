@@ -17,6 +17,7 @@ from execution.queue.concurrency import limit_keys
 from execution.steps.binding import note
 from operations.field_errors import FieldError, invalid
 from operations.initiator import Initiator
+from schedules import permissions
 from schedules.models import Step, TaskTemplate
 from schedules.models.definition import YEAR_SECONDS
 from schedules.models.step import check_plain_text, check_steps, config_invalid
@@ -152,8 +153,14 @@ def _checked(frame: tuple[tuple[str, type, Any], ...]) -> dict[str, Any]:
         raise ValidationError({"resources": f"Its limits cannot be told: {error}"}) from error
 
 
-def own_steps(requests: Sequence[Any]) -> list[dict[str, Any]]:
-    """Those of these steps that somebody wrote, complete; a template as it is was written by others."""
+def check_own_steps(requests: Sequence[Any], may: permissions.May) -> None:
+    """Raise NotYours if the caller lacks a permission for steps that it wrote itself."""
+    if may is not permissions.anything:
+        permissions.check_writer(_own_steps(requests), may)
+
+
+def _own_steps(requests: Sequence[Any]) -> list[dict[str, Any]]:
+    """Those of these steps that the caller wrote, complete; a template as it is was written by others."""
     own = [each for each in requests if isinstance(each, Mapping) and _says_more(each)]
     templates = TaskTemplate.objects.needed_by(own)
     written = [

@@ -28,8 +28,9 @@ from database.statements import (
 from database.wake import wake
 from execution import failure
 from operations.initiator import Initiator
+from schedules import permissions
 
-from .adhoc import Mode, checked_group
+from .adhoc import Mode, check_own_steps, checked_group
 from .advance import advance
 from .brief import whole_plan
 from .planned import add
@@ -175,8 +176,10 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         mode: Mode = "steps",
         on_failure: str = "stop",
         timeout_seconds: int | None = None,
+        may: permissions.May = permissions.anything,
     ) -> Execution:
         """A group of jobs without a schedule: one after the other, side by side, or by their indexes."""
+        check_own_steps(steps, may)
         checked = checked_group(
             name, steps, mode=mode, on_failure=on_failure, timeout_seconds=timeout_seconds
         )

@@ -103,8 +103,11 @@ class Limit(models.Model):
     def definition(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.EDITABLE}
 
-    def edit(self, *, changes: Mapping[str, Any], initiator: Initiator, now: datetime) -> None:
-        """What runs goes on, also above a size that is less now; nothing starts by the size it had."""
+    def edit(self, *, changes: Mapping[str, Any], initiator: Initiator, now: datetime) -> bool:
+        """What runs goes on, also above a size that is less now; nothing starts by the size it had.
+
+        Return False if nothing differs: what is saved as it was has not been edited.
+        """
         if unknown := set(changes) - set(self.EDITABLE):
             raise ValidationError(dict.fromkeys(sorted(unknown), "There is no such field to edit."))
         with queue_at_rest():
@@ -112,11 +115,14 @@ class Limit(models.Model):
             for name, value in changes.items():
                 setattr(self, name, value)
             self.check_definition()
+            if self.definition() == before:
+                return False
             self.save(force_update=True)
             details = {"before": before, "after": self.definition()}
             Activity.objects.record("edit", self, initiator=initiator, now=now, details=details)
             if self.size > before["size"]:
                 wake("jim_tasks")
+        return True
 
     def remove(self, *, initiator: Initiator, now: datetime) -> None:
         """What waited for it starts at once, unless another limit holds it."""

@@ -22,6 +22,7 @@ from execution.queue.recover import recover
 from execution.queue.unlimited import Claimant, Seats
 from execution.steps.step_type import Isolation
 from operations.initiator import Initiator
+from schedules import permissions
 from schedules.models import Refused
 
 from .attempt import Finish, Held
@@ -79,14 +80,19 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         return self.processing().exclude(worker__status=Worker.Status.ALIVE)
 
     def enqueue(
-        self, requests: Iterable[Mapping[str, Any]], *, initiator: Initiator, now: datetime
+        self,
+        requests: Iterable[Mapping[str, Any]],
+        *,
+        initiator: Initiator,
+        now: datetime,
+        may: permissions.May = permissions.anything,
     ) -> list[uuid.UUID]:
         """Single jobs without an execution, each one's activity is its root; returns their keys.
 
         A request is a step, and may have a `position`, a time to be `available_at`, an `idempotency_key` (a
         repeated request names the first one's job) and a `dedup_key` (skipped while its twin has not ended).
         """
-        return enqueue(self, requests, initiator=initiator, now=now)
+        return enqueue(self, requests, initiator=initiator, now=now, may=may)
 
     def requeue(
         self, last: Activity, step: dict[str, Any], *, initiator: Initiator, now: datetime

@@ -13,10 +13,11 @@ from django.db.models import Exists
 from activities.models import Activity
 from database.statements import fetch, update_each
 from database.wake import wake
-from execution.models.adhoc import Wanted, names_keys
+from execution.models.adhoc import Wanted, check_own_steps, names_keys
 from execution.models.limit import Limit
 from execution.models.planned import Planned, add, up_to_date
 from operations.initiator import Initiator
+from schedules import permissions
 from schedules.models import Refused
 
 from .concurrency import SEPARATOR
@@ -31,10 +32,16 @@ KEYS = 0x6B657973
 
 
 def enqueue(
-    queue: WorkerTaskQuerySet, requests: Iterable[Mapping[str, Any]], *, initiator: Initiator, now: datetime
+    queue: WorkerTaskQuerySet,
+    requests: Iterable[Mapping[str, Any]],
+    *,
+    initiator: Initiator,
+    now: datetime,
+    may: permissions.May,
 ) -> list[uuid.UUID]:
     """Add one task for each request; where one names a key, look first for what has it already."""
     asked = list(requests)
+    check_own_steps(asked, may)
     wanted = Wanted.each(asked, initiator=initiator, now=now)
     if names_keys(asked):
         jobs = list(wanted)

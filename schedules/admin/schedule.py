@@ -108,7 +108,6 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         schedule, steps = form.instance, formsets[0].steps
         try:
-            permissions.check(schedule.lacking(steps, request.user.has_perm))
             if change:
                 _edit(request, schedule, form, steps)
             else:
@@ -235,24 +234,19 @@ def _define(request: HttpRequest, form: Any, steps: list[dict[str, Any]]) -> Sch
         note=form.cleaned_data["note"],
         # A form takes also what its page does not show.
         run_at_once=form.cleaned_data["run_at_once"] and request.user.has_perm(permissions.RUN),
+        may=request.user.has_perm,
         initiator=initiator_of(request),
         now=clock.now(),
     )
 
 
 def _edit(request: HttpRequest, schedule: Schedule, form: Any, steps: list[dict[str, Any]]) -> None:
-    """Only what differs; whoever looked at it and saved it as it was has not edited it."""
     current = Schedule.objects.get(pk=schedule.pk)  # the form has changed the other one
-    checked = Schedule(**form.definition)
-    checked.clean()
-    typed = {name: getattr(checked, name) for name in form.definition}
-    changes = {name: value for name, value in typed.items() if value != getattr(current, name)}
-    if not changes and steps == [step.written() for step in current.steps.all()]:
-        return
     current.edit(
         token=form.cleaned_data["version"],
-        changes=changes,
+        changes=form.definition,
         steps=steps,
+        may=request.user.has_perm,
         initiator=initiator_of(request),
         now=clock.now(),
     )

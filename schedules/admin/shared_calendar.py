@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 from database import clock
 from operations.admin_pages import VerbsAdmin
 from operations.form_errors import Unsaved
-from operations.initiator import Initiator, initiator_of
+from operations.initiator import initiator_of
 from schedules.calendar_form import CalendarForm
 from schedules.models import Conflict, Refused, SharedCalendar
 from schedules.operations import DeleteCalendar
@@ -49,11 +49,13 @@ class SharedCalendarAdmin(VerbsAdmin[SharedCalendar]):
 
     def save_model(self, request: HttpRequest, obj: SharedCalendar, form: Any, change: bool) -> None:
         given = {name: form.cleaned_data[name] for name in SharedCalendar.EDITABLE}
+        by, now = initiator_of(request), clock.now()
         try:
             if change:
-                _edit(obj, given, token=form.cleaned_data["version"], by=initiator_of(request))
+                # The form has changed the other one.
+                stored = SharedCalendar.objects.get(pk=obj.pk)
+                stored.edit(token=form.cleaned_data["version"], changes=given, initiator=by, now=now)
             else:
-                by, now = initiator_of(request), clock.now()
                 obj.pk = SharedCalendar.objects.define(obj.name, **given, initiator=by, now=now).pk
         except (Refused, Conflict) as refused:
             raise Unsaved({}, refusal=str(refused)) from refused
@@ -88,13 +90,3 @@ class SharedCalendarAdmin(VerbsAdmin[SharedCalendar]):
     @admin.display(description="left out")
     def rules(self, calendar: SharedCalendar) -> SafeString:
         return format_html("<pre>{}</pre>", exclusions_to_text(calendar.excluded))
-
-
-def _edit(calendar: SharedCalendar, given: dict[str, Any], *, token: int, by: Initiator) -> None:
-    """Whoever looked at it and saved it as it was has not edited it."""
-    current = SharedCalendar.objects.get(pk=calendar.pk)
-    checked = SharedCalendar(name=current.name, **given)
-    checked.clean()
-    changes = {name: value for name, value in checked.definition().items() if value != getattr(current, name)}
-    if changes:
-        current.edit(token=token, changes=changes, initiator=by, now=clock.now())

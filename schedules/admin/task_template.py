@@ -81,7 +81,9 @@ class TaskTemplateAdmin(VerbsAdmin[TaskTemplate]):
         }
         try:
             if change:
-                _edit(obj, given, token=form.cleaned_data["version"], **by)
+                # The form has changed the other one.
+                stored = TaskTemplate.objects.get(pk=obj.pk)
+                stored.edit(token=form.cleaned_data["version"], changes=given, **by)
             else:
                 obj.pk = TaskTemplate.objects.define(name=obj.name, **given, **by).pk
         except (Refused, Conflict) as refused:
@@ -116,13 +118,3 @@ class TaskTemplateAdmin(VerbsAdmin[TaskTemplate]):
     @admin.display(description="config")
     def settings(self, template: TaskTemplate) -> SafeString:
         return format_html("<pre>{}</pre>", json.dumps(template.config, indent=2, ensure_ascii=False))
-
-
-def _edit(template: TaskTemplate, given: dict[str, Any], *, token: int, **by: Any) -> None:
-    """Whoever looked at it and saved it as it was has not edited it."""
-    current = TaskTemplate.objects.get(pk=template.pk)
-    checked = TaskTemplate(name=current.name, **given)
-    checked.clean()
-    changes = {name: value for name, value in checked.definition().items() if value != getattr(current, name)}
-    if changes:
-        current.edit(token=token, changes=changes, **by)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ from .refusals import Conflict, Refused
 from .schedule_queryset import PAUSED_BY_ITSELF, ScheduleQuerySet
 from .shared_calendar import SharedCalendar
 from .step import Step, check_steps, unheard_events
-from .template import TaskTemplate, as_they_run
+from .template import TaskTemplate, as_they_run, same_json
 from .timetable import Timetable
 
 if TYPE_CHECKING:
@@ -130,22 +131,38 @@ class Schedule(Timetable):
         now: datetime,
         changes: Mapping[str, Any],
         steps: Sequence[Mapping[str, Any]] | None = None,
-    ) -> None:
-        """Changes the definition; what is pending, queued or running stays as it was."""
+        may: permissions.May = permissions.anything,
+    ) -> bool:
+        """Change the definition; what is pending, queued or running stays as it was.
+
+        Return False if nothing differs: what is saved as it was has not been edited. Steps that are new need
+        the permissions that `may` is asked for.
+        """
         if unknown := set(changes) - set(self.EDITABLE):
             raise ValidationError(dict.fromkeys(sorted(unknown), "There is no such field to edit."))
         with transaction.atomic():
             SharedCalendar.objects.hold(changes.get("spec"))
             templates = TaskTemplate.objects.hold(steps, schedule=self)
-            self._take(token)
-            before = self._editable()
-            if "spec" in changes and changes["spec"] != self.spec:
-                self.generate_until(now)
-            for name, value in changes.items():
-                setattr(self, name, value)
+            self._take(None)
+            before, stored = self._editable(), list(self.steps.all())
+            wanted = self._with(changes)
             checked = self._steps_as_they_run(before["steps"]) if steps is None else steps
-            spec_changed = self.spec != before["spec"]
-            self.check_definition(checked, templates=templates, now=now, spec_changed=spec_changed)
+            wanted.check_definition(checked, templates=templates, now=now, stored_spec=self.spec)
+            written = before["steps"] if steps is None else _written(steps, templates)
+            after = wanted._own() | {"steps": written}
+            if same_json(after, before) and not self.spec_error:
+                return False
+            if token != self.token:
+                raise Conflict(self.token)
+            if steps is not None:
+                permissions.check_writer(
+                    as_they_run(steps, templates), may, before=[step.as_json() for step in stored]
+                )
+            spec_changed = wanted.spec != self.spec
+            if spec_changed:
+                self.generate_until(now)
+            for name in (*changes, "calendars"):
+                setattr(self, name, getattr(wanted, name))
             if spec_changed or self.spec_error:
                 self._restart_or_refuse(now, spec_changed=spec_changed)
             if steps is not None:
@@ -158,6 +175,14 @@ class Schedule(Timetable):
                 self._follow_topics(now)
             details = {"before": before, "after": self._editable()}
             Activity.objects.record("edit", self, initiator=initiator, now=now, details=details)
+        return True
+
+    def _with(self, changes: Mapping[str, Any]) -> Schedule:
+        """This schedule as it would be, unsaved."""
+        wanted = copy(self)
+        for name, value in changes.items():
+            setattr(wanted, name, value)
+        return wanted
 
     def pause(
         self,
@@ -315,7 +340,7 @@ class Schedule(Timetable):
         *,
         templates: Mapping[str, TaskTemplate],
         now: datetime,
-        spec_changed: bool,
+        stored_spec: object = None,
     ) -> None:
         """Raise ValidationError by path: the schedule's own fields, `spec.…` and `steps.…`."""
         errors: list[FieldError] = []
@@ -326,7 +351,7 @@ class Schedule(Timetable):
         try:
             self.calendars = SharedCalendar.objects.needed_by(self.spec)
             spec = self.compiled_spec
-            if spec_changed:
+            if spec.as_json() != stored_spec:
                 spec.check(now, minimum_seconds=settings.JIM_MINIMUM_INTERVAL_SECONDS)
             self.spec = spec.as_json()
         except SpecError as error:
@@ -360,8 +385,11 @@ class Schedule(Timetable):
             {field.attname: getattr(fresh, field.attname) for field in self._meta.concrete_fields}
         )
 
+    def _own(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.EDITABLE}
+
     def _editable(self) -> dict[str, Any]:
-        return self.definition() | {"remaining": self.remaining}
+        return self._own() | {"steps": [step.written() for step in self.steps.all()]}
 
     def _set_paused(
         self,
@@ -401,12 +429,6 @@ class Schedule(Timetable):
         is_templated = any("template" in step for step in written)
         return [step.as_json() for step in self.steps.all()] if is_templated else written
 
-    def lacking(self, steps: Sequence[Mapping[str, Any]], may: permissions.May) -> dict[str, list[str]]:
-        """The permissions that their writer lacks for steps that it does not have exactly so yet."""
-        before = [step.as_json() for step in self.steps.all()] if self.pk else []
-        templates = TaskTemplate.objects.needed_by(steps, schedule=self)
-        return permissions.lacking(before, as_they_run(steps, templates), may)
-
     def why(self, at: datetime, *, now: datetime) -> Answer:
         """Why it ran at a time, or did not, or whether it will; without a zone, on its own clock."""
         from schedules.why import why
@@ -423,3 +445,10 @@ class Schedule(Timetable):
         from schedules.description import describe
 
         return describe(self, now=now)
+
+
+def _written(
+    steps: Sequence[Mapping[str, Any]], templates: Mapping[str, TaskTemplate]
+) -> list[dict[str, Any]]:
+    """Steps that were checked, as they would be stored."""
+    return [Step.from_json(None, data, templates).written() for data in steps]

@@ -18,13 +18,14 @@ from activities.signals import Event, noticed
 from database.statements import among, read, update_each
 from database.wake import wake
 from operations.initiator import Initiator
+from schedules import permissions
 from text.clean import clean_text
 
 from .labels import clean_tags
 from .occurrence import Occurrence
 from .refusals import Refused, unknown_schedule
 from .shared_calendar import SharedCalendar
-from .template import TaskTemplate
+from .template import TaskTemplate, as_they_run
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -166,6 +167,7 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         paused: bool = False,
         note: str = "",
         run_at_once: bool = False,
+        may: permissions.May = permissions.anything,
         **fields: Any,
     ) -> Schedule:
         """A new schedule with its steps, checked as a whole; nothing is saved if anything is wrong."""
@@ -173,7 +175,8 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         with transaction.atomic():
             SharedCalendar.objects.hold(schedule.spec)
             templates = TaskTemplate.objects.hold(steps)
-            schedule.check_definition(steps, templates=templates, now=now, spec_changed=True)
+            schedule.check_definition(steps, templates=templates, now=now)
+            permissions.check_writer(as_they_run(steps, templates), may)
             if paused:
                 schedule._set_paused(now, note=note)
             schedule.restart_cursor(now)

@@ -32,6 +32,7 @@ from text.clean import clean_lines, clean_text
 
 from .refusals import Conflict, Refused, named
 from .step import check_plain_text
+from .template import same_json
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -116,22 +117,30 @@ class SharedCalendar(models.Model):
     def definition(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.EDITABLE}
 
-    def edit(self, *, token: int, changes: Mapping[str, Any], initiator: Initiator, now: datetime) -> None:
-        """Changes it, and in the same transaction the times of all schedules that use it."""
+    def edit(self, *, token: int, changes: Mapping[str, Any], initiator: Initiator, now: datetime) -> bool:
+        """Change it, and in the same transaction the times of all schedules that use it.
+
+        Return False if nothing differs: what is saved as it was has not been edited.
+        """
         if unknown := set(changes) - set(self.EDITABLE):
             raise ValidationError(dict.fromkeys(sorted(unknown), "There is no such field to edit."))
         with transaction.atomic():
-            self._take(token)
+            self._take(None)
             before = self.definition()
             for name, value in changes.items():
                 setattr(self, name, value)
             self.check_definition()
+            if same_json(self.definition(), before):
+                return False
+            if token != self.token:
+                raise Conflict(self.token, what="calendar")
             details = {"before": before, "after": self.definition()}
             if self.excluded != before["excluded"]:
                 self._hand_on(before["excluded"], initiator=initiator, now=now)
             self.token += 1
             self.save()
             Activity.objects.record("edit", self, initiator=initiator, now=now, details=details)
+        return True
 
     def remove(self, *, initiator: Initiator, now: datetime, token: int | None = None) -> None:
         """Refused while a schedule that is not closed uses it."""

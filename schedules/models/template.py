@@ -57,7 +57,7 @@ class TaskTemplateQuerySet(models.QuerySet["TaskTemplate"]):
         try:
             with transaction.atomic():
                 template.check_definition()
-                _check_writer({f"“{template}”": template.as_step()}, may)
+                _check_writer({str(template): template.as_step()}, may)
                 template.save(force_insert=True)
                 details = {"name": template.name} | template.definition()
                 Activity.objects.record("create", template, initiator=initiator, now=now, details=details)
@@ -182,24 +182,32 @@ class TaskTemplate(TaskFields):
         initiator: Initiator,
         now: datetime,
         may: permissions.May = permissions.anything,
-    ) -> None:
-        """Changes it, and in the same transaction the steps of all open schedules that use it."""
+    ) -> bool:
+        """Change it, and in the same transaction the steps of all open schedules that use it.
+
+        Return False if nothing differs: what is saved as it was has not been edited.
+        """
         if unknown := set(changes) - set(self.EDITABLE):
             raise ValidationError(dict.fromkeys(sorted(unknown), "There is no such field to edit."))
         with transaction.atomic():
-            self._take(token)
-            if self.is_archived:
-                raise Refused(f"“{self}” is archived: restore it first.")
+            self._take(None)
             before, was = self.definition(), self.as_step()
             for name, value in changes.items():
                 setattr(self, name, value)
             self.check_definition()
+            if same_json(self.definition(), before):
+                return False
+            if self.is_archived:
+                raise Refused(f"“{self}” is archived: restore it first.")
+            if token != self.token:
+                raise Conflict(self.token, what="template")
             if not same_json(self.as_step(), was):
                 changed = self._hand_on(before, initiator=initiator, now=now)
-                _check_writer({f"“{self}”": self.as_step(), **changed}, may)
+                _check_writer({str(self): self.as_step(), **changed}, may)
             self._save_moved()
             details = {"before": before, "after": self.definition()}
             Activity.objects.record("edit", self, initiator=initiator, now=now, details=details)
+        return True
 
     def archive(self, *, initiator: Initiator, now: datetime, token: int | None = None) -> None:
         """No step can newly refer to it; those that do go on."""
@@ -295,7 +303,9 @@ class TaskTemplate(TaskFields):
         Activity.objects.record_each(
             "edit", moved, initiator=initiator, now=now, message=message, details=details
         )
-        return {_label(schedule, step): step.as_json() for schedule, steps in moved.items() for step in steps}
+        return {
+            f"{schedule}: {step.name}": step.as_json() for schedule, steps in moved.items() for step in steps
+        }
 
     def _moved_steps(self, schedule: Schedule, plan: Sequence[Step]) -> list[Step]:
         """Its steps that change, as they become; Refused if the plan cannot live with that."""
@@ -342,14 +352,10 @@ def as_they_run(
 
 
 def _check_writer(changed: Mapping[str, Mapping[str, Any]], may: permissions.May) -> None:
-    """NotYours, which names what its writer has no permission for."""
+    """Raise NotYours if the writer of a template lacks a permission for it or for what follows it."""
     named = [{**step, "name": label} for label, step in changed.items()]
     for permission, names in permissions.lacking([], named, may).items():
-        rest = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
-        told = f"{', '.join(names[:MOST_NAMED])}{rest}"
-        what = "what runs code or uses a secret" if permission == permissions.DEFINE_CODE else "this"
-        needed = f"That needs the permission {permission}."
-        raise permissions.NotYours({"config": f"You may not write {what}: {told}. {needed}"})
+        raise permissions.NotYours(permission, names, field="config")
 
 
 def _label(schedule: Schedule, step: Step) -> str:

@@ -222,7 +222,7 @@ class TestEdit:
 
 
 class TestRefusedEdit:
-    def refused(self, error: Any, call: Callable[[], None], match: str) -> None:
+    def refused(self, error: Any, call: Callable[[], object], match: str) -> None:
         before = everything()
         with pytest.raises(error, match=match):
             call()

@@ -21,10 +21,16 @@ def save(reading: Reading, *, user: Any, initiator: Initiator, now: datetime) ->
     """None if the model refused: the reading says why. Conflict if somebody else was first."""
     schedule = reading.schedule
     try:
-        permissions.check((schedule or Schedule()).lacking(as_written(reading), user.has_perm))
         if schedule is None:
             return _define(reading, user=user, initiator=initiator, now=now)
-        _edit(schedule, reading, initiator=initiator, now=now)
+        schedule.edit(
+            token=number_of(reading.draft.own.get("token", "")),
+            changes=reading.definition,
+            steps=reading.steps,
+            may=user.has_perm,
+            initiator=initiator,
+            now=now,
+        )
     except Refused as refused:
         reading.complain("", str(refused))
     except ValidationError as error:
@@ -42,25 +48,10 @@ def _define(reading: Reading, *, user: Any, initiator: Initiator, now: datetime)
         paused=first["paused"],
         note=first["note"],
         run_at_once=first["run_at_once"] and user.has_perm(permissions.RUN),
+        may=user.has_perm,
         initiator=initiator,
         now=now,
     )
-
-
-def _edit(schedule: Schedule, reading: Reading, *, initiator: Initiator, now: datetime) -> None:
-    """Only what differs; whoever looked at it and saved it as it was has not edited it."""
-    steps = as_written(reading)
-    is_same = steps == [step.written() for step in schedule.steps.all()]
-    changes = {name: value for name, value in typed(reading).items() if value != getattr(schedule, name)}
-    if changes or not is_same:
-        token = number_of(reading.draft.own.get("token", ""))
-        schedule.edit(
-            token=token,
-            changes=changes,
-            steps=None if is_same else reading.steps,
-            initiator=initiator,
-            now=now,
-        )
 
 
 def typed(reading: Reading) -> dict[str, Any]:

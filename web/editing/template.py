@@ -111,11 +111,7 @@ class TemplateReading:
         return TaskTemplate.objects.define(name=self.made.name, **self.made.definition(), **by)
 
     def _edit(self, template: TaskTemplate, by: Mapping[str, Any]) -> TaskTemplate:
-        """Whoever looked at it and saved it as it was has not edited it."""
-        typed = self.made.definition()
-        changes = {name: value for name, value in typed.items() if value != getattr(template, name)}
-        if changes:
-            template.edit(token=number_of(self.own["token"]), changes=changes, **by)
+        template.edit(token=number_of(self.own["token"]), changes=self.made.definition(), **by)
         return template
 
     def _read(self) -> TaskTemplate:

@@ -71,9 +71,7 @@ def edit(request: HttpRequest, key: str) -> HttpResponse:
 
 
 def _edit(request: HttpRequest, found: Limit, given: dict[str, Any]) -> Limit:
-    """Whoever looked at it and saved it as it was has not edited it."""
-    if changes := {name: value for name, value in given.items() if value != getattr(found, name)}:
-        found.edit(changes=changes, initiator=initiator_of(request), now=clock.now())
+    found.edit(changes=given, initiator=initiator_of(request), now=clock.now())
     return found
 
 
