@@ -6,7 +6,7 @@ API and files place the messages by these paths; none of them reads the messages
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
@@ -58,12 +58,13 @@ def field_errors(error: ValidationError) -> list[FieldError]:
     ]
 
 
-def in_words(path: Path) -> str:
-    """Name a field for people, who count from one: “step 2, config, url”."""
-    words: list[str] = []
-    for part in path:
-        if isinstance(part, int):
-            words[-1:] = [f"{words[-1].removesuffix('s') if words else 'item'} {part + 1}"]
-        else:
+def in_words(path: Path, steps: Sequence[str] = ()) -> str:
+    """Name a field for people, who count from one: “steps: Step 2 (load): config: url”."""
+    words = []
+    for before, part in zip(("", *path), path, strict=False):
+        if isinstance(part, str):
             words.append(part)
-    return ", ".join(words)
+        elif before == "steps":
+            name = steps[part] if part < len(steps) else ""
+            words.append(f"Step {part + 1} ({name})" if name else f"Step {part + 1}")
+    return ": ".join(words)

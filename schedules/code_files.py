@@ -64,7 +64,8 @@ class Entry:
     def _placed(self, path: Path, message: str) -> Problem:
         node = self.node.inside(*path)
         line = (_mentioned(node, message) or node).line
-        return Problem(self.file, line, f"{self.kind} “{self.name}”: {in_words(path)}: {message}")
+        names = [str(step.get("name", "")) for step in self.steps]
+        return Problem(self.file, line, f"{self.kind} “{self.name}”: {in_words(path, names)}: {message}")
 
 
 @dataclass

@@ -319,6 +319,11 @@ class StepForm(TaskForm):
         if not self.cleaned_data.get("from_template"):
             super()._post_clean()  # type: ignore[misc]
 
+    def placed(self, error: FieldError) -> tuple[str | None, str]:
+        if error.path == ("template",):
+            return "from_template", error.message
+        return super().placed(error)
+
     def validate_unique(self) -> None:
         """The steps in the database are the ones that these replace."""
 

@@ -54,7 +54,7 @@ FIELDS: list[tuple[str, dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize("is_new", [True, False], ids=["define", "edit"])
-def test_a_bad_step_is_told_by_its_name_and_field(is_new: bool) -> None:
+def test_a_bad_step_is_told_by_its_place_and_field(is_new: bool) -> None:
     schedule = make_schedule()
     by: dict[str, Any] = {"initiator": SOMEBODY, "now": NOW}
     define = partial(Schedule.objects.define, name="Bad", spec={}, **by)
@@ -63,9 +63,9 @@ def test_a_bad_step_is_told_by_its_name_and_field(is_new: bool) -> None:
     for what, fields, field, words in FIELDS:
         with pytest.raises(ValidationError) as refused:
             call(steps=[step("fine"), step("bad") | fields])
-        [text] = refused.value.message_dict["steps"]
-        if not text.startswith(f"Step 2 (bad): {field}: ") or words not in text:
-            wrong.append(f"{what}: {text}")
+        [(path, [text])] = refused.value.message_dict.items()
+        if path != f"steps.1.{field}" or words not in text:
+            wrong.append(f"{what}: {path}: {text}")
     assert wrong == []
     assert everything() == before
 
@@ -74,42 +74,40 @@ TOO_EARLY = (
     "nothing comes before it that could fail: move it to a later group (a higher index), or run it "
     "on success or always."
 )
-# (what, the steps, what is said about them)
-TOGETHER: list[tuple[str, Any, str]] = [
-    ("none", [], "A schedule needs at least one step."),
-    ("nothing", None, "A list of steps is expected, found null."),
-    ("an object", {"name": "a"}, "A list of steps is expected, found an object."),
-    ("a step of text", ["a"], "Step 1: fields and values expected, found 'a'."),
-    ("501 of them", [step(f"s{n}") for n in range(501)], "501 steps are too many: at most 500."),
-    ("an unknown field", [step(timeout=5)], "Step 1: unknown field timeout."),
-    ("no name", [step(""), step()], "Step 1: name: This field cannot be blank."),
-    ("a number as name", [step() | {"name": 7}], "Step 1: name: text, in quotes, expected, found 7"),
-    ("a name twice", [step("a"), step("A")], "Step 2 (A): name: another step has this name already."),
+# (what, the steps, where it is said, and what)
+TOGETHER: list[tuple[str, Any, str, str]] = [
+    ("none", [], "steps", "A schedule needs at least one step."),
+    ("nothing", None, "steps", "A list of steps is expected, found null."),
+    ("an object", {"name": "a"}, "steps", "A list of steps is expected, found an object."),
+    ("a step of text", ["a"], "steps.0", "fields and values expected, found 'a'."),
+    ("501 of them", [step(f"s{n}") for n in range(501)], "steps", "501 steps are too many: at most 500."),
+    ("an unknown field", [step(timeout=5)], "steps.0", "unknown field timeout."),
+    ("no name", [step(""), step()], "steps.0.name", "This field cannot be blank."),
+    ("a number as name", [step() | {"name": 7}], "steps.0.name", "text, in quotes, expected, found 7"),
+    ("a name twice", [step("a"), step("A")], "steps.1.name", "another step has this name already."),
     (
         "only after a failure, beside the first",
         [step("work"), step("tell", run_if="failure"), step("later", 4)],
-        f"Step 2 (tell): run_if: {TOO_EARLY}",
+        "steps.1.run_if",
+        TOO_EARLY,
     ),
 ]
 
 
 def test_steps_that_are_wrong_together() -> None:
     before = everything()
-    for _, steps, words in TOGETHER:
+    for _, steps, path, words in TOGETHER:
         with pytest.raises(ValidationError) as refused:
             Schedule.objects.define(name="Bad", spec={}, steps=steps, initiator=SOMEBODY, now=NOW)
-        assert refused.value.message_dict["steps"] == [words]
+        assert refused.value.message_dict == {path: [words]}
     assert everything() == before
 
 
 def test_every_step_that_is_wrong_is_told_at_once() -> None:
     with pytest.raises(ValidationError) as refused:
         make_schedule(step("a", max_retries=-1, run_if="maybe"), step("b", priority=None))
-    assert [text.rpartition(": ")[0] for text in sorted(refused.value.message_dict["steps"])] == [
-        "Step 1 (a): max_retries",
-        "Step 1 (a): run_if",
-        "Step 2 (b): priority",
-    ]
+    paths = ["steps.0.max_retries", "steps.0.run_if", "steps.1.priority"]
+    assert sorted(refused.value.message_dict) == paths
 
 
 def test_the_edges_are_allowed() -> None:

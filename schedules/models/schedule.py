@@ -28,7 +28,7 @@ from .occurrence import Occurrence, named_time, notice_missed
 from .refusals import Conflict, Refused
 from .schedule_queryset import PAUSED_BY_ITSELF, ScheduleQuerySet
 from .shared_calendar import SharedCalendar
-from .step import Step, check_steps, unheard_events
+from .step import Step, check_steps, made_of, unheard_events
 from .template import TaskTemplate, as_they_run, same_json
 from .timetable import Timetable
 
@@ -148,16 +148,15 @@ class Schedule(Timetable):
             wanted = self._with(changes)
             checked = self._steps_as_they_run(before["steps"]) if steps is None else steps
             wanted.check_definition(checked, templates=templates, now=now, stored_spec=self.spec)
-            written = before["steps"] if steps is None else _written(steps, templates)
-            after = wanted._own() | {"steps": written}
+            made = stored if steps is None else made_of(steps, templates)
+            after = wanted._own() | {"steps": [step.written() for step in made]}
             if same_json(after, before) and not self.spec_error:
                 return False
             if token != self.token:
                 raise Conflict(self.token)
-            if steps is not None:
-                permissions.check_writer(
-                    as_they_run(steps, templates), may, before=[step.as_json() for step in stored]
-                )
+            permissions.check_writer(
+                [step.as_json() for step in made], may, before=[step.as_json() for step in stored]
+            )
             spec_changed = wanted.spec != self.spec
             if spec_changed:
                 self.generate_until(now)
@@ -445,10 +444,3 @@ class Schedule(Timetable):
         from schedules.description import describe
 
         return describe(self, now=now)
-
-
-def _written(
-    steps: Sequence[Mapping[str, Any]], templates: Mapping[str, TaskTemplate]
-) -> list[dict[str, Any]]:
-    """Steps that were checked, as they would be stored."""
-    return [Step.from_json(None, data, templates).written() for data in steps]

@@ -25,7 +25,8 @@ from .labels import clean_tags
 from .occurrence import Occurrence
 from .refusals import Refused, unknown_schedule
 from .shared_calendar import SharedCalendar
-from .template import TaskTemplate, as_they_run
+from .step import made_of
+from .template import TaskTemplate
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -176,7 +177,7 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
             SharedCalendar.objects.hold(schedule.spec)
             templates = TaskTemplate.objects.hold(steps)
             schedule.check_definition(steps, templates=templates, now=now)
-            permissions.check_writer(as_they_run(steps, templates), may)
+            permissions.check_writer([step.as_json() for step in made_of(steps, templates)], may)
             if paused:
                 schedule._set_paused(now, note=note)
             schedule.restart_cursor(now)

@@ -231,6 +231,11 @@ class Step(TaskFields):
             raise invalid(error for _, error in errors)
 
 
+def made_of(steps: Sequence[Mapping[str, Any]], templates: Mapping[str, TaskTemplate]) -> list[Step]:
+    """Steps that were checked, complete as they would be stored."""
+    return [Step.from_json(None, data, templates) for data in steps]
+
+
 def config_invalid(error: registry.ConfigError) -> ValidationError:
     return invalid(FieldError(_config_path(name), text) for name, text in error.errors.items())
 

@@ -18,7 +18,7 @@ from django.urls import reverse
 
 from activities.models import Activity
 from database.statements import update_each
-from operations.field_errors import invalid
+from operations.field_errors import in_words, invalid
 from operations.initiator import Initiator
 from schedules import permissions
 from schedules.placeholders import hint
@@ -313,7 +313,10 @@ class TaskTemplate(TaskFields):
         if wrong := plan_errors(after):
             known = plan_errors([copy(step) for step in plan])
             if fresh := [each for each in wrong if each not in known][:MOST_NAMED]:
-                told = " ".join(f"{_label(schedule, after[place])}: {error}" for place, error in fresh)
+                told = " ".join(
+                    f"{_label(schedule, after[place])}: {in_words(error.path)}: {error.message}"
+                    for place, error in fresh
+                )
                 raise Refused(f"{told} Change what uses “{self}” first.")
         if schedule.topics and (events := schedule.wrong_with_events([step.as_json() for step in after])):
             raise Refused(f"“{schedule}”: {' '.join(events)} Change what uses “{self}” first.")

@@ -94,7 +94,7 @@ class TestGroups:
         assert answer.status_code == 202, answer.json()
         assert api.post("executions", body, idempotency_key="k").json() == answer.json()
         wrong = api.post("executions", {"name": "x", "steps": [{"step_type": "none"}], "on_failure": "?"})
-        assert (wrong.status_code, sorted(fields(wrong))) == (400, ["on_failure", "steps.0"])
+        assert (wrong.status_code, sorted(fields(wrong))) == (400, ["on_failure", "steps.0.step_type"])
         told = api.get(f"executions/{answer.json()['id']}").json()
         assert (told["name"], told["schedule"]) == ("Tonight", None)
         assert [each["state"] for each in told["steps"]] == ["queued", "waiting"]

@@ -94,7 +94,7 @@ def test_an_edit_names_the_version_that_was_read() -> None:
 
 WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"name": ""}, "name", "blank"),
-    ({"spec": {"cron": ["nonsense"]}}, "spec", "cron"),
+    ({"spec": {"cron": ["nonsense"]}}, "spec.cron", "nonsense"),
     ({"spec": []}, "spec", "object"),
     ({"overlap": "maybe"}, "overlap", "maybe"),
     ({"catch_up_seconds": "1"}, "catch_up_seconds", "whole number"),
@@ -104,9 +104,9 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"steps": []}, "steps", "at least 1"),
     ({"steps": [FETCH | {"index": "1"}]}, "steps.0.index", "whole number"),
     ({"steps": [FETCH | {"colour": "red"}]}, "steps.0.colour", "no such field"),
-    ({"steps": [FETCH | {"step_type": "magic"}]}, "steps.0", "no step type “magic”"),
-    ({"steps": [FETCH, FETCH]}, "steps.1", "another step has this name"),
-    ({"steps": [{"name": "a", "template": "none"}]}, "steps.0", "no template “none”"),
+    ({"steps": [FETCH | {"step_type": "magic"}]}, "steps.0.step_type", "no step type “magic”"),
+    ({"steps": [FETCH, FETCH]}, "steps.1.name", "another step has this name"),
+    ({"steps": [{"name": "a", "template": "none"}]}, "steps.0.template", "no template “none”"),
     ({"remaining": 10**30}, "remaining", "less than or equal"),
 ]
 

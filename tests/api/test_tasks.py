@@ -86,7 +86,7 @@ class TestQueueing:
             ({}, "step_type"),
             (WAIT | {"template": "x"}, "step_type"),
             (WAIT | {"step_type": "none"}, "step_type"),
-            (WAIT | {"config": {"colour": 1}}, "config"),
+            (WAIT | {"config": {"colour": 1}}, "config.colour"),
             (WAIT | {"priority": 5000}, "priority"),
             ({"template": "none"}, "template"),
         ]

@@ -32,7 +32,7 @@ def test_a_template_is_made_read_and_changed() -> None:
     assert api.delete(url).status_code == 405
     for field, value in (
         ("step_type", "magic"),
-        ("config", {}),
+        ("config.url", {}),
         ("config", "x"),
         ("max_retries", "3"),
         ("name", None),

@@ -74,10 +74,13 @@ class TestDefine:
         ("fields", "wrong"),
         [
             ({"name": "NIGHTLY "}, {"__all__"}),
-            ({"spec": {"at": ["2020-01-01T00:00:00Z"]}}, {"spec"}),
+            ({"spec": {"at": ["2020-01-01T00:00:00Z"]}}, {"spec.at"}),
             ({"overlap": "buffer_most"}, {"overlap"}),
             ({"catch_up_seconds": -1}, {"catch_up_seconds"}),
-            ({"name": " ", "spec": {"cron": ["x"]}, "steps": [{"name": ""}]}, {"name", "spec", "steps"}),
+            (
+                {"name": " ", "spec": {"cron": ["x"]}, "steps": [{"name": ""}]},
+                {"name", "spec.cron", "steps.0.name", "steps.0.step_type"},
+            ),
         ],
     )
     def test_nothing_is_saved_if_anything_is_wrong(self, fields: dict[str, Any], wrong: set[str]) -> None:

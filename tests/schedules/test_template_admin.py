@@ -204,7 +204,7 @@ class TestAStepOfASchedule:
             ("from_template", "Exprot", "there is no template “Exprot”; did you mean Export?"),
         ):
             response = save_schedule(client, typed(schedule, steps=[row | {field: text}]), schedule)
-            assert words in complaints(response)["steps"]
+            assert words in complaints(response)[f"step {field}"]
         assert everything() == before
 
     @pytest.mark.parametrize("text", ["", "{", "[]", "[" * 100_000, '{"config": 5}'])
@@ -246,14 +246,16 @@ class TestAStepOfASchedule:
         assert chosen.choices == [("", "none"), ("Export", "Export (not active)")]
         response = save_schedule(client, typed(schedule, steps=[USED], description="new"), schedule)
         assert response.status_code == 302, complaints(response)
-        assert "is archived" in complaints(save_schedule(client, typed(steps=[USED])))["steps"]
+        assert "is archived" in complaints(save_schedule(client, typed(steps=[USED])))["step from_template"]
 
     def test_takes_the_permission_that_what_it_runs_takes(self) -> None:
         make_template()
         make_template("Call", step_type="http", config={"url": "https://shop.example/"})
         client = sign_in("author")
         response = save_schedule(client, typed(steps=[USED]))
-        assert "You may not write steps that run code: “work”" in complaints(response)["steps"]
+        assert (
+            "You may not write steps that run code or use a secret: “work”" in complaints(response)["steps"]
+        )
         assert save_schedule(client, typed(steps=[USED | {"from_template": "Call"}])).status_code == 302
         schedule = make_schedule(use(), name="Code")
         form = typed(schedule, steps=[USED], description="new")

@@ -110,7 +110,7 @@ BAD_STEPS: list[tuple[dict[str, Any], str]] = [
     ({"step_type": "http"}, "step_type: It comes from the template “Export”: leave it out."),
     ({"config": "{}"}, "config: must be an object of settings, not '{}'"),
     ({"config": None}, "config: must be an object of settings, not null"),
-    ({"config": {"kwargs": [1]}}, "config: kwargs: must be an object"),
+    ({"config": {"kwargs": [1]}}, "config.kwargs: must be an object"),
     ({"max_retries": "3"}, "max_retries: a whole number expected, found '3'"),
     ({"run_if": "failure"}, "run_if: nothing comes before it that could fail"),
 ]
@@ -129,7 +129,8 @@ def test_a_bad_reference_is_told_by_step_and_field() -> None:
         ):
             with pytest.raises(ValidationError) as refused:
                 tell()
-            if not refused.value.message_dict["steps"][0].startswith(f"Step 1 (bad): {words}"):
+            path, [text, *_] = next(iter(refused.value.message_dict.items()))
+            if not f"{path}: {text}".startswith(f"steps.0.{words}"):
                 wrong.append((fields, refused.value.message_dict))
     assert wrong == []
     assert everything() == before
@@ -306,10 +307,10 @@ BAD_TEMPLATES: list[tuple[dict[str, Any], str, str]] = [
     ({"name": "Cafe\u0301"}, "name", "There is a template with this name already"),
     ({"description": "x" * 1001}, "description", "at most 1000 characters"),
     ({"step_type": "cobol"}, "step_type", "There is no step type “cobol”"),
-    ({"config": {}}, "config", "function: is required"),
+    ({"config": {}}, "config.function", "is required"),
     ({"max_retries": True}, "max_retries", "a whole number expected, found true"),
     ({"resources": "db"}, "resources", "A list of texts is expected"),
-    ({"config": {"function": "a.b", "args": ["{{ secrets.a }}"]}}, "config", "there is no secret “a”"),
+    ({"config": {"function": "a.b", "args": ["{{ secrets.a }}"]}}, "config.args", "there is no secret “a”"),
 ]
 
 
@@ -345,9 +346,9 @@ class TestWhoMayNotDefineCode:
 
     def test_defines_none_turns_nothing_into_code_and_describes_what_is(self) -> None:
         template = make_template(**self.PING, may=lambda _: False)
-        with pytest.raises(ValidationError, match=r"You may not write what runs code .* “Other”"):
+        with pytest.raises(ValidationError, match=r"You may not write steps that run code .* “Other”"):
             make_template("Other", may=lambda _: False)
-        with pytest.raises(ValidationError, match="You may not write what runs code"):
+        with pytest.raises(ValidationError, match="You may not write steps that run code"):
             self.edit(template, step_type="python", config=EXPORT["config"])
         code = make_template("Code")
         self.edit(code, description="d")
@@ -359,7 +360,7 @@ class TestWhoMayNotDefineCode:
         credential = {"authentication": "bearer", "credential": "{{ secrets.token }}"}
         make_schedule(use("call", config=credential), name="Mine")
         before = everything()
-        with pytest.raises(ValidationError, match="“Mine”, step “call”"):
+        with pytest.raises(ValidationError, match="“Mine: call”"):
             self.edit(template, config={"url": "https://thief.example/"})
         assert everything() == before
 

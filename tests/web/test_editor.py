@@ -192,7 +192,7 @@ def test_steps_that_run_code_need_a_permission_and_are_named() -> None:
     form = pressed(client, opened(client, edit(schedule)), "add-step", edit(schedule))
     form = pressed(client, form, "show", edit(schedule), step__2__name="new", step__2__runs="type:python")
     answer = client.post(edit(schedule), form.sent("save", step__2__config__function="os.getcwd"))
-    assert "You may not write steps that run code: “new”." in answer.text
+    assert "You may not write steps that run code or use a secret: “new”." in answer.text
     assert [each.name for each in schedule.steps.all()] == ["old"]
 
 
