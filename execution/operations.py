@@ -140,6 +140,7 @@ class OfWaiting(Operation[WorkerTask]):
     """Once it runs, its place is as it is."""
 
     permission = permissions.RUN
+    why_not = "has been started meanwhile"
 
     def applies(self, task: WorkerTask) -> bool:
         return task.status != WorkerTask.Status.PROCESSING
@@ -148,7 +149,7 @@ class OfWaiting(Operation[WorkerTask]):
         self, task: WorkerTask, *, answers: dict[str, Any], initiator: Initiator, now: datetime
     ) -> Done:
         if not self.change(task, answers, initiator, now):
-            raise Declined(f"“{task}” has been started meanwhile: nothing was changed.")
+            raise Declined(f"“{task}” {self.why_not}: nothing was changed.")
         return Done(f"“{task}”: {self.label.lower()}.")
 
     @abstractmethod
@@ -191,8 +192,10 @@ class Prioritise(OfWaiting):
 
 class Hasten(OfWaiting):
     name, label = "hasten", "Start without waiting"
+    why_not = "does not wait for a time"
     question = (
-        "It waits for its time: the delay before a retry, or the time that it was queued for. End that?"
+        "It waits no longer for its time: the delay before a retry, or the time that it was queued for. "
+        "Start it without waiting?"
     )
 
     def applies(self, task: WorkerTask) -> bool:
@@ -401,7 +404,7 @@ class Release(Operation[Reservation]):
 
 class DeleteLimit(Removal):
     permission, list_name = "execution.delete_limit", "web:limits"
-    question = "What waits for it starts at once, unless another limit holds it. DeleteLimit this?"
+    question = "What waits for it starts at once, unless another limit holds it. Delete this?"
 
 
 offer(Schedule, RunNow(), CancelRunning(), first=True)

@@ -294,7 +294,7 @@ def _left_out(schedules: Sequence[Schedule]) -> dict[str, str]:
 class Removal(Operation[Any]):
     """The verb `remove` of a model, which may refuse."""
 
-    name, label, is_final = "delete", "DeleteSecret", True
+    name, label, is_final = "delete", "Delete", True
     # Where one goes on: what was deleted has no page any more.
     list_name: ClassVar = ""
 
@@ -425,12 +425,12 @@ def _are(count: int) -> str:
 
 class DeleteSecret(Removal):
     permission = "schedules.delete_secret"
-    question = "Its value is gone for good; the record of who set and changed it stays. DeleteSecret this?"
+    question = "Its value is gone for good; the record of who set and changed it stays. Delete this?"
 
 
 class DeleteCalendar(Removal):
     permission, list_name = "schedules.delete_sharedcalendar", "web:calendars"
-    question = "It is gone for good; the record of who made and changed it stays. DeleteCalendar this?"
+    question = "It is gone for good; the record of who made and changed it stays. Delete this?"
 
 
 offer(Schedule, SkipNext(), Unskip(), AskBackfill(), Pause(), Resume(), Close())

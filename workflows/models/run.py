@@ -348,7 +348,7 @@ class Run(models.Model):
         with transaction.atomic():
             list(Workflow.objects.filter(pk=self.workflow_id).lock().values_list("pk"))
             if not self._as_seen((Status.PAUSED_APPROVAL,)).update(note=note[:1000], updated_at=now):
-                raise Refused(f"Run {self.pk} does not wait for this any more. Load the page again.")
+                raise self._unfit()
             Activity.objects.record("reject", self, initiator=initiator, now=now, message=note)
             if not self.workflow.pause(f"Rejected: {note}".strip(), initiator=initiator, now=now):
                 raise Refused(f"“{self.workflow}” is not running: there is nothing to reject.")
@@ -375,6 +375,10 @@ class Run(models.Model):
             raise Refused(f"Run {self.pk} has reserved no events, or its mutation was applied: retry it.")
         self._resolve("skip", note, {"effect": Run.Effect.SKIPPED}, STUCK, initiator, now)
 
+    def _unfit(self) -> Refused:
+        why = "it has been answered already, or needs another answer"
+        return Refused(f"Run {self.pk} does not wait for this any more: {why}.")
+
     @property
     def may_skip(self) -> bool:
         return not self.is_empty and self.effect not in (Run.Effect.APPLIED, Run.Effect.SKIPPED)
@@ -394,7 +398,7 @@ class Run(models.Model):
             values |= dict.fromkeys(TRIES, 0)
             answered = self._as_seen(statuses).update(due_at=now, updated_at=now, note=note[:1000], **values)
             if not answered:
-                raise Refused(f"Run {self.pk} does not wait for this any more. Load the page again.")
+                raise self._unfit()
             Activity.objects.record(operation, self, initiator=initiator, now=now, message=note)
             Workflow.objects.awaken([self.workflow_id], now=now)
         self.refresh_from_db()
