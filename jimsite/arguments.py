@@ -10,13 +10,16 @@ from datetime import datetime, time, timedelta
 from typing import Any
 
 from django.core.management.base import CommandParser
+from django.db.models import QuerySet
 
 from activities.models import Activity
-from execution.models import Execution, Job
+from execution.models import Execution, Job, WorkerTask
 from schedules.models import Overlap, Refused, Schedule
+from schedules.placeholders import hint
 from schedules.spec.intervals import seconds_from
 from schedules.spec.moments import bound_of, clock_reading
 from schedules.spec.wording import SpecError, counted
+from text.clean import clean_text
 
 MOST = 10_000
 _ID = re.compile(r"#?([0-9]{1,18})")
@@ -120,6 +123,30 @@ def activity_called(text: str) -> Activity:
     if activity is None:
         raise Refused(f"There is no activity “{text}”: “execution ID” names those of its steps.")
     return activity
+
+
+def task_called(text: str) -> WorkerTask:
+    """One that has not ended, by its id for life or by the number of its activity."""
+    key, found = uuid_of(text), _ID.fullmatch(text.strip())
+    rows = WorkerTask.objects.select_related("execution").defer("execution__plan")
+    if key is not None:
+        rows = rows.filter(activity__task_key=key)
+    else:
+        rows = rows.filter(activity=int(found[1])) if found else rows.none()
+    task = rows.first()
+    if task is None:
+        raise Refused(f"There is no task “{text}”: “queue” lists those that have not ended.")
+    return task
+
+
+def called(rows: QuerySet[Any], text: str, *, by: str, kind: str, none_yet: str) -> Any:
+    """The row of this name, whatever its capitals; what is not known is answered with the nearest one."""
+    wanted = clean_text(text.strip())
+    found = rows.filter(**{f"{by}__iexact": wanted}).first()
+    if found is None:
+        known = list(rows.order_by(by).values_list(by, flat=True)[:MOST])
+        raise Refused(f"There is no {kind} “{wanted}”; {hint(wanted, known, '' if known else none_yet)}")
+    return found
 
 
 def uuid_of(text: str) -> uuid.UUID | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from argparse import ArgumentParser, _SubParsersAction
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,18 +34,22 @@ _jim_names() {{
     {manage} schedules --names 2>/dev/null
 }}
 _jim() {{
-    local current="${{COMP_WORDS[COMP_CWORD]}}" at=1 command options wants_name=""
+    local current="${{COMP_WORDS[COMP_CWORD]}}" at=1 verb="" verbs="" options wants_name=""
     [[ "${{COMP_WORDS[1]}}" == *manage.py ]] && at=2
     COMPREPLY=()
     if (( COMP_CWORD == at )); then
         COMPREPLY=( $(compgen -W "{commands}" -- "$current") )
         return
     fi
-    command="${{COMP_WORDS[at]}}"
-    case "$command" in
+    (( COMP_CWORD > at + 1 )) && verb="${{COMP_WORDS[at+1]}}"
+    case "${{COMP_WORDS[at]}} $verb" in
 {cases}
         *) return ;;
     esac
+    if [[ -n "$verbs" ]]; then
+        COMPREPLY=( $(compgen -W "$verbs" -- "$current") )
+        return
+    fi
     if [[ "${{COMP_WORDS[COMP_CWORD-1]}}" == --schedule ]]; then
         wants_name=1
     elif [[ "$current" == -* ]]; then
@@ -72,17 +77,22 @@ _jim_names() {{
     {manage} schedules --names 2>/dev/null
 }}
 _jim() {{
-    local at=2 options wants_name=""
+    local at=2 verb="" verbs="" options wants_name=""
     local -a names
     [[ "$words[2]" == *manage.py ]] && at=3
     if (( CURRENT == at )); then
         compadd -- {commands}
         return
     fi
-    case "$words[at]" in
+    (( CURRENT > at + 1 )) && verb="$words[at+1]"
+    case "$words[at] $verb" in
 {cases}
         *) _default; return ;;
     esac
+    if [[ -n "$verbs" ]]; then
+        compadd -- ${{=verbs}}
+        return
+    fi
     if [[ "$words[CURRENT-1]" == --schedule ]]; then
         wants_name=1
     elif [[ "$PREFIX" == -* ]]; then
@@ -112,6 +122,7 @@ SHELLS = {"bash": BASH, "zsh": ZSH}
 class Known:
     options: list[str]
     takes_schedule: bool
+    verbs: dict[str, Known]
 
 
 def script(shell: str, *, program: str) -> str:
@@ -126,7 +137,7 @@ def script(shell: str, *, program: str) -> str:
 
 
 def commands() -> dict[str, Known]:
-    return {name: _known(app, name) for name, app in sorted((own_commands() | OF_DJANGO).items())}
+    return {name: _known(parser_of(app, name)) for name, app in sorted((own_commands() | OF_DJANGO).items())}
 
 
 def own_commands() -> dict[str, str]:
@@ -139,11 +150,30 @@ def own_commands() -> dict[str, str]:
     }
 
 
-def _known(app: str, name: str) -> Known:
-    parser = load_command_class(app, name).create_parser("manage.py", name)
-    options = [text for action in parser._actions for text in action.option_strings if text.startswith("--")]
+def parser_of(app: str, name: str) -> ArgumentParser:
+    return load_command_class(app, name).create_parser("manage.py", name)
+
+
+def verbs_of(parser: ArgumentParser) -> dict[str, ArgumentParser]:
+    """The parsers of its verbs, if it has any."""
+    chosen = [each for each in parser._actions if isinstance(each, _SubParsersAction)]
+    return dict(chosen[0].choices) if chosen else {}
+
+
+def options_of(parser: ArgumentParser) -> set[str]:
+    """Its own long options, and those of its verbs."""
+    texts = {text for action in parser._actions for text in action.option_strings}
+    own = {text for text in texts if text.startswith("--")} - COMMON
+    return own.union(*(options_of(each) for each in verbs_of(parser).values()))
+
+
+def _known(parser: ArgumentParser) -> Known:
     positional = [action.metavar for action in parser._actions if not action.option_strings]
-    return Known(sorted(set(options) - COMMON), any(_is_schedule(each) for each in positional))
+    return Known(
+        sorted(options_of(parser)),
+        any(_is_schedule(each) for each in positional),
+        {name: _known(each) for name, each in verbs_of(parser).items()},
+    )
 
 
 def _is_schedule(metavar: str | tuple[str, ...] | None) -> bool:
@@ -151,6 +181,15 @@ def _is_schedule(metavar: str | tuple[str, ...] | None) -> bool:
 
 
 def _cases(known: Mapping[str, Known]) -> Iterator[str]:
+    """Each is asked for by the command and its verb; the verb is empty until it is chosen."""
     for name, each in known.items():
-        wants = " wants_name=1" if each.takes_schedule else ""
-        yield f'        {name}) options="{" ".join(each.options)}"{wants} ;;'
+        if each.verbs:
+            yield f'        "{name} ") verbs="{" ".join(each.verbs)}" ;;'
+            yield from (_case(f'"{name} {verb}"', of) for verb, of in each.verbs.items())
+        else:
+            yield _case(f'"{name} "*', each)
+
+
+def _case(pattern: str, each: Known) -> str:
+    wants = " wants_name=1" if each.takes_schedule else ""
+    return f'        {pattern}) options="{" ".join(each.options)}"{wants} ;;'

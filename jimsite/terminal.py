@@ -150,6 +150,10 @@ def in_one_line() -> Iterator[None]:
         raise CommandError(printable(str(refused)), returncode=WRONG) from None
     except ValidationError as error:
         raise CommandError(printable(complaints(error)), returncode=WRONG) from None
+    except UnicodeEncodeError as error:  # a shell gives arguments as bytes, and no database stores these
+        raise CommandError(
+            printable(f"“{error.object[:100]}” is not UTF-8 text."), returncode=WRONG
+        ) from None
     except KeyboardInterrupt:
         raise CommandError("Interrupted.", returncode=INTERRUPTED) from None
 
@@ -165,10 +169,13 @@ def unread() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def complaints(error: ValidationError) -> str:
+def complaints(error: ValidationError, names: Mapping[str, str] | None = None) -> str:
+    """Each with its field, by the name that it has in a shell."""
     by_field = error.message_dict if hasattr(error, "error_dict") else {"": error.messages}
     return " ".join(
-        f"{name}: {' '.join(texts)}" if name and name != "__all__" else " ".join(texts)
+        f"{(names or {}).get(name, name)}: {' '.join(texts)}"
+        if name and name != "__all__"
+        else " ".join(texts)
         for name, texts in by_field.items()
     )
 

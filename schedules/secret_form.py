@@ -28,6 +28,12 @@ class Concealed(forms.Textarea):
         return None
 
 
+def as_meant(value: str) -> str:
+    """Text areas send line ends as Windows does, and people and `echo` add one too many after a password."""
+    value = value.replace("\r\n", "\n")
+    return value if "\n" in value.rstrip("\n") else value.rstrip("\n")
+
+
 class SecretForm(VerbForm, SecretModelForm):
     value = forms.CharField(
         strip=False,
@@ -58,10 +64,7 @@ class SecretForm(VerbForm, SecretModelForm):
             self.add_error("value", "Please type it again: what you typed is not sent back to you.")
 
     def clean_value(self) -> str:
-        """A text area sends line ends as Windows does, and people paste one too many after a password."""
-        value: str = self.cleaned_data["value"].replace("\r\n", "\n")
-        if "\n" not in value.rstrip("\n"):
-            value = value.rstrip("\n")
+        value = as_meant(self.cleaned_data["value"])
         if value or not self.instance.pk:
             try:
                 check_value(value)

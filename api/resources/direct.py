@@ -12,11 +12,12 @@ from rest_framework.response import Response
 from api.errors import Problem
 from api.schema import problems
 from execution import direct
+from execution.models.adhoc import named
 from schedules.permissions import RUN
 
 from .attempts import ActivityState, AnyJson
 from .base import Resource
-from .jobs import StepWriting, named
+from .jobs import StepWriting
 
 LONGEST_WAIT = 60
 # Whoever asks over HTTP does not wait for ever; neither does what is between us.

@@ -65,8 +65,3 @@ class JobWriting(StepWriting):
         required=False,
         help_text="While a job with the same key has not ended, this one is recorded as skipped.",
     )
-
-
-def named(job: dict[str, Any]) -> dict[str, Any]:
-    """A template names its jobs itself."""
-    return {"name": job["step_type"], **job} if "step_type" in job else job

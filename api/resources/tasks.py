@@ -22,7 +22,7 @@ from api.reading import Nothing, Strict
 from api.schema import IDEMPOTENCY_KEY, IF_MATCH, IF_NONE_MATCH, accepts, acts, changes, reads
 from api.versions import digest_of
 from execution.models import Execution, Job, WorkerTask
-from execution.models.adhoc import Wanted
+from execution.models.adhoc import first_wrong, named
 from execution.models.task import MOST_PRIORITY
 from execution.queue.waits import reasons
 from schedules.models import Refused
@@ -31,7 +31,7 @@ from schedules.permissions import RUN, NotYours
 from .attempts import AnyJson, AttemptSerializer
 from .base import Listed, Resource
 from .executions import Reason
-from .jobs import JobWriting, named
+from .jobs import JobWriting
 
 MOST_JOBS = 1_000
 VIEW = "execution.view_workertask"
@@ -263,11 +263,9 @@ class Tasks(Listed):
 
     def _blame(self, jobs: list[dict[str, Any]]) -> None:
         """Raises the same about the job that it is about."""
-        for number, job in enumerate(jobs):
-            try:
-                list(Wanted.each([job], initiator=self.by, now=self.now))
-            except ValidationError as error:
-                raise serializers.ValidationError({"jobs": {str(number): said(error)}}) from error
+        if wrong := first_wrong(jobs, initiator=self.by, now=self.now):
+            number, error = wrong
+            raise serializers.ValidationError({"jobs": {str(number): said(error)}}) from error
 
     def _change(
         self,

@@ -105,6 +105,23 @@ class Wanted(NamedTuple):
         return self.planned.ended(Activity.Status.SKIPPED, why, now=now, details=details)
 
 
+def named(request: Mapping[str, Any]) -> dict[str, Any]:
+    """A job that has no name is called as its type; a template names its jobs itself."""
+    return {"name": request["step_type"], **request} if "step_type" in request else dict(request)
+
+
+def first_wrong(
+    requests: Sequence[Mapping[str, Any]], *, initiator: Initiator, now: datetime
+) -> tuple[int, ValidationError] | None:
+    """Which of these jobs cannot be queued, counted from 0, and why."""
+    for number, request in enumerate(requests):
+        try:
+            list(Wanted.each([request], initiator=initiator, now=now))
+        except ValidationError as error:
+            return number, error
+    return None
+
+
 def names_keys(requests: Sequence[Mapping[str, Any]]) -> bool:
     """Whether any of them may name what is there already."""
     return any(isinstance(request, Mapping) and not KEYS.isdisjoint(request) for request in requests)

@@ -46,6 +46,17 @@ class LimitQuerySet(models.QuerySet["Limit"]):
             Activity.objects.record("create", limit, initiator=initiator, now=now, details=limit.definition())
         return limit
 
+    def put(
+        self, key: str, size: Any, *, initiator: Initiator, now: datetime, note: str | None = None
+    ) -> Limit:
+        """Gives the limit this size, whether it exists or not; without a note, the stored one stays."""
+        limit = self.filter(pk=clean_text(key.strip())).first()
+        if limit is None:
+            return self.define(key, size, initiator=initiator, now=now, note=note or "")
+        changes = {"size": size} | ({} if note is None else {"note": note})
+        limit.edit(changes=changes, initiator=initiator, now=now)
+        return limit
+
     def room(self, *, limit_keys: str, pool: str, apart_from: UUID | None = None) -> bool:
         """Whether one more with these keys may run now; true until the caller's transaction ends.
 

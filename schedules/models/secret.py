@@ -26,6 +26,7 @@ from .template import TaskTemplate
 
 SHORTEST = 4
 LONGEST_BYTES = 64 * 1024
+LONGEST_DESCRIPTION = 1_000
 BATCH = 100
 
 # Columns of other apps that hold what these keys encrypt; where there is nothing, an empty text.
@@ -180,7 +181,7 @@ class Secret(models.Model):
             )
         ],
     )
-    description = models.TextField(max_length=1000, blank=True)
+    description = models.TextField(max_length=LONGEST_DESCRIPTION, blank=True)
     token = models.TextField(editable=False)
     created_at = models.DateTimeField(editable=False)
     changed_at = models.DateTimeField(editable=False)
@@ -241,6 +242,10 @@ class Secret(models.Model):
 
     def clean(self) -> None:
         self.description = clean_text(self.description.strip())
+        if len(self.description) > LONGEST_DESCRIPTION:
+            raise ValidationError(
+                {"description": f"At most {LONGEST_DESCRIPTION:,} characters are kept: shorten it."}
+            )
 
     def _is_named_in(self, task: TaskFields) -> bool:
         return any(ref.kind == "secret" and ref.name == self.name for _, ref in task.references())

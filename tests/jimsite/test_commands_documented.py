@@ -1,4 +1,4 @@
-"""docs/commands.md has every command of JIM, with all of its options."""
+"""docs/commands.md has every command of JIM, with all of its verbs and options."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from django.conf import settings
 from django.core.management import load_command_class
 
-from jimsite.completion import COMMON, own_commands
+from jimsite.completion import options_of, own_commands, verbs_of
 from jimsite.terminal import JimCommand
 
 TEXT = (settings.BASE_DIR / "docs" / "commands.md").read_text()
@@ -25,10 +25,10 @@ def test_every_option_and_exit_code_is_documented() -> None:
     for name, module in COMMANDS.items():
         command = load_command_class(module, name)
         parser = command.create_parser("manage.py", name)
-        options = {text for action in parser._actions for text in action.option_strings}
-        options = {text for text in options if text.startswith("--")}
+        options = options_of(parser)
+        wrong += [(name, verb) for verb in verbs_of(parser) if f"`{verb}" not in SECTIONS[name]]
         told = set(re.findall(r"--[a-z][a-z-]+", SECTIONS[name]))
-        wrong += [(name, option) for option in options - COMMON - {"--help"} - told]
+        wrong += [(name, option) for option in options - {"--help"} - told]
         wrong += [(name, option) for option in told - options - {"--all", "--pools"}]
         if isinstance(command, JimCommand):
             help_text = " ".join(parser.format_help().split())

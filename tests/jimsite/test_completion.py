@@ -48,12 +48,21 @@ def test_what_is_offered(written: Path) -> None:
         ("jim", "pause", "Backup", "ada"): [r"Ada\'s\ report"],
         ("jim", "cancel", "--schedule", "b"): ["Backup"],
         ("jim", "cancel", "b"): [],
+        ("jim", "limit", ""): ["list", "set", "delete"],
+        ("jim", "limit", "se"): ["set"],
+        ("jim", "limit", "list"): ["list"],
+        ("jim", "limit", "set", "--n"): ["--note"],
+        ("jim", "limit", "nonsense", "--n"): [],
+        ("jim", "close", "b"): ["Backup"],
+        ("jim", "webhook", "add", "--schedule", "b"): ["Backup"],
+        ("manage.py", "task", "pri"): ["prioritise"],
         ("jim", "nonsense", "b"): [],
         ("manage.py", "desc"): ["describe"],
     }
     assert {words: completed(written, *words) for words in wanted} == wanted
     # Python is completed only for this.
     assert completed(written, "python", "manage.py", "desc", function="_jim_python") == ["describe"]
+    assert completed(written, "python", "manage.py", "limit", "se", function="_jim_python") == ["set"]
     assert completed(written, "python", "other.py", "desc", function="_jim_python") == []
 
 
@@ -127,6 +136,9 @@ def test_what_zsh_makes_of_it(zsh: Zsh) -> None:
         "jim pause Backup ada": (r"jim pause Backup Ada\'s\ report ", []),
         "jim cancel --schedule b": ("jim cancel --schedule Backup ", []),
         "jim cancel b": ("jim cancel beside.txt ", []),
+        "jim limit se": ("jim limit set ", []),
+        "jim limit set --n": ("jim limit set --note ", []),
+        "jim webhook add --schedule b": ("jim webhook add --schedule Backup ", []),
         "manage.py desc": ("manage.py describe ", []),
         "python manage.py desc": ("python manage.py describe ", []),
         "python other.py desc": ("python other.py desc", []),

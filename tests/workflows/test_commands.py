@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -14,12 +15,13 @@ from django.core.management import CommandError, call_command
 
 from activities.models import Activity
 from database import clock
+from operations.initiator import Initiator
 from tests.base import NOW, SOMEBODY, fresh
 from tests.commands import refusal, said, told
-from tests.workflows.base import defined, make_topics, publish
+from tests.workflows.base import defined, events, make_topics, publish, work
 from tests.workflows.orders import Orders, orders, stuck
-from workflows import AuthRequired
-from workflows.models import Event, Workflow
+from workflows import AuthRequired, Indeterminate
+from workflows.models import Event, Run, Workflow
 
 pytestmark = pytest.mark.django_db
 
@@ -53,6 +55,65 @@ def test_a_table_says_how_each_is_and_programs_get_the_same_as_json(django_asser
         assert facts["open_run"] == {"id": run.pk, "handler": "Ship", "status": "paused:approval"}
         assert told("workflows", "--state", "idle")["workflows"] == []
         assert said("workflows", "--state", "idle") == ["There is no such workflow."]
+
+
+class TestVerbs:
+    @pytest.fixture(autouse=True)
+    def workflow(self) -> Iterator[Workflow]:
+        with orders() as workflow:
+            yield workflow
+
+    def test_it_is_run_and_paused_and_resumed(self, workflow: Workflow) -> None:
+        before = Run.objects.count()
+        assert said("workflow", "run", "orders") == ["“Orders” looks for new work: Fetch."]
+        work()
+        assert Run.objects.count() == before + 1
+        assert said("workflow", "pause", "orders", "--note", "The carrier moves") == ["“Orders” is paused."]
+        assert (fresh(workflow).status, fresh(workflow).note) == ("paused", "The carrier moves")
+        assert refusal("workflow", "pause", "orders") == "“Orders” is not running."
+        [done] = told("workflow", "resume", "orders")["done"]
+        assert (done["target"], done["url"]) == ("orders", "")
+        record = Activity.objects.filter(target_type="workflow").latest("pk")
+        assert record.initiator_name == Initiator.command("workflow resume").name
+
+    # What it met, how that is answered, and what becomes of its event.
+    ANSWERS: list[tuple[Exception, list[str], str]] = [
+        (AuthRequired("sign in"), ["approve", "--note", "done"], "consumed"),
+        (AuthRequired("sign in"), ["reject"], "skipped"),
+        (Indeterminate("?"), ["happened", "--result", '{"parcel": 1}'], "consumed"),
+        (Indeterminate("?"), ["did-not-happen"], "consumed"),
+        (Indeterminate("?"), ["skip"], "skipped"),
+        (AuthRequired("sign in"), ["retry"], "consumed"),
+    ]
+
+    @pytest.mark.parametrize(("error", "answer", "then"), ANSWERS)
+    @pytest.mark.parametrize("is_named", [True, False])
+    def test_a_stuck_run_is_answered(
+        self, error: Exception, answer: list[str], then: str, is_named: bool
+    ) -> None:
+        run, (verb, *rest) = stuck(error), answer
+        said("workflow", verb, "orders" if is_named else str(run.pk), *rest)
+        work()
+        assert events("orders") == {"o1": then}
+        record = Activity.objects.get(target_type="run", target_id=run.pk)
+        assert record.initiator_name == Initiator.command(f"workflow {verb}").name
+
+    def test_what_is_wrong_is_one_line(self) -> None:
+        idle = [
+            (["approve", "orders"], "No run of “Orders” waits for an answer."),
+            (["approve", "987654"], "There is no run 987654: “workflows --json” names those"),
+            (["pause", "ordres"], "There is no workflow “ordres”; did you mean orders?"),
+            (["pause", "orders", "--note", "x" * 1_001], "--note: "),
+        ]
+        waits = [
+            (["happened", "orders", "--result", "{"], "--result: Enter a valid JSON."),
+            (["approve", "orders"], "does not wait for this any more"),
+        ]
+        found = [(words, refusal("workflow", *arguments)) for arguments, words in idle]
+        run = stuck(Indeterminate("?"))
+        found += [(words, refusal("workflow", *arguments)) for arguments, words in waits]
+        assert [(words, line) for words, line in found if words not in line] == []
+        assert fresh(run).is_stuck
 
 
 class TestPublish:

@@ -54,6 +54,7 @@ class Command(JimCommand):
             "Pool": [task.pool for task in found],
             "Priority": [str(task.priority) if task.priority else "" for task in found],
             "Attempt": [str(task.attempt) if task.attempt > 1 else "" for task in found],
+            "Activity": [str(task.activity_id) for task in found],
             "Why": [why[task.pk] for task in found],
         }
         total = sum(each["tasks"] for each in counts)

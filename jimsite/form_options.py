@@ -1,0 +1,120 @@
+"""Options of a command that are the fields of a form: the form says what is wrong with them."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.core.management.base import CommandParser
+from django.http import QueryDict
+from django.utils.html import strip_tags
+
+from files import given_files
+from schedules.form_fields import WallTime, Words
+from schedules.models import Refused
+from schedules.models.secret import LONGEST_BYTES
+from schedules.secret_form import Concealed
+
+METAVARS: dict[type[forms.Field], str] = {
+    forms.IntegerField: "N",
+    forms.JSONField: "JSON",
+    WallTime: "TIME",
+    forms.Field: "TEXT",
+}
+# How a page asks for several; in a shell, an option is repeated.
+_PER_LINE = re.compile(r"^One [a-z ]+ per line[:.] ")
+F = TypeVar("F", bound=forms.BaseForm)
+
+
+@dataclass(frozen=True)
+class FormOptions:
+    form: type[forms.BaseForm]
+    # The metavars of fields that are arguments and no options.
+    positional: Mapping[str, str] = field(default_factory=dict)
+    # The options of fields that are called otherwise in a shell.
+    names: Mapping[str, str] = field(default_factory=dict)
+    without: frozenset[str] = frozenset()
+    # Of something that exists: what is not given stays as it is.
+    is_edit: bool = False
+
+    def ask(self, parser: CommandParser) -> None:
+        for name, each in self._fields():
+            if name in self.positional:
+                parser.add_argument(name, metavar=self.positional[name], help=_help(each))
+                continue
+            option = self.names.get(name, f"--{name.replace('_', '-')}")
+            is_needed = each.required and each.initial is None and not self.is_edit and not _is_many(each)
+            kind = _kind(each, option)
+            parser.add_argument(option, dest=name, required=is_needed, help=_help(each), **kind)
+
+    def read(self, make: Callable[[QueryDict | None], F], options: dict[str, Any]) -> F:
+        """The form with what was given, and else with what its page would show. Raises ValidationError."""
+        shown, given = make(None), QueryDict(mutable=True)
+        for name, each in shown.fields.items():
+            typed = None if name in self.without else options.get(name)
+            given.setlist(name, _sent(each, shown[name].value() if typed is None else typed))
+        form = make(given)
+        if not form.is_valid():
+            raise ValidationError(form.errors.as_data())
+        return form
+
+    def _fields(self) -> Iterator[tuple[str, forms.Field]]:
+        for name, each in self.form.base_fields.items():
+            if name not in self.without and not each.widget.is_hidden:
+                yield name, each
+
+
+def unseen(prompt: str) -> str:
+    """A value that stays out of the history of the shell and off the screen: piped, or typed when asked."""
+    try:
+        if sys.stdin is not None and sys.stdin.isatty():
+            return getpass.getpass(f"{prompt}: ")
+        return given_files.read(given_files.STANDARD_INPUT, most=2 * LONGEST_BYTES)
+    except given_files.Unfit as error:
+        raise Refused(f"{prompt}: standard input {error}.") from None
+    except EOFError:
+        raise Refused(f"{prompt}: nothing was typed.") from None
+
+
+def _help(each: forms.Field) -> str:
+    if isinstance(each.widget, Concealed):
+        return "give one of your own: on standard input, or typed unseen when you are asked for it"
+    words = strip_tags(str(each.help_text)).replace("{clock}", "").strip() or f"{each.label}."
+    if _is_many(each):
+        words = f"{_PER_LINE.sub('', words)} May be repeated."
+    if choices := _choices(each):
+        words = f"{words} One of: {', '.join(choices)}."
+    return words.replace("%", "%%")
+
+
+def _kind(each: forms.Field, option: str) -> dict[str, Any]:
+    if isinstance(each.widget, Concealed) or isinstance(each, forms.BooleanField):
+        return {"action": "store_true", "default": None}
+    metavar = next(said for cls, said in METAVARS.items() if isinstance(each, cls))
+    kind: dict[str, Any] = {"metavar": metavar, "choices": _choices(each) or None}
+    if _is_many(each):
+        kind |= {"metavar": option.strip("-").upper(), "action": "append"}
+    return kind
+
+
+def _choices(each: forms.Field) -> list[str]:
+    return [value for value, _ in each.choices if value] if isinstance(each, forms.ChoiceField) else []
+
+
+def _is_many(each: forms.Field) -> bool:
+    return isinstance(each, forms.MultipleChoiceField | Words)
+
+
+def _sent(each: forms.Field, value: Any) -> list[str]:
+    """As a browser would send it."""
+    if value is True and isinstance(each.widget, Concealed):
+        return [unseen(str(each.label)).rstrip("\r\n")]
+    if isinstance(value, list):
+        return ["\n".join(value)] if isinstance(each, Words) else value
+    return [] if value in (None, False) else [str(value)]

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from django.core.management.base import CommandParser
+from django.db import IntegrityError
+from django.utils.decorators import method_decorator
+from django.views.decorators.debug import sensitive_variables
+
+from jimsite.arguments import at_most, called
+from jimsite.form_options import FormOptions
+from jimsite.terminal import on_clock, state
+from jimsite.verbs import Target, Verb, VerbsCommand
+from schedules.models import Refused
+from webhooks.forms import EndpointForm, RotateForm
+from webhooks.models import Delivery, Endpoint
+
+NONE_YET = "“webhook add” makes one"
+WEBHOOK = "WEBHOOK"
+NAMES = {"kinds": "--event", "schedules": "--schedule"}
+NEW = FormOptions(EndpointForm, positional={"name": WEBHOOK, "url": "URL"}, names=NAMES)
+EDIT = FormOptions(EndpointForm, names=NAMES, without=frozenset({"secret"}), is_edit=True)
+ROTATE = FormOptions(RotateForm)
+
+
+def endpoint_called(text: str) -> Endpoint:
+    rows, number = Endpoint.objects.present(), text.strip()
+    if (
+        number.isascii()
+        and number.isdigit()
+        and len(number) < 19
+        and (found := rows.filter(pk=number).first())
+    ):
+        return found
+    endpoint: Endpoint = called(rows, text, by="name", kind="webhook", none_yet=NONE_YET)
+    return endpoint
+
+
+def delivery_called(text: str) -> Delivery:
+    number = text.strip()
+    is_number = number.isascii() and number.isdigit() and len(number) < 19
+    found = Delivery.objects.select_related("endpoint").filter(pk=number).first() if is_number else None
+    if found is None:
+        raise Refused(f"There is no delivery “{text}”: “webhook deliveries” lists them with their numbers.")
+    return found
+
+
+WEBHOOKS = Target(WEBHOOK, "its name or id", endpoint_called)
+DELIVERIES = Target("DELIVERY", "its number", delivery_called)
+
+
+class Command(VerbsCommand):
+    help = "Work with webhooks: web addresses that are told what completes, fails, is late or lost."
+
+    def verbs(self) -> Iterator[Verb]:
+        yield Verb(
+            "list", "List webhooks: where each sends to, what it is told, and how it does.", self.list_all
+        )
+        yield Verb(
+            "add",
+            "Add a webhook. What it signs with goes to standard output, and nothing else does; it cannot be "
+            "read again.",
+            self.add,
+            NEW.ask,
+        )
+        yield Verb("edit", "Change a webhook; what is not given stays as it is.", self.edit, _ask_edit)
+        yield Verb(
+            "rotate",
+            "Give it a new secret, which goes to standard output. For a day both of them sign.",
+            self.rotate,
+            _ask_rotate,
+        )
+        yield from self.operations_of(Endpoint, WEBHOOKS, but=["rotate"])
+        yield Verb(
+            "deliveries", "List what webhooks were told, the newest first.", self.deliveries, _ask_list
+        )
+        yield from self.operations_of(Delivery, DELIVERIES)
+
+    def list_all(self, options: dict[str, Any]) -> None:
+        rows = list(Endpoint.objects.present().order_by("name"))
+        self.tell({"webhooks": [_facts(row) for row in rows]}, lambda: self._show(rows))
+
+    def _show(self, rows: Sequence[Endpoint]) -> None:
+        if not rows:
+            self.say(f"There are no webhooks: {NONE_YET}.")
+            return
+        self.columns(
+            {
+                "State": [
+                    state(row.status, of="complete" if row.is_enabled else "cancelled") for row in rows
+                ],
+                "Webhook": [row.name for row in rows],
+                "URL": [row.url for row in rows],
+                "Failed in a row": [str(row.failed_in_a_row or "") for row in rows],
+                "Note": [row.status_note for row in rows],
+                "Events": [", ".join(row.kinds) for row in rows],
+            },
+            spare=("Events",),
+        )
+
+    @method_decorator(sensitive_variables())
+    def add(self, options: dict[str, Any]) -> None:
+        given = NEW.read(EndpointForm, options).cleaned_data
+        fields = {name: given[name] for name in Endpoint.EDITABLE}
+        with _named_once():
+            endpoint, secret = Endpoint.objects.define(
+                **fields, secret=given["secret"], initiator=self.by, now=self.now
+            )
+        self._reveal(endpoint, secret, "is added")
+
+    def edit(self, options: dict[str, Any]) -> None:
+        endpoint = endpoint_called(options["webhook"])
+        known = endpoint_called(str(endpoint.pk))
+        form = EDIT.read(lambda given: EndpointForm(given, instance=known), options)
+        changes = {name: form.cleaned_data[name] for name in Endpoint.EDITABLE}
+        with _named_once():
+            endpoint.edit(changes=changes, initiator=self.by, now=self.now)
+        self.tell(_facts(endpoint), lambda: self.say(f"“{endpoint}” is saved."))
+
+    @method_decorator(sensitive_variables())
+    def rotate(self, options: dict[str, Any]) -> None:
+        endpoint = endpoint_called(options["webhook"])
+        given = ROTATE.read(RotateForm, options).cleaned_data
+        secret = endpoint.rotate(initiator=self.by, now=self.now, secret=given["secret"])
+        self._reveal(endpoint, secret, "has a new secret")
+
+    @method_decorator(sensitive_variables())
+    def _reveal(self, endpoint: Endpoint, secret: str, what: str) -> None:
+        self.tell(_facts(endpoint) | {"secret": secret}, lambda: self._show_secret(endpoint, secret, what))
+
+    @method_decorator(sensitive_variables())
+    def _show_secret(self, endpoint: Endpoint, secret: str, what: str) -> None:
+        self.stderr.write(f"“{endpoint}” {what}. What it signs with is shown this once:", str)
+        self.stdout.write(f"{secret}\n")
+
+    def deliveries(self, options: dict[str, Any]) -> None:
+        rows = Delivery.objects.select_related("endpoint").defer("body", "log").order_by("-pk")
+        if options["webhook"]:
+            rows = rows.filter(endpoint=endpoint_called(options["webhook"]))
+        if options["status"]:
+            rows = rows.filter(status=options["status"])
+        found = list(rows[: options["limit"]])
+        self.tell({"deliveries": [_sent(row) for row in found]}, lambda: self._show_deliveries(found))
+
+    def _show_deliveries(self, rows: Sequence[Delivery]) -> None:
+        if not rows:
+            self.say("There is no such delivery.")
+            return
+        self.columns(
+            {
+                "Delivery": [str(row.pk) for row in rows],
+                "State": [
+                    state(row.status, of="complete" if row.status == "delivered" else "") for row in rows
+                ],
+                "Webhook": [row.endpoint.name for row in rows],
+                "Event": [row.kind for row in rows],
+                "Since (UTC)": [on_clock(row.created_at) for row in rows],
+                "Tries": [str(row.tries) for row in rows],
+                "Note": [row.note for row in rows],
+            }
+        )
+
+
+@contextmanager
+def _named_once() -> Iterator[None]:
+    """Two may have chosen the same name in the same moment."""
+    try:
+        yield
+    except IntegrityError:
+        raise Refused("There is an endpoint with this name already: choose another name.") from None
+
+
+def _ask_edit(parser: CommandParser) -> None:
+    parser.add_argument("webhook", metavar=WEBHOOK, help=WEBHOOKS.help)
+    EDIT.ask(parser)
+
+
+def _ask_rotate(parser: CommandParser) -> None:
+    parser.add_argument("webhook", metavar=WEBHOOK, help=WEBHOOKS.help)
+    ROTATE.ask(parser)
+
+
+def _ask_list(parser: CommandParser) -> None:
+    parser.add_argument("webhook", nargs="?", default="", metavar=WEBHOOK, help="only what it was told")
+    parser.add_argument("--status", choices=Delivery.Status.values, help="only in this state")
+    at_most(parser, 20)
+
+
+def _facts(row: Endpoint) -> dict[str, Any]:
+    return {
+        "id": row.pk,
+        "name": row.name,
+        "url": row.url,
+        "description": row.description,
+        "events": row.kinds,
+        "schedules": row.schedules,
+        "failures": row.failures,
+        "among": row.among,
+        "status": row.status,
+        "status_note": row.status_note,
+        "failed_in_a_row": row.failed_in_a_row,
+        "succeeded_at": row.succeeded_at,
+    }
+
+
+def _sent(row: Delivery) -> dict[str, Any]:
+    return {
+        "id": row.pk,
+        "webhook": row.endpoint.name,
+        "event": row.kind,
+        "status": row.status,
+        "tries": row.tries,
+        "created_at": row.created_at,
+        "next_try_at": row.next_try_at,
+        "ended_at": row.ended_at,
+        "note": row.note,
+    }

@@ -1,0 +1,205 @@
+"""Commands that have verbs, such as `limit set` and `limit delete`. Most verbs are Operations: what pages and
+admin ask in a form, a command takes as options, and what they confirm, it asks on the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import html
+import re
+import sys
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.management.base import CommandError, CommandParser
+from django.db.models import Model
+from django.http import QueryDict
+from django.utils.html import strip_tags
+from django.utils.safestring import SafeData
+
+from operations.initiator import Initiator
+from operations.operation import Declined, Done, Operation, complain, offered_for
+from schedules.models import Refused
+
+from .form_options import FormOptions
+from .terminal import WRONG, JimCommand, complaints, printable
+
+# What the verb does; the rest of the question only makes sense on a page.
+_QUESTION = re.compile(r"(^|(?<=[.;] ))[^.;?]*\?\s*$")
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a verb is about: how it is named in a shell, and found. `find` raises Refused."""
+
+    metavar: str
+    help: str
+    find: Callable[[str], Any]
+
+
+@dataclass(frozen=True)
+class Verb:
+    name: str
+    help: str
+    run: Callable[[dict[str, Any]], None]
+    ask: Callable[[CommandParser], None] = lambda parser: None
+
+
+class OperatingCommand(JimCommand):
+    """A command that can do what Operations do."""
+
+    def ask_operation(self, parser: CommandParser, operation: Operation[Any], target: Target) -> None:
+        parser.add_argument("targets", nargs="+", metavar=target.metavar, help=target.help)
+        FormOptions(operation.form).ask(parser)
+        if operation.is_final:
+            parser.add_argument("--dry-run", action="store_true", help="only say what it would do")
+            parser.add_argument("--yes", action="store_true", help="do not ask; needed without a terminal")
+
+    def operate(self, operation: Operation[Any], target: Target, options: dict[str, Any]) -> None:
+        named = _named(target, options["targets"])
+        rows, ask = list(named.values()), partial(operation.ask, list(named.values()), QueryDict())
+        form = FormOptions(operation.form).read(ask, options)
+        if options.get("dry_run"):
+            self._rehearse(operation, named)
+            return
+        if operation.is_final and not options["yes"]:
+            self._confirm(operation, rows)
+        done: dict[str, Done] = {}
+        declined: dict[str, str] = {}
+        for text, row in named.items():
+            try:
+                done[text] = operation.perform(
+                    row, answers=form.cleaned_data, initiator=self.by, now=self.now
+                )
+            except Declined as error:
+                declined[text] = _plain(error.args[0])
+            except ValidationError as error:
+                complain(form, error)
+                raise ValidationError(form.errors.as_data()) from None
+        self._tell_done(done, declined)
+
+    def _tell_done(self, done: Mapping[str, Done], declined: Mapping[str, str]) -> None:
+        facts = {
+            "done": [
+                {"target": text, "message": each.message, "url": each.url} for text, each in done.items()
+            ],
+            "declined": [{"target": text, "message": why} for text, why in declined.items()],
+        }
+        self.tell(facts, lambda: self.say("\n".join(each.message for each in done.values())))
+        if declined:
+            raise CommandError(printable(" ".join(declined.values())), returncode=WRONG)
+
+    def _rehearse(self, operation: Operation[Any], named: Mapping[str, Model]) -> None:
+        told = [(text, row, operation.applies(row), operation.about(row)) for text, row in named.items()]
+        would = [
+            {"target": text, "is_possible": is_possible, "about": about}
+            for text, _, is_possible, about in told
+        ]
+        lines = [
+            f"Would {operation.label.lower()} “{row}”{f': {about}' if about else ''}."
+            if is_possible
+            else f"“{row}” would stay as it is."
+            for _, row, is_possible, about in told
+        ]
+        facts = {"dry_run": True, "would": would}
+        self.tell(facts, lambda: self.say("\n".join(lines)))
+
+    def _confirm(self, operation: Operation[Any], rows: Sequence[Model]) -> None:
+        """On the terminal, and nothing of it on standard output."""
+        if not (sys.stdin is not None and sys.stdin.isatty()):
+            raise Refused("This cannot be undone: say --yes to do it, or --dry-run to see what it would do.")
+        about = (f"{row} ({said})" if (said := operation.about(row)) else str(row) for row in rows)
+        self.stderr.write(printable(f"{'; '.join(about)}."), str)
+        self.stderr.write(f"{operation.question} [y/N] ", str, ending="")
+        self.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise Refused("Nothing was changed.")
+
+
+class VerbsCommand(OperatingCommand):
+    """A command whose first argument says what to do."""
+
+    verb = ""
+
+    @abstractmethod
+    def verbs(self) -> Iterable[Verb]: ...
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        self.parsers: dict[str, CommandParser] = {}
+        chosen = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+        for verb in self.verbs():
+            told = verb.help.replace("%", "%%")
+            own = chosen.add_parser(
+                verb.name,
+                help=told,
+                description=told,
+                epilog=parser.epilog,
+                formatter_class=parser.formatter_class,
+            )
+            verb.ask(own)
+            own.add_argument("--json", action="store_true", help="for programs")
+            _also_take(own, parser)
+            self.parsers[verb.name] = own
+
+    def run(self, options: dict[str, Any]) -> None:
+        self.verb = options["verb"]
+        verb = next(each for each in self.verbs() if each.name == self.verb)
+        try:
+            verb.run(options)
+        except ValidationError as error:
+            raise Refused(complaints(error, self._named_here())) from None
+
+    @property
+    def by(self) -> Initiator:
+        return Initiator.command(f"{type(self).__module__.rpartition('.')[2]} {self.verb}")
+
+    def operations_of(
+        self,
+        model: type[Model],
+        target: Target,
+        *,
+        only: Collection[str] = (),
+        but: Collection[str] = (),
+    ) -> Iterable[Verb]:
+        """A verb for each of the model's Operations."""
+        for operation in offered_for(model):
+            if operation.name not in but and (not only or operation.name in only):
+                yield Verb(
+                    operation.name,
+                    _QUESTION.sub("", operation.question).strip() or f"{operation.label}.",
+                    partial(self.operate, operation, target),
+                    partial(self.ask_operation, operation=operation, target=target),
+                )
+
+    def _named_here(self) -> dict[str, str]:
+        """What the fields are called that somebody typed."""
+        actions = self.parsers[self.verb]._actions
+        return {each.dest: each.option_strings[0] for each in actions if each.option_strings}
+
+
+def _named(target: Target, texts: Sequence[str]) -> dict[str, Any]:
+    """By what was typed; what was named twice is there once."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        row = target.find(text)
+        if row not in found.values():
+            found[text] = row
+    return found
+
+
+def _also_take(own: CommandParser, parser: CommandParser) -> None:
+    """What all commands take may stand after the verb as well."""
+    for action in parser._actions:
+        if action.option_strings and action.dest not in ("help", "version"):
+            again = copy.copy(action)
+            again.default, again.help = argparse.SUPPRESS, argparse.SUPPRESS
+            own._add_action(again)
+
+
+def _plain(words: str) -> str:
+    """Pages may show a link."""
+    return html.unescape(strip_tags(words)) if isinstance(words, SafeData) else str(words)
