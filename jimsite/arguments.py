@@ -14,12 +14,13 @@ from django.db.models import QuerySet
 
 from activities.models import Activity
 from execution.models import Execution, Job, WorkerTask
-from schedules.models import Overlap, Refused, Schedule
+from schedules.models import Backfill, Overlap, Refused, Schedule
 from schedules.placeholders import hint
 from schedules.spec.intervals import seconds_from
 from schedules.spec.moments import bound_of, clock_reading
 from schedules.spec.wording import SpecError, counted
 from text.clean import clean_text
+from workflows.models import Topic
 
 MOST = 10_000
 _ID = re.compile(r"#?([0-9]{1,18})")
@@ -137,6 +138,21 @@ def task_called(text: str) -> WorkerTask:
     if task is None:
         raise Refused(f"There is no task “{text}”: “queue” lists those that have not ended.")
     return task
+
+
+def backfill_called(text: str) -> Backfill:
+    found = _ID.fullmatch(text.strip())
+    rows = Backfill.objects.select_related("schedule")
+    backfill = rows.filter(pk=int(found[1])).first() if found else None
+    if backfill is None:
+        raise Refused(f"There is no backfill “{text}”: “describe NAME” lists those of a schedule.")
+    return backfill
+
+
+def topic_called(text: str) -> Topic:
+    rows, none_yet = Topic.objects.all(), "“syncworkflows” makes those that the code has"
+    topic: Topic = called(rows, text, by="slug", kind="topic", none_yet=none_yet)
+    return topic
 
 
 def called(rows: QuerySet[Any], text: str, *, by: str, kind: str, none_yet: str) -> Any:

@@ -65,7 +65,7 @@ class FormOptions:
         return form
 
     def _fields(self) -> Iterator[tuple[str, forms.Field]]:
-        for name, each in self.form.base_fields.items():
+        for name, each in self.form().fields.items():
             if name not in self.without and not each.widget.is_hidden:
                 yield name, each
 
@@ -104,7 +104,8 @@ def _kind(each: forms.Field, option: str) -> dict[str, Any]:
 
 
 def _choices(each: forms.Field) -> list[str]:
-    return [value for value, _ in each.choices if value] if isinstance(each, forms.ChoiceField) else []
+    choices: Any = each.choices if isinstance(each, forms.ChoiceField) else ()
+    return [value for value, _ in choices if value]
 
 
 def _is_many(each: forms.Field) -> bool:

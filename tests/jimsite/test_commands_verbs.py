@@ -11,16 +11,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.apps import apps
+from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 
 from activities.models import Activity
+from api.models import ApiToken
 from database import clock
 from execution.models import Execution, Job, Limit, Reservation, WorkerTask
 from execution.models.adhoc import job_line
 from jimsite.completion import own_commands, parser_of, verbs_of
 from operations.initiator import Initiator
 from operations.operation import offered_for
-from schedules.models import Schedule, Secret, SharedCalendar
+from schedules.models import Backfill, Schedule, Secret, SharedCalendar
 from tests.base import (
     NOW,
     SOMEBODY,
@@ -96,6 +99,49 @@ def test_what_operations_ask_names_no_class() -> None:
         for operation in offered_for(model):
             words = f"{operation.label} {operation.question}"
             assert not any(each[1:] != each[1:].lower() for each in words.split()), words
+
+
+# The command that has the verbs of a model, and the commands of their own that others have.
+NOUNS = {
+    "api.ApiToken": "token",
+    "execution.Limit": "limit",
+    "execution.Reservation": "reservation",
+    "execution.WorkerTask": "task",
+    "schedules.Secret": "secret",
+    "schedules.SharedCalendar": "calendar",
+    "schedules.TaskTemplate": "template",
+    "webhooks.Delivery": "webhook",
+    "webhooks.Endpoint": "webhook",
+    "workflows.Event": "event",
+    "workflows.Run": "workflow",
+    "workflows.Workflow": "workflow",
+}
+COMMANDS = {
+    "activities.Activity": {"retry": "retry"},
+    "execution.Execution": {"retry": "retry", "again": "retry", "cancel": "cancel", "terminate": "cancel"},
+    "execution.WorkerTask": {"cancel": "cancel"},
+    "schedules.Backfill": {"cancel": "cancelbackfill"},
+    "schedules.Schedule": {
+        **{name: name for name in ("cancel", "backfill", "pause", "resume", "close")},
+        "run": "runschedule",
+        "skip": "skipnext",
+        "unskip": "skipnext",
+    },
+    "schedules.TaskTemplate": {"run": "job"},
+    "workflows.Topic": {"publish": "publish"},
+}
+
+
+def test_every_operation_can_be_asked_for_in_a_shell() -> None:
+    known, missing = own_commands(), []
+    for model in apps.get_models():
+        label = model._meta.label
+        for operation in offered_for(model):
+            own, noun = COMMANDS.get(label, {}).get(operation.name), NOUNS.get(label)
+            verbs = verbs_of(parser_of(known[noun], noun)) if noun in known and noun else {}
+            if own not in known and operation.name not in verbs:
+                missing.append((label, operation.name))
+    assert missing == []
 
 
 class TestClosing:
@@ -465,6 +511,50 @@ def test_a_seat_is_listed_and_released() -> None:
 )
 def test_what_is_no_text_is_told(arguments: list[str]) -> None:
     assert refusal(*arguments) == "“\N{REPLACEMENT CHARACTER}” is not UTF-8 text."
+
+
+class TestTokens:
+    def test_they_are_listed_and_revoked_by_how_they_begin(self) -> None:
+        assert said("token", "list") == ["There are no tokens that can be used: “createtoken” makes one."]
+        User.objects.create_user("ada")
+        text = told("createtoken", "ada", "--name", "backup", "--scopes", "view,run")["token"]
+        [facts] = told("token", "list")["tokens"]
+        assert (facts["name"], facts["user"], facts["state"]) == ("backup", "ada", "active")
+        assert text not in json.dumps(facts)
+        assert "backup" in said("token", "list")[1]
+        assert "--yes" in refusal("token", "revoke", facts["prefix"])
+        assert "is revoked" in said("token", "revoke", facts["prefix"], "--yes")[0]
+        assert ApiToken.objects.named_by(text, now=NOW) is None
+        assert told("token", "list")["tokens"] == []
+        assert [each["state"] for each in told("token", "list", "--all")["tokens"]] == ["revoked"]
+        assert "is revoked already" in refusal("token", "revoke", text, "--yes"), "by all of its text as well"
+        words = refusal("token", "revoke", f"{text[:-4]}nope-at-all", "--yes")
+        assert text[:-4] not in words, "a text that somebody mistyped is still a secret"
+
+
+def test_templates_are_archived_and_restored_and_calendars_deleted() -> None:
+    template = make_template("Export")
+    assert [each["name"] for each in told("template", "list")["templates"]] == ["Export"]
+    said("template", "archive", "export")
+    assert fresh(template).is_archived
+    assert said("template", "list")[1].split()[:2] == ["⊘", "archived"]
+    said("template", "restore", "export")
+    assert not fresh(template).is_archived
+    rules = [{"dates": "2026-12-25/2026-12-26"}]
+    SharedCalendar.objects.define("UK holidays", rules, initiator=SOMEBODY, now=NOW)
+    assert [each["name"] for each in told("calendar", "list")["calendars"]] == ["UK holidays"]
+    assert said("calendar", "delete", "uk holidays", "--yes") == ["“UK holidays” is deleted."]
+    assert "There is no calendar" in refusal("calendar", "delete", "uk holidays", "--yes")
+
+
+def test_a_backfill_is_cancelled() -> None:
+    make_schedule(name="Nightly", spec={"cron": ["0 2 * * *"]})
+    facts = told("backfill", "nightly", "--from", "2026-11-10", "--to", "2026-11-12")
+    number = str(facts["backfill"])
+    assert "--yes" in refusal("cancelbackfill", number)
+    assert "is cancelled" in said("cancelbackfill", number, "--yes", "--reason", "wrong month")[0]
+    assert Backfill.objects.get().status == "cancelled"
+    assert "There is no backfill “x”" in refusal("cancelbackfill", "x", "--yes")
 
 
 def test_jobs_can_be_found_again() -> None:

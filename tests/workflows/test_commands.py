@@ -116,6 +116,26 @@ class TestVerbs:
         assert fresh(run).is_stuck
 
 
+def test_events_are_listed_and_skipped() -> None:
+    make_topics("orders")
+    publish("orders", "o/1", "o2", payload={"item": "ink"})
+    rows = told("event", "list", "orders")["events"]
+    assert [(row["message_id"], row["status"]) for row in rows] == [("o/1", "pending"), ("o2", "pending")]
+    assert said("event", "skip", "orders/o/1", "--note", "lost") == ["“o/1” is skipped."]
+    assert events("orders") == {"o/1": "skipped", "o2": "pending"}
+    assert [
+        row["message_id"] for row in told("event", "list", "orders", "--status", "pending")["events"]
+    ] == ["o2"]
+    assert "o2" in said("event", "list", "orders")[2]
+    wrong = {
+        "orders": "An event is named by its topic and its message id: orders/MESSAGE_ID.",
+        "ordres/o2": "There is no topic “ordres”; did you mean orders?",
+        "orders/o3": "There is no event “o3” in the topic orders: “event list orders” lists them.",
+        "orders/o/1": "“o/1” is no longer pending.",
+    }
+    assert {text: refusal("event", "skip", text) for text in wrong} == wrong
+
+
 class TestPublish:
     @pytest.fixture(autouse=True)
     def topics(self) -> None:

@@ -5,9 +5,9 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from files import given_files, strict_json
+from jimsite.arguments import topic_called
 from jimsite.terminal import JimCommand
 from schedules.models import Refused
-from schedules.placeholders import hint
 from workflows.models import Topic
 from workflows.models.event import Publication
 from workflows.words import published
@@ -26,20 +26,12 @@ class Command(JimCommand):
         parser.add_argument("--title", default="", help="what people are shown instead of the id")
 
     def run(self, options: dict[str, Any]) -> None:
-        slug, message_id = options["topic"], options["message_id"]
-        _check_topic(slug)
+        slug, message_id = topic_called(options["topic"]).slug, options["message_id"]
         event = Publication.of(slug, message_id, _payload(options["payload"]), options["title"])
         done = Topic.objects.publish([event], now=self.now, by=self.by)
         outcome = "new" if done.new else "updated" if done.updated else "unchanged"
         facts = {"topic": slug, "message_id": message_id, "outcome": outcome}
         self.tell(facts, lambda: self.say(published(event, done)))
-
-
-def _check_topic(slug: str) -> None:
-    known = list(Topic.objects.values_list("slug", flat=True))
-    if slug not in known:
-        otherwise = "" if known else "“syncworkflows” makes those that the code has"
-        raise Refused(f"There is no topic “{slug}”; {hint(slug, known, otherwise)}")
 
 
 def _payload(text: str | None) -> Any:

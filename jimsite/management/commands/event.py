@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from jimsite.arguments import at_most, topic_called
+from jimsite.terminal import on_clock, state
+from jimsite.verbs import Target, Verb, VerbsCommand
+from schedules.models import Refused
+from text.clean import clean_text
+from workflows.models import Event
+
+
+def event_called(text: str) -> Event:
+    slug, slash, message_id = text.strip().partition("/")
+    topic = topic_called(slug)
+    if not slash:
+        raise Refused(f"An event is named by its topic and its message id: {topic.slug}/MESSAGE_ID.")
+    found = topic.events.filter(message_id=clean_text(message_id)).first()
+    if found is None:
+        way_out = f"“event list {topic.slug}” lists them"
+        raise Refused(f"There is no event “{message_id}” in the topic {topic.slug}: {way_out}.")
+    return found
+
+
+class Command(VerbsCommand):
+    help = "List the events of a topic, and skip some; “publish” publishes one."
+
+    def verbs(self) -> Iterator[Verb]:
+        yield Verb("list", "List the events of a topic, the oldest first.", self.list_all, _ask)
+        yield from self.operations_of(
+            Event, Target("TOPIC/MESSAGE_ID", "such as orders/order-4711", event_called)
+        )
+
+    def list_all(self, options: dict[str, Any]) -> None:
+        rows = topic_called(options["topic"]).events.order_by("seq")
+        if options["status"]:
+            rows = rows.filter(status=options["status"])
+        found = list(rows[: options["limit"]])
+        self.tell({"events": [_facts(row) for row in found]}, lambda: self._show(found))
+
+    def _show(self, rows: Sequence[Event]) -> None:
+        if not rows:
+            self.say("There is no such event.")
+            return
+        self.columns(
+            {
+                "State": [state(row.status, of=_tone(row)) for row in rows],
+                "Event": [row.message_id for row in rows],
+                "Title": [row.title for row in rows],
+                "Published (UTC)": [on_clock(row.created_at) for row in rows],
+            }
+        )
+
+
+def _ask(parser: CommandParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC", help="its slug")
+    parser.add_argument("--status", choices=Event.Status.values, help="only in this state")
+    at_most(parser, 50)
+
+
+def _tone(row: Event) -> str:
+    return {"consumed": "complete", "reserved": "in_progress"}.get(row.status, "")
+
+
+def _facts(row: Event) -> dict[str, Any]:
+    return {
+        "message_id": row.message_id,
+        "title": row.title,
+        "status": row.status,
+        "payload": row.payload,
+        "created_at": row.created_at,
+        "settled_at": row.settled_at,
+    }
