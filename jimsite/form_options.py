@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from django import forms
 from django.core.exceptions import ValidationError
 from django.core.management.base import CommandParser
+from django.forms.utils import pretty_name
 from django.http import QueryDict
 from django.utils.html import strip_tags
 
@@ -34,6 +35,8 @@ F = TypeVar("F", bound=forms.BaseForm)
 
 @dataclass(frozen=True)
 class FormOptions:
+    """Make options of a form's fields, and fill the form with what was given."""
+
     form: type[forms.BaseForm]
     # The metavars of fields that are arguments and no options.
     positional: Mapping[str, str] = field(default_factory=dict)
@@ -46,15 +49,18 @@ class FormOptions:
     def ask(self, parser: CommandParser) -> None:
         for name, each in self._fields():
             if name in self.positional:
-                parser.add_argument(name, metavar=self.positional[name], help=_help(each))
+                parser.add_argument(name, metavar=self.positional[name], help=_help(name, each))
                 continue
             option = self.names.get(name, f"--{name.replace('_', '-')}")
             is_needed = each.required and each.initial is None and not self.is_edit and not _is_many(each)
             kind = _kind(each, option)
-            parser.add_argument(option, dest=name, required=is_needed, help=_help(each), **kind)
+            parser.add_argument(option, dest=name, required=is_needed, help=_help(name, each), **kind)
 
     def read(self, make: Callable[[QueryDict | None], F], options: dict[str, Any]) -> F:
-        """The form with what was given, and else with what its page would show. Raises ValidationError."""
+        """Fill the form with what was given, and else with what its page would show.
+
+        Raises ValidationError by field.
+        """
         shown, given = make(None), QueryDict(mutable=True)
         for name, each in shown.fields.items():
             typed = None if name in self.without else options.get(name)
@@ -71,7 +77,7 @@ class FormOptions:
 
 
 def unseen(prompt: str) -> str:
-    """A value that stays out of the history of the shell and off the screen: piped, or typed when asked."""
+    """Read a value that stays off the screen and out of the shell's history: piped, or typed when asked."""
     try:
         if sys.stdin is not None and sys.stdin.isatty():
             return getpass.getpass(f"{prompt}: ")
@@ -82,10 +88,11 @@ def unseen(prompt: str) -> str:
         raise Refused(f"{prompt}: nothing was typed.") from None
 
 
-def _help(each: forms.Field) -> str:
+def _help(name: str, each: forms.Field) -> str:
     if isinstance(each.widget, Concealed):
         return "give one of your own: on standard input, or typed unseen when you are asked for it"
-    words = strip_tags(str(each.help_text)).replace("{clock}", "").strip() or f"{each.label}."
+    words = strip_tags(str(each.help_text)).replace("{clock}", "").strip()
+    words = words or f"{each.label or pretty_name(name)}."
     if _is_many(each):
         words = f"{_PER_LINE.sub('', words)} May be repeated."
     if choices := _choices(each):

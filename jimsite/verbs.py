@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from django import forms
 from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError, CommandParser
 from django.db.models import Model
@@ -28,7 +29,7 @@ from schedules.models import Refused
 from .form_options import FormOptions
 from .terminal import WRONG, JimCommand, complaints, printable
 
-# What the verb does; the rest of the question only makes sense on a page.
+# How a question ends. What stands before it says what the verb does.
 _QUESTION = re.compile(r"(^|(?<=[.;] ))[^.;?]*\?\s*$")
 
 
@@ -61,8 +62,8 @@ class OperatingCommand(JimCommand):
 
     def operate(self, operation: Operation[Any], target: Target, options: dict[str, Any]) -> None:
         named = _named(target, options["targets"])
-        rows, ask = list(named.values()), partial(operation.ask, list(named.values()), QueryDict())
-        form = FormOptions(operation.form).read(ask, options)
+        rows = list(named.values())
+        form = FormOptions(operation.form).read(partial(operation.ask, rows, QueryDict()), options)
         if options.get("dry_run"):
             self._rehearse(operation, named)
             return
@@ -72,15 +73,17 @@ class OperatingCommand(JimCommand):
         declined: dict[str, str] = {}
         for text, row in named.items():
             try:
-                done[text] = operation.perform(
-                    row, answers=form.cleaned_data, initiator=self.by, now=self.now
-                )
+                done[text] = self._perform(operation, row, form)
             except Declined as error:
                 declined[text] = _plain(error.args[0])
-            except ValidationError as error:
-                complain(form, error)
-                raise ValidationError(form.errors.as_data()) from None
         self._tell_done(done, declined)
+
+    def _perform(self, operation: Operation[Any], row: Model, form: forms.Form) -> Done:
+        try:
+            return operation.perform(row, answers=form.cleaned_data, initiator=self.by, now=self.now)
+        except ValidationError as error:
+            complain(form, error)
+            raise ValidationError(form.errors.as_data()) from None
 
     def _tell_done(self, done: Mapping[str, Done], declined: Mapping[str, str]) -> None:
         facts = {
@@ -109,7 +112,7 @@ class OperatingCommand(JimCommand):
         self.tell(facts, lambda: self.say("\n".join(lines)))
 
     def _confirm(self, operation: Operation[Any], rows: Sequence[Model]) -> None:
-        """On the terminal, and nothing of it on standard output."""
+        """Ask on the terminal, and write nothing of it to standard output."""
         if not (sys.stdin is not None and sys.stdin.isatty()):
             raise Refused("This cannot be undone: say --yes to do it, or --dry-run to see what it would do.")
         about = (f"{row} ({said})" if (said := operation.about(row)) else str(row) for row in rows)
@@ -162,12 +165,11 @@ class VerbsCommand(OperatingCommand):
         model: type[Model],
         target: Target,
         *,
-        only: Collection[str] = (),
         but: Collection[str] = (),
     ) -> Iterable[Verb]:
-        """A verb for each of the model's Operations."""
+        """Make a verb of each of the model's Operations."""
         for operation in offered_for(model):
-            if operation.name not in but and (not only or operation.name in only):
+            if operation.name not in but:
                 yield Verb(
                     operation.name,
                     _QUESTION.sub("", operation.question).strip() or f"{operation.label}.",
@@ -176,13 +178,13 @@ class VerbsCommand(OperatingCommand):
                 )
 
     def _named_here(self) -> dict[str, str]:
-        """What the fields are called that somebody typed."""
+        """Name the option of each field."""
         actions = self.parsers[self.verb]._actions
         return {each.dest: each.option_strings[0] for each in actions if each.option_strings}
 
 
 def _named(target: Target, texts: Sequence[str]) -> dict[str, Any]:
-    """By what was typed; what was named twice is there once."""
+    """Find what was named, by what was typed; each row once."""
     found: dict[str, Any] = {}
     for text in texts:
         row = target.find(text)
@@ -192,7 +194,7 @@ def _named(target: Target, texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _also_take(own: CommandParser, parser: CommandParser) -> None:
-    """What all commands take may stand after the verb as well."""
+    """Take after the verb as well what all commands take."""
     for action in parser._actions:
         if action.option_strings and action.dest not in ("help", "version"):
             again = copy.copy(action)
@@ -201,5 +203,5 @@ def _also_take(own: CommandParser, parser: CommandParser) -> None:
 
 
 def _plain(words: str) -> str:
-    """Pages may show a link."""
+    """Leave out the links that pages show."""
     return html.unescape(strip_tags(words)) if isinstance(words, SafeData) else str(words)

@@ -92,6 +92,7 @@ def test_every_verb_explains_itself_and_takes_what_all_commands_take() -> None:
         assert "Exit codes: 0 done" in help_text, (name, verb)
         assert len((parser.description or "").split()) > 3, (name, verb)
         assert "--no-color" not in help_text, "those are told by the command itself"
+        assert "None." not in help_text, (name, verb)
 
 
 def test_what_operations_ask_names_no_class() -> None:
