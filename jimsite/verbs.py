@@ -22,8 +22,9 @@ from django.http import QueryDict
 from django.utils.html import strip_tags
 from django.utils.safestring import SafeData
 
+from operations.form_errors import complain
 from operations.initiator import Initiator
-from operations.operation import Declined, Done, Operation, complain, offered_for
+from operations.operation import Declined, Done, Operation, offered_for
 from schedules.models import Refused
 
 from .form_options import FormOptions
