@@ -90,7 +90,7 @@ def unseen(prompt: str) -> str:
 
 def _help(name: str, each: forms.Field) -> str:
     if isinstance(each.widget, Concealed):
-        return "give one of your own: on standard input, or typed unseen when you are asked for it"
+        return "use one of your own, read from standard input or from a prompt that does not show it"
     words = strip_tags(str(each.help_text)).replace("{clock}", "").strip()
     words = words or f"{each.label or pretty_name(name)}."
     if _is_many(each):

@@ -59,7 +59,9 @@ class OperatingCommand(JimCommand):
         FormOptions(operation.form).ask(parser)
         if operation.is_final:
             parser.add_argument("--dry-run", action="store_true", help="only say what it would do")
-            parser.add_argument("--yes", action="store_true", help="do not ask; needed without a terminal")
+            parser.add_argument(
+                "--yes", action="store_true", help="do not ask for confirmation; needed in scripts"
+            )
 
     def operate(self, operation: Operation[Any], target: Target, options: dict[str, Any]) -> None:
         named = _named(target, options["targets"])

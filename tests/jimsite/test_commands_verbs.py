@@ -288,7 +288,7 @@ class TestJobs:
         (["batch", "/nowhere.yaml"], None, "/nowhere.yaml cannot be read"),
         (["group", "FILE"], ["a"], "given.yaml: a group is expected"),
         (["group", "FILE"], {"name": "x", "stpes": []}, "given.yaml: there is no field “stpes” of a group"),
-        (["group", "FILE"], {"name": "", "mode": "all", "steps": []}, "mode: “all” is no mode"),
+        (["group", "FILE"], {"name": "", "mode": "all", "steps": []}, "mode: “all”"),
     ]
 
     @pytest.mark.parametrize(("arguments", "data", "words"), WRONG)
@@ -530,7 +530,7 @@ class TestTokens:
         assert [each["state"] for each in told("token", "list", "--all")["tokens"]] == ["revoked"]
         assert "is revoked already" in refusal("token", "revoke", text, "--yes"), "by all of its text as well"
         words = refusal("token", "revoke", f"{text[:-4]}nope-at-all", "--yes")
-        assert text[:-4] not in words, "a text that somebody mistyped is still a secret"
+        assert text[:-4] not in words, "a token that was mistyped is still a secret"
 
 
 def test_templates_are_archived_and_restored_and_calendars_deleted() -> None:

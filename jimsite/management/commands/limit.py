@@ -20,7 +20,7 @@ NONE_YET = "There are no limits: what waits starts as soon as a worker is free."
 
 
 class Command(VerbsCommand):
-    help = "List, set and delete limits: how many tasks with one key run at once, whoever runs them."
+    help = "List, set and delete limits: how many tasks with one key run at once, on all workers together."
 
     def verbs(self) -> Iterator[Verb]:
         yield Verb("list", "List the limits, with what runs and what waits for each.", self.list_all)

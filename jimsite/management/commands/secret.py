@@ -30,8 +30,8 @@ class Command(VerbsCommand):
         yield Verb("list", "List the names of secrets, and when each got its value.", self.list_all)
         yield Verb(
             "set",
-            "Set a secret, whether it exists or not. Its value is read from standard input, or typed "
-            "unseen on a terminal; it is never an argument, as those are kept by shells and shown to others.",
+            "Set a secret, whether it exists or not. Its value is read from standard input, or from a prompt "
+            "that does not show it. It is never an argument: shells keep those, and other users see them.",
             self.put,
             _ask_secret,
         )

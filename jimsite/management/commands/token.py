@@ -21,7 +21,7 @@ def token_called(text: str) -> ApiToken:
     found = _TEXT.fullmatch(text.strip())
     token = ApiToken.objects.select_related("user").filter(prefix=found[1]).first() if found else None
     if token is None:
-        raise Refused("There is no token that begins so: “token list” shows how each begins.")
+        raise Refused("No token begins like that: “token list” shows how each begins.")
     return token
 
 
