@@ -318,6 +318,9 @@ class TestLimits:
             "note": "The database is small",
         }
         assert last_record().initiator_name == Initiator.command("limit set").name
+        before = last_record()
+        told("limit", "set", "type:sql", "0")
+        assert last_record() == before, "a script that is repeated changes nothing"
         [facts] = told("limit", "list")["limits"]
         assert facts == {
             "key": "type:sql",
