@@ -119,7 +119,7 @@ def _scheduler(now: datetime) -> Check:
 
 
 def _workers(now: datetime) -> Check:
-    seats = list(Worker.objects.alive().filter(lease_until__gte=now).values_list("seats", flat=True))
+    seats = list(Worker.objects.holding_leases(now).values_list("seats", flat=True))
     if not seats:
         return Check(False, "None is alive: start “manage.py runworker”.")
     return Check(True, f"{len(seats)} alive, with {sum(seats)} seats.")

@@ -87,7 +87,7 @@ class Look(Collector):
         return []
 
     def _queue(self) -> Iterator[Metric]:
-        found = pools.look()
+        found = pools.look(self.now)
         states = ("queued", "delayed", "waiting", "processing")
         yield _gauge(
             "jim_tasks",
@@ -106,9 +106,9 @@ class Look(Collector):
         )
 
     def _workers(self) -> Iterator[Metric]:
-        seats = list(Worker.objects.alive().values_list("seats", flat=True))
+        seats = list(Worker.objects.holding_leases(self.now).values_list("seats", flat=True))
         busy = WorkerTask.objects.processing().filter(worker__isnull=False)[:MOST_COUNTED].count()
-        yield _number("jim_workers", "Living workers.", len(seats))
+        yield _number("jim_workers", "Workers whose lease holds.", len(seats))
         yield _number("jim_worker_seats", "Their seats.", sum(seats))
         yield _number("jim_worker_seats_busy", "Those of them in which a task runs.", busy)
 

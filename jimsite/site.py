@@ -97,7 +97,7 @@ def _now(request: HttpRequest) -> dict[str, Any]:
         late = Execution.objects.late(now).defer("plan").order_by("deadline_at")[:ROWS]
         shown["troubled"] += [("late", execution, _page(execution)) for execution in late]
     if can("execution.view_worker"):
-        shown["workers"] = Worker.objects.alive().count()
+        shown["workers"] = Worker.objects.holding_leases(now).count()
     if can("schedules.view_schedule"):
         shown["troubled"] += _troubled_schedules(now)
     if can("webhooks.view_endpoint"):

@@ -93,4 +93,4 @@ class Pools(Resource):
 
     @extend_schema(responses=PoolSerializer(many=True))
     def list(self, request: Request) -> Response:
-        return Response(self.get_serializer(pools.look(), many=True).data)
+        return Response(self.get_serializer(pools.look(self.now), many=True).data)

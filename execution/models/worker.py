@@ -22,6 +22,10 @@ class WorkerQuerySet(models.QuerySet["Worker"]):
     def alive(self) -> WorkerQuerySet:
         return self.filter(status=Worker.Status.ALIVE)
 
+    def holding_leases(self, now: datetime) -> WorkerQuerySet:
+        """Those that certainly run. One that died stays alive here until a scheduler finds its lease ended."""
+        return self.alive().filter(lease_until__gte=now)
+
     def expired(self, now: datetime) -> WorkerQuerySet:
         """Those without a lease, or with one that no beat can have written unless the clock was set back."""
         return self.alive().exclude(lease_until__range=(now, now + 2 * lease()))

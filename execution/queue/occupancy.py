@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NamedTuple
+
+from django.db import connection
 
 from database.statements import fetch
 from execution.models import Limit
@@ -36,7 +39,8 @@ _SEEN = f"""
     SELECT 'held' AS kind, limit_keys, pool, number, '' AS word FROM ({HELD}) AS held
     UNION ALL SELECT 'reserved', limit_keys, pool, CASE WHEN taken_at IS NULL THEN 0 ELSE 1 END, holder
         FROM execution_reservation WHERE released_at IS NULL
-    UNION ALL SELECT 'worker', CAST(pools AS text), '', seats, '' FROM execution_worker WHERE status = 'alive'
+    UNION ALL SELECT 'worker', CAST(pools AS text), '', seats, ''
+        FROM execution_worker WHERE status = 'alive' AND lease_until >= %s
     UNION ALL SELECT 'ready', '', pool, {_COUNTED.format(condition=READY, of="p")}, ''
         FROM p WHERE pool IS NOT NULL
     UNION ALL SELECT * FROM (
@@ -94,11 +98,12 @@ class Occupancy(NamedTuple):
     pools: list[Served]
 
     @classmethod
-    def now(cls) -> Occupancy:
+    def at(cls, now: datetime) -> Occupancy:
         """In two queries, whose cost does not depend on how much waits."""
         limits = list(Limit.objects.order_by("key")[:MOST_LIMITS])
+        lease = connection.ops.adapt_datetimefield_value(now)
         rows: dict[str, list[Any]] = defaultdict(list)
-        for kind, *row in fetch(f"{sets()}, {_POOLS} {_SEEN}", []):
+        for kind, *row in fetch(f"{sets()}, {_POOLS} {_SEEN}", [lease]):
             rows[kind].append(row)
         return cls(_used(limits, rows), _pools({limit.key: limit.size for limit in limits}, rows))
 

@@ -42,7 +42,7 @@ class Pool:
         return max(0.0, (now - self.oldest_ready_at).total_seconds())
 
 
-def look() -> list[Pool]:
+def look(now: datetime) -> list[Pool]:
     """All there are by name, in four queries: those that are served, limited, reserved or have tasks."""
     pools: dict[str, Pool] = defaultdict(lambda: Pool(""))
     for name, state, count, since in fetch(QUEUE, []):
@@ -54,7 +54,7 @@ def look() -> list[Pool]:
         pools[key.removeprefix("pool:")].limit = size
     for reservation in Reservation.objects.live():
         pools[reservation.pool].reservation = reservation.state
-    serving = list(Worker.objects.alive().values_list("pools", "seats"))
+    serving = list(Worker.objects.holding_leases(now).values_list("pools", "seats"))
     for name in (DEFAULT, *(name for names, _ in serving for name in names)):
         pools[name].name = name
     for name, pool in pools.items():

@@ -49,7 +49,7 @@ class Waits:
     @property
     def questions(self) -> list[Question]:
         ready = self.by_status["queued"]
-        return [*_about_waiting(self.by_status["waiting"]), *(_about_ready(ready) if ready else ())]
+        return [*_about_waiting(self.by_status["waiting"]), *(_about_ready(ready, self.now) if ready else ())]
 
     def told(self, groups: list[Any], live: list[Any], *about_ready: list[Any]) -> dict[int, str]:
         """By task, from the answers."""
@@ -113,11 +113,11 @@ def _behind(
     return f"{how}: {names}" if names else how
 
 
-def _about_ready(tasks: Sequence[WorkerTask]) -> list[Question]:
+def _about_ready(tasks: Sequence[WorkerTask], now: datetime) -> list[Question]:
     """Who serves which pools; what is limited, and who has it; how many go before each."""
     running = WorkerTask.objects.processing().filter(is_limited=True).order_by("claimed_at", "pk")
     return [
-        Worker.objects.alive().values_list("pools", flat=True),
+        Worker.objects.holding_leases(now).values_list("pools", flat=True),
         Statement(COUNTS, [], columns=7),
         running.values_list("limit_keys", "name", "execution")[:MOST_HOLDERS],
         _before([task.pk for task in tasks]),

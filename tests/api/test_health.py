@@ -95,6 +95,14 @@ class TestMetrics:
         assert 100 <= told["jim_task_oldest_wait_seconds", "ldap"] < 160
         assert told["jim_scheduler_tick_age_seconds",] < 60
 
+    def test_a_worker_counts_only_while_its_lease_holds(self) -> None:
+        """Without a scheduler nothing marks it dead, and that is when the alert has to fire."""
+        now = clock.now()
+        make_worker(now - seconds(3600))
+        told = self.scraped(Caller("Viewer").client.get("/metrics").content.decode())
+        seats = told["jim_worker_seats",], told["jim_pool_seats", "default"]
+        assert (told["jim_workers",], *seats) == (0, 0, 0)
+
     def test_they_tell_of_workflows(self) -> None:
         now = clock.now()
         with orders(now=now - seconds(60)):

@@ -54,6 +54,7 @@ def test_what_is_put_off_and_what_nobody_is_there_for() -> None:
     worker = make_worker()
     break_down(worker, *claim(worker))
     worker.stop(NOW)
+    make_worker(NOW - seconds(3600))  # silent for longer than its lease, and not marked as dead yet
     enqueue(step("soon") | {"available_at": soon}, step("far") | {"available_at": far})
     enqueue(step("nobody's", pool="ldap"))
     assert why() == {

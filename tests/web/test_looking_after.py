@@ -57,13 +57,15 @@ def test_seats_tasks_and_the_dead_are_shown() -> None:
     client = sign_in()
     assert "No worker is alive" in client.get(url("workers")).text
     worker, dead = make_worker(clock.now()), make_worker(NOW)
+    silent = client.get(url("workers"))
+    assert (silent.context["beating"], 'class="tag">silent' in silent.text) == (1, True)
     Worker.objects.filter(pk=dead.pk).bury(now=NOW)
     enqueue(step("Import people"))
     claim(worker)
     assert "clock" not in client.get(url("workers")).text
     worker.beat(clock.now(), clock_skew=timedelta(seconds=-90))
     text = client.get(url("workers")).text
-    assert "1 of 100" in text
+    assert ("1 of 100" in text, 'class="tag">silent' in text) == (True, False)
     assert "clock 1 min 30 s behind the database" in text
     assert "1 min 30 s behind the database" in client.get(worker.get_absolute_url()).text
     assert "Dead and gone" in text
@@ -110,8 +112,12 @@ class TestLimits:
         assert ([task.name for task in shown["holders"]], shown["used"].waiting) == (["Import"], 1)
 
     def test_pools_are_those_that_anybody_names(self) -> None:
-        Worker.objects.register(id=uuid.uuid4(), pools=["night", "day"], seats=4, now=NOW)
-        Worker.objects.register(id=uuid.uuid4(), pools=["day"], seats=2, now=NOW)
+        for pools, seats, now in (
+            (["night", "day"], 4, clock.now()),
+            (["day"], 2, clock.now()),
+            ([], 9, NOW),
+        ):
+            Worker.objects.register(id=uuid.uuid4(), pools=pools, seats=seats, now=now)
         Limit.objects.define("pool:day", 3, initiator=SOMEBODY, now=NOW)
         enqueue(step(pool="day"), step(pool="day"), step(pool="lost"))
         Reservation.objects.reserve({"pool": "night", "limit_keys": ""}, holder="web-1:7", now=NOW)

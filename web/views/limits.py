@@ -40,9 +40,10 @@ def limits_now(request: HttpRequest) -> HttpResponse:
 @page("execution.view_limit")
 def limit(request: HttpRequest, key: str) -> HttpResponse:
     found = get_object_or_404(Limit, pk=key)
+    limits = Occupancy.at(clock.now()).limits
     context = {
         "title": found.key,
-        "used": next((used for used in Occupancy.now().limits if used.limit == found), Used(found, 0, 0)),
+        "used": next((used for used in limits if used.limit == found), Used(found, 0, 0)),
         "holders": _holders(found) if request.user.has_perm("execution.view_workertask") else None,
         "changes": records_of(found).order_by("-pk")[:CHANGES_SHOWN],
     }
@@ -82,7 +83,7 @@ def _form(request: HttpRequest, form: Any, *, title: str, limit: Limit | None = 
 
 
 def _now() -> dict[str, Any]:
-    seen = Occupancy.now()
+    seen = Occupancy.at(clock.now())
     told = [(used.limit.definition(), used.limit.key, used.running, used.waiting) for used in seen.limits]
     return {"rows": seen.limits, "pools": seen.pools, "version": version_of(told, seen.pools)}
 

@@ -7,6 +7,7 @@ from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 
+from database import clock
 from execution.models import Worker, WorkerTask
 from web.page import fragment, page, version_of
 
@@ -41,13 +42,23 @@ def worker_now(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 def _now() -> dict[str, Any]:
+    """A worker whose lease has ended is shown as silent until a scheduler marks it as dead."""
+    now = clock.now()
     alive = list(_counted().filter(status=Worker.Status.ALIVE).order_by("host", "started_at")[:ALIVE_SHOWN])
     ended = list(Worker.objects.exclude(status=Worker.Status.ALIVE).order_by("-ended_at")[:ENDED_SHOWN])
-    busy: int = sum(each.busy for each in alive)
-    seats = sum(each.seats for each in alive)
-    seen = [(each.pk, each.busy, each.beat_at) for each in alive]
+    for each in alive:
+        each.is_silent = each.lease_until < now
+    beating = [each for each in alive if not each.is_silent]
+    seen = [(each.pk, each.busy, each.beat_at, each.is_silent) for each in alive]
     version = version_of(seen, [each.pk for each in ended])
-    return {"alive": alive, "ended": ended, "busy": busy, "seats": seats, "version": version}
+    return {
+        "alive": alive,
+        "ended": ended,
+        "beating": len(beating),
+        "busy": sum(each.busy for each in beating),
+        "seats": sum(each.seats for each in beating),
+        "version": version,
+    }
 
 
 def _of(request: HttpRequest, found: Any) -> dict[str, Any]:
