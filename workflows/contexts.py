@@ -16,7 +16,7 @@ from .errors import PhaseError
 from .models import Event, Run
 from .models.event import Publication
 
-MOST_PEEKED = 10_000
+USUALLY_PEEKED = 1_000
 
 
 class PhaseContext:
@@ -56,7 +56,7 @@ class PhaseContext:
     def wait(self, seconds: float) -> None:
         self._step.wait(seconds)
 
-    def peek(self, topic: str, *, limit: int = 1_000) -> list[Pending]:
+    def peek(self, topic: str, *, limit: int | None = None) -> list[Pending]:
         self._refuse("peek", "prepare")
 
     def apply(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -94,15 +94,26 @@ class ProduceContext(_Publishing):
 class PrepareContext(PhaseContext):
     phase = "prepare"
 
-    def peek(self, topic: str, *, limit: int = 1_000) -> list[Pending]:
-        """Pending events of a topic that it subscribes to, the oldest first."""
+    def peek(self, topic: str, *, limit: int | None = None) -> list[Pending]:
+        """Return the oldest pending events of a topic that it subscribes to.
+
+        At most `limit`. Without one at most 1,000, and the output says so if there are more.
+        """
         subscribed = self._run.handler.subscriptions.filter(topic__slug=topic).values("topic")
         if not subscribed.exists():
             raise PhaseError(
                 f"{self._run.handler.name} may not peek at {topic!r}: it does not subscribe to it"
             )
         events = Event.objects.pending().filter(topic__in=subscribed).select_related("topic").order_by("seq")
-        return [event.seen() for event in events[: min(limit, MOST_PEEKED)]]
+        if limit is not None:
+            return [event.seen() for event in events[:limit]]
+        found = [event.seen() for event in events[: USUALLY_PEEKED + 1]]
+        if len(found) > USUALLY_PEEKED:
+            self.write(
+                f"The topic {topic!r} has more than {USUALLY_PEEKED:,} pending events. ctx.peek returned the "
+                f"oldest {USUALLY_PEEKED:,}; to see more of them, pass a limit: ctx.peek({topic!r}, limit=…)."
+            )
+        return found[:USUALLY_PEEKED]
 
 
 class MutateContext(PhaseContext):

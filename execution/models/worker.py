@@ -23,7 +23,7 @@ class WorkerQuerySet(models.QuerySet["Worker"]):
         return self.filter(status=Worker.Status.ALIVE)
 
     def holding_leases(self, now: datetime) -> WorkerQuerySet:
-        """Those that certainly run. One that died stays alive here until a scheduler finds its lease ended."""
+        """Those that certainly run: one that died stays `alive` until a scheduler finds its lease ended."""
         return self.alive().filter(lease_until__gte=now)
 
     def expired(self, now: datetime) -> WorkerQuerySet:

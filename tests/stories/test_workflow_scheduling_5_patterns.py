@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from activities.models import OutputLine
 from tests.base import seconds
 from tests.timeline import minutes
 from tests.workflows.base import deployed, events, publish, work
-from workflows import Consumer, Mutation, Pending, Prepared, Workflow
+from workflows import Consumer, Mutation, Pending, Prepared, Workflow, contexts
 from workflows.contexts import MutateContext, NextContext, PrepareContext
 from workflows.models import Handler
 
@@ -159,3 +160,25 @@ def test_what_a_consumer_sees_of_an_event() -> None:
         ("a", {"size": 3}, 1),
         ("b", {"size": 3}, 1),
     ]
+
+
+@pytest.mark.parametrize(
+    ("limit", "seen", "is_said"), [(None, 2, True), (3, 3, False), (1, 1, False)], ids=str
+)
+def test_a_list_that_ends_early_says_so_unless_it_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, limit: int | None, seen: int, is_said: bool
+) -> None:
+    """A consumer that waits for a pair would never learn that the other half is further on."""
+    monkeypatch.setattr(contexts, "USUALLY_PEEKED", 2)
+    found: list[Pending] = []
+
+    class Look(Sending):
+        def prepare(self, ctx: PrepareContext) -> Prepared:
+            found[:] = ctx.peek("notifications", limit=limit)
+            return Prepared()
+
+    with deployed(sending(Look)):
+        publish("notifications", "a", "b", "c")
+        work()
+    said = " ".join(OutputLine.objects.values_list("text", flat=True))
+    assert (len(found), "more than 2 pending events" in said) == (seen, is_said)
