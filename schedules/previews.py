@@ -36,16 +36,19 @@ def preview(
     *,
     count: int,
     now: datetime,
-    name: str = "",
+    seed: str = "",
     instead_of: Schedule | None = None,
     effort: Effort | None = None,
 ) -> Preview:
-    """SpecError if it is none. `instead_of` is the schedule that would be edited."""
+    """SpecError if it is none. `instead_of` is the schedule that would be edited, `seed` its `jitter_seed`.
+
+    A schedule that is not saved yet gets its name as its seed.
+    """
     effort = effort or Effort()
     parsed = Spec.parse(spec, SharedCalendar.objects.needed_by(spec))
     warnings = list(parsed.notes)
     try:
-        upcoming = parsed.upcoming(now, count, name or (instead_of.name if instead_of else ""), effort)
+        upcoming = parsed.upcoming(now, count, seed, effort)
         if effort.is_spent:
             warnings.append(f"exclude: {TOO_MUCH}")
         else:

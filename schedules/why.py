@@ -188,7 +188,7 @@ class _Question:
         until = self.schedule.paused_until
         if self.schedule.is_paused and (until is None or until > self.at):
             return f"It will wait: {paused_words(self.schedule, self.local)}."
-        planned = self.spec.due_at(self.at, self.schedule.name)
+        planned = self.spec.due_at(self.at, self.schedule.jitter_seed)
         if planned == self.at:
             return "It will run."
         return f"It will run at {self.local.words(planned)}, where its jitter puts it."

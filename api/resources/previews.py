@@ -50,7 +50,9 @@ class PreviewWriting(Strict[Any]):
     spec = SpecField()
     count = serializers.IntegerField(min_value=1, max_value=MOST_TIMES, required=False)
     name = serializers.CharField(
-        max_length=200, required=False, help_text="The schedule's: its jitter follows from it."
+        max_length=200,
+        required=False,
+        help_text="Of a schedule that is not saved yet: its jitter follows from it.",
     )
     schedule = serializers.IntegerField(
         min_value=1, max_value=2**63 - 1, required=False, help_text="The schedule that would be edited."
@@ -115,10 +117,11 @@ class Inquiries(Resource):
         return Response(PreviewSerializer(shown).data)
 
     def _preview(self, read: dict[str, Any], schedule: Schedule | None, effort: Effort) -> Preview:
-        count, name = read.get("count", USUAL_TIMES), read.get("name", "")
+        count = read.get("count", USUAL_TIMES)
+        seed = read.get("name", "") if schedule is None else schedule.jitter_seed
         try:
             return preview(
-                read["spec"], count=count, now=self.now, name=name, instead_of=schedule, effort=effort
+                read["spec"], count=count, now=self.now, seed=seed, instead_of=schedule, effort=effort
             )
         except SpecError as error:
             raise ValidationError({"spec": str(error)}) from error

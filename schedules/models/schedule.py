@@ -162,6 +162,8 @@ class Schedule(Timetable):
                 self.generate_until(now)
             for name in (*changes, "calendars"):
                 setattr(self, name, getattr(wanted, name))
+            if self.name != before["name"]:
+                self.original_name = self.original_name or before["name"]
             if spec_changed or self.spec_error:
                 self._restart_or_refuse(now, spec_changed=spec_changed)
             if steps is not None:

@@ -47,12 +47,18 @@ class Timetable(Definition):
         "dropped_count",
     )
     # What it reads: of a row that has some forty columns.
-    GENERATING = ("name", "spec", "calendars", "status", "catch_up_seconds", *GENERATED)
+    GENERATING = ("name", "original_name", "spec", "calendars", "status", "catch_up_seconds", *GENERATED)
 
     status = models.CharField(max_length=8, choices=Status.choices, default=Status.RUNNING, editable=False)
     processed_until = models.DateTimeField(null=True, editable=False)
     next_run_at = models.DateTimeField(null=True, editable=False)
     spec_error = models.CharField(max_length=500, blank=True, editable=False)
+    original_name = models.CharField(
+        max_length=200,
+        blank=True,
+        editable=False,
+        help_text="The name that it was created with, once it has another: its jitter follows from that.",
+    )
     # The times that somebody asked to leave out, and who: {"2026-11-17T02:00:00Z": "ada"}
     skips = models.JSONField(default=dict, blank=True, editable=False)
     skipped_count = models.PositiveBigIntegerField(default=0, editable=False)
@@ -66,6 +72,11 @@ class Timetable(Definition):
 
     class Meta:
         abstract = True
+
+    @property
+    def jitter_seed(self) -> str:
+        """What its delays follow from: known before it is saved, and the same however it is renamed."""
+        return self.original_name or self.name
 
     @property
     def is_paused(self) -> bool:
@@ -137,11 +148,12 @@ class Timetable(Definition):
 
     def _occurrences(self, times: Sequence[datetime], spec: Spec, now: datetime) -> list[Automatic]:
         pk, pk_text, name, is_paused = self.pk, str(self.pk), self.name, self.is_paused
+        seed = self.jitter_seed
         # What came while paused is measured at the resume.
         missed_before = None if is_paused else latest_missed(self.catch_up_seconds, now)
         occurrences = []
         for at in times:
-            planned_at, key = spec.due_at(at, name), named_time(at)
+            planned_at, key = spec.due_at(at, seed), named_time(at)
             due_at = None if is_paused else planned_at
             occurrence = Automatic(pk, f"auto/{key}", at, planned_at, due_at, pk_text, name)
             if self.skips and (by := self.skips.pop(key, "")):
@@ -174,7 +186,7 @@ class Timetable(Definition):
         count = count if self.remaining is None else min(count, self.remaining)
         after = max(self.processed_until or now, now)
         with self._readable_spec() as spec:
-            rows = spec.upcoming(after, count + len(self.skips), self.name, effort or Effort())
+            rows = spec.upcoming(after, count + len(self.skips), self.jitter_seed, effort or Effort())
         return [row for row in rows if named_time(row.at) not in self.skips][:count]
 
     def next_times(self, count: int, *, now: datetime) -> list[datetime]:

@@ -150,7 +150,7 @@ class Spec:
     def upcoming(
         self, after: datetime, count: int, seed: str, effort: Effort | None = None
     ) -> list[Upcoming]:
-        """Return the next times as people want to see them; `seed` is the schedule's name.
+        """Return the next times as people want to see them; `seed` is the schedule's `jitter_seed`.
 
         With an effort, those that were found until it was spent.
         """

@@ -15,7 +15,12 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.conf import settings
 
+from schedules.generator import generate
+from schedules.models.occurrence import named_time
+from schedules.previews import preview
 from schedules.spec import Spec
+from tests.base import SOMEBODY, fresh, make_schedule
+from tests.commands import told
 
 NOMINAL = datetime(2026, 11, 16, 3, 0, tzinfo=UTC)
 SIXTEEN_MINUTES = timedelta(minutes=16)
@@ -118,3 +123,21 @@ spec = Spec.parse({"every": ["1h"], "jitter": "16m"})
 times = [datetime.fromisoformat(text) for text in json.load(sys.stdin)]
 print(json.dumps([spec.due_at(at, "nightly").isoformat() for at in times]))
 """
+
+
+@pytest.mark.django_db
+def test_a_schedule_that_is_renamed_keeps_its_delays_wherever_they_are_shown() -> None:
+    spec = {"every": ["1h"], "jitter": "16m"}
+    before = [row.due_at for row in preview(spec, count=3, now=NOMINAL, seed="Nightly").upcoming]
+    schedule = make_schedule(spec=spec, name="Nightly", now=NOMINAL)
+    for name in ("Weekly", "Daily", "Nightly", "Hourly"):
+        schedule.edit(token=fresh(schedule).token, initiator=SOMEBODY, now=NOMINAL, changes={"name": name})
+        schedule = fresh(schedule)
+        edited = preview(spec, count=3, now=NOMINAL, seed=schedule.jitter_seed, instead_of=schedule)
+        assert [row.due_at for row in edited.upcoming] == before
+        assert [row.due_at for row in schedule.upcoming(3, now=NOMINAL)] == before
+        listed = told("nexttimes", name, "--count", "3", "--after", named_time(NOMINAL))["times"]
+        assert [row["due_at"] for row in listed] == [named_time(at) for at in before]
+        assert f"{before[0]:%H:%M:%S}" in schedule.why(NOMINAL + timedelta(hours=1), now=NOMINAL).sentence
+    generate(NOMINAL + timedelta(hours=3))
+    assert list(schedule.occurrences.order_by("pk").values_list("planned_at", flat=True)) == before

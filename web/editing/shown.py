@@ -102,12 +102,12 @@ class Shown:
         spec, schedule = self.reading.times.readable, self.reading.schedule
         if spec is None or (self.is_partial and spec.is_manual):
             return None
-        name = self.reading.draft.own.get("name", "").strip()
+        seed = schedule.jitter_seed if schedule else self.reading.draft.own.get("name", "").strip()
         is_other = not self.is_partial and schedule and spec.as_json() != schedule.spec
         instead_of = schedule if is_other else None
         try:
             return preview(
-                spec.as_json(), count=COMPARED, now=self.reading.now, name=name, instead_of=instead_of
+                spec.as_json(), count=COMPARED, now=self.reading.now, seed=seed, instead_of=instead_of
             )
         except SpecError:
             return None

@@ -40,6 +40,7 @@ class Subject:
 
     spec: Spec
     name: str
+    seed: str
     now: datetime
     notes: list[str]
     since: datetime
@@ -78,7 +79,7 @@ class Command(BaseCommand):
             with usable_database(is_needed=options["schedule"] not in ("", "-")):
                 subject = _subject(options["schedule"], options["file"])
             after = _after(options["after"], subject)
-            rows = subject.spec.upcoming(after, count, subject.name)
+            rows = subject.spec.upcoming(after, count, subject.seed)
         except SpecError as error:
             _refuse(str(error))
         if options["json"]:
@@ -145,7 +146,7 @@ def _written(data: Any) -> Subject:
     notes = [*spec.notes, *_doubts(spec, now)]
     if spec.jitter and not name:
         notes.append("Jitter depends on the schedule's name; with “name”, the real times are shown.")
-    return Subject(spec, name, now, notes, since=now)
+    return Subject(spec, name, name, now, notes, since=now)
 
 
 def _around(data: Any) -> dict[str, Any]:
@@ -181,7 +182,8 @@ def _stored(schedule: Schedule) -> Subject:
     now = clock.now()
     notes = [*spec.notes, *_state(schedule)]
     since = max(schedule.processed_until or now, now)
-    return Subject(spec, schedule.name, now, notes, since=since, skips=schedule.skips)
+    seed, skips = schedule.jitter_seed, schedule.skips
+    return Subject(spec, schedule.name, seed, now, notes, since=since, skips=skips)
 
 
 def _state(schedule: Schedule) -> list[str]:
