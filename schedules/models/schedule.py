@@ -164,8 +164,9 @@ class Schedule(Timetable):
                 setattr(self, name, getattr(wanted, name))
             if self.name != before["name"]:
                 self.original_name = self.original_name or before["name"]
+            lost = ""
             if spec_changed or self.spec_error:
-                self._restart_or_refuse(now, spec_changed=spec_changed)
+                lost = self._restart_or_refuse(now, spec_changed=spec_changed)
             if steps is not None:
                 self._replace_steps(steps, templates)
             self._index()
@@ -175,7 +176,9 @@ class Schedule(Timetable):
             if self.topics != before["topics"]:
                 self._follow_topics(now)
             details = {"before": before, "after": self._editable()}
-            Activity.objects.record("edit", self, initiator=initiator, now=now, details=details)
+            Activity.objects.record(
+                "edit", self, initiator=initiator, now=now, message=lost, details=details
+            )
         return True
 
     def _with(self, changes: Mapping[str, Any]) -> Schedule:

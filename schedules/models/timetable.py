@@ -16,6 +16,7 @@ from operations.initiator import Initiator
 from schedules.overlap import MISSED, latest_missed
 from schedules.spec import Spec, SpecError
 from schedules.spec.timeline import Effort
+from text.words import exact
 
 from .definition import Definition
 from .occurrence import Automatic, Occurrence, OccurrenceQuerySet, named_time
@@ -96,14 +97,25 @@ class Timetable(Definition):
         cursor = max(now, self.processed_until or now)
         self.processed_until, self.next_run_at, self.spec_error = cursor, self.compiled_spec.next(cursor), ""
 
-    def _restart_or_refuse(self, now: datetime, *, spec_changed: bool) -> None:
-        """One that was broken stays so, until somebody edits what is wrong."""
+    def _restart_or_refuse(self, now: datetime, *, spec_changed: bool) -> str:
+        """Go on with its times; return which of them are lost, in words.
+
+        A spec that can be read again goes on where it stopped; a new one begins now. One that was broken
+        stays so, until somebody edits what is wrong.
+        """
+        since, broken = self.processed_until, self.spec_error
         try:
-            self.restart_cursor(now)
+            self.restart_cursor(now if spec_changed or since is None else since)
         except SpecError as error:
             if spec_changed:
                 raise ValidationError({"spec": [str(error)]}) from error
             self.mark_broken(error)
+        if not (spec_changed and broken and since):
+            return ""
+        return (
+            f"Times between {exact(since)} and this edit are not recorded, as its spec could not be read: "
+            f"{broken}"
+        )
 
     def mark_broken(self, error: Exception) -> None:
         """Takes a schedule whose spec cannot be read out of the clockwork, until it is edited."""

@@ -16,6 +16,7 @@ from schedules.generator import generate
 from schedules.models import Refused, Schedule, timetable
 from schedules.spec import timeline
 from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, queue, step
+from tests.refusing import database_that_refuses
 from tests.timeline import minutes
 
 pytestmark = pytest.mark.django_db
@@ -148,6 +149,29 @@ class TestEdit:
         assert bool(fresh(schedule).spec_error) is is_known
         edit(fresh(schedule), now=minutes(2), spec=HOURLY)
         assert (fresh(schedule).spec_error, fresh(schedule).next_run_at) == ("", minutes(60))
+
+    @pytest.mark.parametrize(
+        ("changes", "fates"),
+        [
+            ({"description": "as it was"}, {1: "missed", 2: "missed", 3: "pending", 4: "pending"}),
+            ({"spec": {"cron": ["*/4 * * * *"]}}, {4: "pending"}),
+        ],
+        ids=["the spec that can be read again", "another spec"],
+    )
+    def test_times_that_passed_while_it_was_broken(
+        self, changes: dict[str, Any], fates: dict[int, str]
+    ) -> None:
+        """What a spec owes is recorded once it can be read; a new spec owes nothing from before it was saved."""
+        schedule = make_schedule(spec=EVERY_MINUTE, catch_up_seconds=60)
+        with database_that_refuses("1 = 1", table="schedules_occurrence", event="INSERT"):
+            generate(minutes(1))
+        edit(fresh(schedule), now=minutes(3), **changes)
+        generate(minutes(4))
+        found = schedule.occurrences.order_by("nominal_at").values_list("nominal_at", "status")
+        assert list(found) == [(minutes(n), status) for n, status in fates.items()]
+        is_lost = "spec" in changes
+        assert ("Mon 2026-11-16 03:00:00 UTC" in record("edit").message) == is_lost
+        assert ("this row is refused" in record("edit").message) == is_lost
 
     @pytest.mark.usefixtures("soon_given_up")
     def test_other_changes_leave_a_broken_one_broken(self) -> None:
