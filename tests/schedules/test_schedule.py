@@ -161,7 +161,7 @@ class TestEdit:
     def test_times_that_passed_while_it_was_broken(
         self, changes: dict[str, Any], fates: dict[int, str]
     ) -> None:
-        """What a spec owes is recorded once it can be read; a new spec owes nothing from before it was saved."""
+        """What a spec owes is recorded once it can be read; a new spec owes nothing from before."""
         schedule = make_schedule(spec=EVERY_MINUTE, catch_up_seconds=60)
         with database_that_refuses("1 = 1", table="schedules_occurrence", event="INSERT"):
             generate(minutes(1))
