@@ -16,6 +16,7 @@ Rest = Literal["run", "cancelled", "skipped"]
 
 FAILED = ("failed_with_error", "complete_with_error", "cancelled")
 SUCCEEDED = ("complete", "complete_with_warning")
+VERBS = {"cancelled": "was cancelled", "complete_with_error": "completed with errors"}
 UNFINISHED = ("pending", "in_progress")
 LONGEST_REASON = 4_000
 NOTHING_FAILED = "Not run: nothing before it failed."
@@ -153,7 +154,7 @@ def stopping_reason(group: Sequence[Line], last: Mapping[int | None, Last]) -> s
 
 def _said(ended: Last) -> str:
     first_line = ended.error.strip().partition("\n")[0][:300]
-    verb = "was cancelled" if ended.status == "cancelled" else "failed"
+    verb = VERBS.get(ended.status, "failed")
     return f"{verb}: {first_line}" if first_line else f"{verb}."
 
 

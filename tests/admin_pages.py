@@ -38,6 +38,7 @@ PYTHON = {
     "step_type": "python",
     "run_if": "success",
     "config": '{"function": "tests.work.noop", "isolation": "thread"}',
+    "max_failed_percent": "100",
     "max_retries": "3",
     "retry_seconds": "10",
     "retry_factor": "2.0",

@@ -36,6 +36,7 @@ FIELDS: list[tuple[str, dict[str, Any], str, str]] = [
     ("long cap", {"retry_cap_seconds": 604_801}, "retry_cap_seconds", "less than or equal to 604800"),
     ("negative cap", {"retry_cap_seconds": -1}, "retry_cap_seconds", "greater than or equal to 0"),
     ("jitter of 101 %", {"retry_jitter": 101}, "retry_jitter", "less than or equal to 100"),
+    ("101 % of items", {"max_failed_percent": 101}, "max_failed_percent", "less than or equal to 100"),
     ("nothing to retry on", {"retry_on": [""]}, "retry_on", "must not be blank"),
     ("NUL to retry on", {"retry_on": ["a\0"]}, "retry_on", "U+0000 is not allowed"),
     ("11 texts to retry on", {"retry_on": ["a"] * 11}, "retry_on", "11 are too many: at most 10"),
@@ -112,7 +113,7 @@ def test_every_step_that_is_wrong_is_told_at_once() -> None:
 
 def test_the_edges_are_allowed() -> None:
     widest = {"timeout_seconds": 604_800, "max_retries": 100, "retry_seconds": 86_400, "retry_factor": 10}
-    widest |= {"retry_cap_seconds": 604_800, "retry_jitter": 100, "priority": -1000}
+    widest |= {"retry_cap_seconds": 604_800, "retry_jitter": 100, "max_failed_percent": 0, "priority": -1000}
     texts = {"retry_on": ["x" * 80] * 10, "resources": ["r" * 30] * 10, "pool": "p" * 40}
     start(step("last", 1000, **widest, **texts), step("first", 7), step("tell", 900, run_if="always"))
     # Gaps between indexes are gaps in nothing else.
@@ -144,7 +145,12 @@ def test_a_bad_policy() -> None:
 
 def test_all_there_is_to_a_step_can_be_typed() -> None:
     fields = {"run_if": "always", "retry_factor": "1.5", "retry_cap_seconds": "60", "retry_jitter": "25"}
-    fields |= {"retry_on": " ConnectionError\r\n\r\n503 \r\n", "priority": "-5", "resources": "a:7\r\nb"}
+    fields |= {
+        "max_failed_percent": "5",
+        "retry_on": " ConnectionError\r\n\r\n503 \r\n",
+        "priority": "-5",
+        "resources": "a:7\r\nb",
+    }
     client = sign_in()
     assert save(client, typed(steps=[PYTHON | fields])).status_code == 302
     schedule = Schedule.objects.get()
@@ -154,7 +160,12 @@ def test_all_there_is_to_a_step_can_be_typed() -> None:
         "retry_cap_seconds": 60,
         "retry_jitter": 25,
     }
-    saved |= {"retry_on": ["ConnectionError", "503"], "priority": -5, "resources": ["a:7", "b"]}
+    saved |= {
+        "max_failed_percent": 5,
+        "retry_on": ["ConnectionError", "503"],
+        "priority": -5,
+        "resources": ["a:7", "b"],
+    }
     assert {name: getattr(schedule.steps.get(), name) for name in fields} == saved
     before = everything()
     assert save(client, typed(schedule, steps=[PYTHON | fields]), schedule).status_code == 302

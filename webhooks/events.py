@@ -6,7 +6,7 @@ from activities.models import Activity
 
 KINDS = {
     "activity.completed": "A step or a job completed, with or without a warning.",
-    "activity.failed": "One failed: each attempt, also if another one follows.",
+    "activity.failed": "One failed or completed with errors: each attempt, also if another one follows.",
     "activity.skipped": "One was skipped: there was nothing to do for it.",
     "activity.cancelled": "One was cancelled, while it ran or before it started.",
     "execution.started": "An execution started.",

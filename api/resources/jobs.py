@@ -41,6 +41,12 @@ class JobWriting(StepWriting):
     priority = serializers.IntegerField(
         min_value=-MOST_PRIORITY, max_value=MOST_PRIORITY, required=False, help_text="The highest goes first."
     )
+    max_failed_percent = serializers.IntegerField(
+        min_value=0,
+        max_value=100,
+        required=False,
+        help_text="If more of its items fail, it completes with errors, which counts as a failure.",
+    )
     max_retries = serializers.IntegerField(min_value=0, required=False)
     retry_seconds = serializers.IntegerField(min_value=0, required=False)
     retry_factor = serializers.FloatField(required=False)

@@ -23,6 +23,9 @@ from .brief import whole
 if TYPE_CHECKING:
     from .task import WorkerTask
 
+# What another attempt may follow on.
+UNSUCCESSFUL = (Activity.Status.FAILED_WITH_ERROR, Activity.Status.COMPLETE_WITH_ERROR)
+
 
 class Held:
     """An attempt as its worker holds it: what a row of the queue says, without being a model's instance.
@@ -97,6 +100,7 @@ class Held:
             step_type=step.get("step_type", ""),
             config=step.get("config", {}),
             timeout_seconds=step.get("timeout_seconds"),
+            max_failed_percent=step.get("max_failed_percent", 100),
             execution_id=self.execution_id,
             schedule_name=step.get("schedule", ""),
             nominal_at=step.get("nominal_at"),
@@ -150,7 +154,7 @@ class Finish:
 
     def next(self, now: datetime) -> retry.Next | None:
         """The attempt after this one, None where there is no question of one."""
-        if self.outcome.status != Activity.Status.FAILED_WITH_ERROR or self.outcome.interrupted == "cancel":
+        if self.outcome.status not in UNSUCCESSFUL or self.outcome.interrupted == "cancel":
             return None
         budget = retry.Budget.of(self.task.failures, self.task.crashes, self.task.step)
         if self.outcome.interrupted == "lost":
@@ -181,5 +185,5 @@ class Finish:
             outcome.result,
             outcome.items_total,
             outcome.items_failed,
-            is_last and status == Activity.Status.FAILED_WITH_ERROR,
+            is_last and status in UNSUCCESSFUL,
         )

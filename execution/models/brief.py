@@ -25,6 +25,7 @@ UNSAID: dict[str, Any] = {
     "resources": [],
     "timeout_seconds": None,
     "continue_on_failure": False,
+    "max_failed_percent": 100,
     "schedule": "",
     "nominal_at": None,
 }

@@ -219,7 +219,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
             "SELECT e.id, e.schedule_id, e.status, e.error, a.target_name, a.result "
             "FROM execution_execution e LEFT JOIN activities_activity a ON a.parent_id = e.activity_id "
             "AND a.step_index = e.current_index AND a.result IS NOT NULL AND e.status = 'completed' "
-            "AND a.status IN ('complete', 'complete_with_warning') "
+            "AND a.status IN ('complete', 'complete_with_warning', 'complete_with_error') "
             f"WHERE e.accounted_at IS NULL AND NOT (e.status = 'in_progress') AND {theirs} "
             "ORDER BY e.finished_at, e.id, a.line",
             params,

@@ -28,7 +28,12 @@ from .masking import MASK
 if TYPE_CHECKING:
     from execution.models.attempt import Held
 
-WITH_RESULT = (Activity.Status.COMPLETE, Activity.Status.COMPLETE_WITH_WARNING)
+# They ran to their end.
+WITH_RESULT = (
+    Activity.Status.COMPLETE,
+    Activity.Status.COMPLETE_WITH_WARNING,
+    Activity.Status.COMPLETE_WITH_ERROR,
+)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from execution.loops.lease import Lease
 from text.clean import clean_text
 
 from .masking import Mask, MaskedSink
-from .outcome import Interrupted, Reason, Skipped
+from .outcome import CompletedWithError, Interrupted, Reason, Skipped, as_result
 
 if TYPE_CHECKING:
     from execution.children.nursery import Nursery
@@ -54,6 +54,7 @@ class Work:
     time_zone: str = "UTC"
     begun_at: str | None = None
     last_result: Any = field(default=None, repr=False)
+    max_failed_percent: int = 100
 
 
 class Sink(Protocol):
@@ -145,6 +146,12 @@ class Context:
 
     def skip(self, reason: object) -> NoReturn:
         raise Skipped(str(reason))
+
+    def complete_with_error(
+        self, message: object, *, result: object = None, can_retry: bool = True
+    ) -> NoReturn:
+        """End the step here: it ran to its end and has its result, but counts as failed."""
+        raise CompletedWithError(str(message), as_result(result), can_retry=can_retry)
 
     @property
     def cancelled(self) -> bool:

@@ -64,6 +64,14 @@ class Skipped(BaseException):
     """Raised by `Context.skip`."""
 
 
+class CompletedWithError(BaseException):
+    """Raised by `Context.complete_with_error`."""
+
+    def __init__(self, message: str, result: object, *, can_retry: bool) -> None:
+        super().__init__(message)
+        self.result, self.can_retry = result, can_retry
+
+
 def as_result(value: object) -> object:
     """The value as it comes back from JSON; StepFailed if it cannot be stored."""
     if value is None or isinstance(value, bool):

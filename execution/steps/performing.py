@@ -26,6 +26,7 @@ from .outcome import (
     SPARE_CHARS,
     TRACEBACK_CHARS,
     CannotRun,
+    CompletedWithError,
     Later,
     Outcome,
     Skipped,
@@ -152,6 +153,10 @@ def _completed(ctx: Context, result: object) -> Outcome:
     if total and failed == total:
         error = "the only item failed" if total == 1 else f"all {total} items failed"
         return _outcome(ctx, "failed_with_error", error=error, result=result, can_retry=True)
+    if failed * 100 > total * ctx.work.max_failed_percent:
+        allowed = f"{ctx.work.max_failed_percent} %" if ctx.work.max_failed_percent else "none"
+        error = f"{failed} of {total} items failed: the step allows {allowed}"
+        return _outcome(ctx, "complete_with_error", error=error, result=result, can_retry=True)
     if failed or warned:
         counts = {"failed": failed, "with a warning": warned}
         message = f"of {total} items, " + " and ".join(f"{n} {what}" for what, n in counts.items() if n)
@@ -179,6 +184,9 @@ def _failed(ctx: Context, error: BaseException) -> Outcome:
             return _outcome(ctx, "pending", message=_spared(str(error)), again_at=error.at)
         case Skipped():
             return _outcome(ctx, "skipped", message=_spared(str(error)))
+        case CompletedWithError():
+            ending = {"result": error.result, "can_retry": error.can_retry}
+            return _outcome(ctx, "complete_with_error", error=_spared(str(error)), **ending)
         case CannotRun():
             told, can_retry = str(error), False
         case StepFailed():

@@ -29,6 +29,7 @@ POLICIES: Any = (
             "fields": (
                 "continue_on_failure",
                 ("timeout_seconds", "on_crash"),
+                "max_failed_percent",
                 ("max_retries", "retry_seconds"),
                 ("retry_factor", "retry_cap_seconds"),
                 "retry_jitter",

@@ -38,6 +38,12 @@ class TaskFields(StrictlyTyped):
     step_type = models.CharField(max_length=40)
     config = models.JSONField(default=dict, blank=True)
     continue_on_failure = models.BooleanField(default=False)
+    max_failed_percent = models.PositiveIntegerField(
+        "failed items allowed (%)",
+        default=100,
+        validators=[MaxValueValidator(100)],
+        help_text="If more of its items fail, it completes with errors, which counts as a failure.",
+    )
     timeout_seconds = models.PositiveIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(604_800)]
     )
@@ -123,6 +129,7 @@ class Step(TaskFields):
         "config",
         "run_if",
         "continue_on_failure",
+        "max_failed_percent",
         "timeout_seconds",
         "max_retries",
         "retry_seconds",

@@ -98,6 +98,7 @@ class TestCompleted:
         [
             ("complete_with_warning", "complete_with_warning"),
             ("failed_with_error", "complete_with_warning"),
+            ("complete_with_error", "complete_with_warning"),
             ("skipped", "complete"),
             ("complete", "complete"),
         ],

@@ -131,6 +131,13 @@ class TestValues:
         values = {"attempt": 1, "execution": task.execution_id, "steps.fetch.result": "second"}
         assert bind([task])[task.pk].values == values
 
+    def test_one_that_completed_with_errors_has_a_result(self) -> None:
+        start(fetch(1), use("{{ steps.fetch.result }}"))
+        worker = make_worker()
+        end(worker, *claim(worker), status="complete_with_error", result="most of it")
+        (task,) = claim(worker)
+        assert bind([task])[task.pk].values["steps.fetch.result"] == "most of it"
+
     def test_only_the_same_execution_counts(self) -> None:
         schedule = make_schedule(step("fetch"), use("{{ steps.fetch.result }}"), overlap="allow_all")
         worker = make_worker()

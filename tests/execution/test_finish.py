@@ -174,7 +174,7 @@ class TestRetries:
         ("status", "can_retry"),
         [
             *((status, True) for status in ("complete", "complete_with_warning", "skipped", "cancelled")),
-            ("failed_with_error", False),
+            *((status, False) for status in ("failed_with_error", "complete_with_error")),
         ],
     )
     def test_only_failures_that_can_be_cured_are_retried(self, status: str, can_retry: bool) -> None:
@@ -182,6 +182,18 @@ class TestRetries:
         worker = make_worker()
         end(worker, *claim(worker), status=status, can_retry=can_retry)
         assert not WorkerTask.objects.exists()
+
+    def test_one_that_completed_with_errors_is_retried_like_a_failure_and_fails_for_good(self) -> None:
+        execution = start(step(max_retries=1, retry_seconds=0, retry_on=["items failed"]), step("next", 1))
+        worker = make_worker()
+        ending = {"status": "complete_with_error", "can_retry": True, "error": "7 of 9 items failed"}
+        for _ in range(2):
+            end(worker, *claim(worker), **ending)
+        told = [(each.status, each.permanently_failed) for each in attempts(execution, "work")]
+        assert told == [("complete_with_error", False), ("complete_with_error", True)]
+        assert fresh(execution).status == Execution.Status.FAILED
+        assert fresh(execution).error == "Step “work” completed with errors: 7 of 9 items failed"
+        assert step_statuses(execution)["next"] == ["cancelled"]
 
     @pytest.mark.parametrize("failure", [None, "timeout"])
     def test_failures_crashes_and_drains_have_budgets_of_their_own(self, failure: str | None) -> None:

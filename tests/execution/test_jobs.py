@@ -138,6 +138,7 @@ BAD_REQUESTS: list[tuple[str, list[Any]]] = [
     ("retry_on", [{"a": 1}]),
     ("retry_factor", [0.5, "fast"]),
     ("retry_jitter", [101]),
+    ("max_failed_percent", [101, "5"]),
     ("retry_cap_seconds", [-1]),
     ("max_retries", [-1, True]),
     ("timeout_seconds", [5.0]),

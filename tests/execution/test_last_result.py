@@ -42,6 +42,15 @@ def test_it_reaches_a_child_process() -> None:
     assert run(schedule) == {"count": 2}
 
 
+def test_a_last_step_that_completed_with_errors_counts_if_its_failure_does_not() -> None:
+    schedule = make_schedule(step("most", continue_on_failure=True))
+    trigger(schedule, initiator=SOMEBODY, now=NOW)
+    worker = make_worker()
+    end(worker, *claim(worker), status="complete_with_error", result={"rows": 7})
+    invoke(NOW)
+    assert (fresh(schedule).last_outcome, fresh(schedule).last_result) == ("completed", {"rows": 7})
+
+
 def test_where_several_steps_are_last_their_results_have_names() -> None:
     schedule = make_schedule(
         step("first", 0, "result", kwargs={"value": 0}),

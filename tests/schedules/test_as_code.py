@@ -270,6 +270,7 @@ ALL_STEP_FIELDS: dict[str, Any] = {
     "index": 7,
     "run_if": "always",
     "continue_on_failure": True,
+    "max_failed_percent": 5,
     "timeout_seconds": 60,
     "max_retries": 5,
     "retry_seconds": 1,

@@ -88,6 +88,14 @@ def report(ctx: Context, outcomes: list[Any]) -> str:
     return "reported"
 
 
+def complete_badly(ctx: Context, message: str, **rest: Any) -> NoReturn:
+    try:
+        ctx.item("good")
+        ctx.complete_with_error(message, **rest)
+    except Exception:
+        raise AssertionError("what user code catches is not how a step ends") from None
+
+
 def report_and_fail(ctx: Context) -> NoReturn:
     ctx.item("good")
     ctx.item("bad", "failed")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from execution.steps.outcome import Outcome
 from execution.steps.performing import perform
 from execution.steps.step_type import StepType
 from schedules import registry
-from tests.steps.stage import Recorder, Running, function, work
+from tests.steps.stage import FUNCTIONS, Recorder, Running, function, work
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 
@@ -64,6 +65,43 @@ def test_items_decide_the_status(
     assert outcome.message + outcome.error == words
     assert outcome.result == "reported"
     assert outcome.can_retry is (status == "failed_with_error")
+
+
+@pytest.mark.parametrize(
+    ("allowed", "outcomes", "status", "words"),
+    [
+        (100, ["failed", "ok"], "complete_with_warning", "of 2 items, 1 failed"),
+        (50, ["failed", "ok"], "complete_with_warning", "of 2 items, 1 failed"),
+        (49, ["failed", "ok"], "complete_with_error", "1 of 2 items failed: the step allows 49 %"),
+        (0, ["failed", *["ok"] * 9], "complete_with_error", "1 of 10 items failed: the step allows none"),
+        (0, ["warning", "ok"], "complete_with_warning", "of 2 items, 1 with a warning"),
+        (0, ["failed", "failed"], "failed_with_error", "all 2 items failed"),
+    ],
+)
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_more_failed_items_than_the_step_allows_are_a_failure(
+    nursery: Nursery, isolation: str, allowed: int, outcomes: list[str], status: str, words: str
+) -> None:
+    given = replace(function("report", outcomes, isolation=isolation), max_failed_percent=allowed)
+    outcome = perform(given, Recorder(), nursery=nursery)
+    assert (outcome.status, outcome.message + outcome.error) == (status, words)
+    assert (outcome.result, outcome.can_retry) == ("reported", status != "complete_with_warning")
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+@pytest.mark.parametrize(
+    ("named", "result", "can_retry"),
+    [({}, None, True), ({"result": {"rows": 3}, "can_retry": False}, {"rows": 3}, False)],
+    ids=["plain", "with a result"],
+)
+def test_a_function_can_say_that_it_completed_with_errors(
+    nursery: Nursery, isolation: str, named: dict[str, object], result: object, can_retry: bool
+) -> None:
+    config = {"function": f"{FUNCTIONS}.complete_badly", "args": ["a file is missing"], "kwargs": named}
+    outcome = perform(work("python", config | {"isolation": isolation}), Recorder(), nursery=nursery)
+    assert (outcome.status, outcome.error) == ("complete_with_error", "a file is missing")
+    assert (outcome.result, outcome.can_retry, outcome.items_total) == (result, can_retry, 1)
+    assert (outcome.message, outcome.traceback) == ("", "")
 
 
 def test_an_exception_counts_more_than_items(nursery: Nursery) -> None:

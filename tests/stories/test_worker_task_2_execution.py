@@ -34,17 +34,20 @@ def test_it_is_run_by_its_type_deleted_and_its_execution_advanced() -> None:
 
 
 @pytest.mark.parametrize(
-    ("items", "status", "execution_status"),
+    ("items", "allowed", "status", "execution_status"),
     [
-        ({}, "complete", "completed"),
-        ({"ok": 3}, "complete", "completed"),
-        ({"ok": 2, "failed": 1}, "complete_with_warning", "completed"),
-        ({"failed": 2}, "failed_with_error", "failed"),
+        ({}, 0, "complete", "completed"),
+        ({"ok": 3}, 0, "complete", "completed"),
+        ({"ok": 2, "failed": 1}, 34, "complete_with_warning", "completed"),
+        ({"ok": 2, "failed": 1}, 33, "complete_with_error", "failed"),
+        ({"failed": 2}, 100, "failed_with_error", "failed"),
     ],
-    ids=["none", "no errors", "some errors", "nothing but errors"],
+    ids=["none", "no errors", "some errors", "more errors than allowed", "nothing but errors"],
 )
-def test_the_activity_ends_by_its_items(items: dict[str, int], status: str, execution_status: str) -> None:
-    execution, activity = perform("items", kwargs=items)
+def test_the_activity_ends_by_its_items(
+    items: dict[str, int], allowed: int, status: str, execution_status: str
+) -> None:
+    execution, activity = perform("items", kwargs=items, max_failed_percent=allowed)
     failed = items.get("failed", 0)
     assert (activity.status, execution.status) == (status, execution_status)
     assert (activity.items_total, activity.items_failed) == (sum(items.values()), failed)
@@ -55,6 +58,7 @@ def test_the_activity_ends_by_its_items(items: dict[str, int], status: str, exec
         for number in range(count)
     ]
     assert status != "complete_with_warning" or "1 failed" in activity.message
+    assert status != "complete_with_error" or activity.error == "1 of 3 items failed: the step allows 33 %"
     assert status != "failed_with_error" or activity.error == "all 2 items failed"
 
 

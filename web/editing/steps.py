@@ -24,6 +24,7 @@ DURATIONS = ("timeout_seconds", "retry_seconds", "retry_cap_seconds")
 LABELS = {
     "run_if": "Runs if",
     "continue_on_failure": "Its failure does not count: the steps after it run all the same",
+    "max_failed_percent": "Failed items allowed (%)",
     "timeout_seconds": "Timeout",
     "max_retries": "Retries",
     "retry_seconds": "First delay",

@@ -35,7 +35,8 @@ ABOUT = (
 )
 # What is told of how it runs, in the order in which people ask.
 SHOWN = (
-    *("timeout_seconds", "continue_on_failure", "on_crash", "max_retries", "retry_seconds", "retry_factor"),
+    *("timeout_seconds", "continue_on_failure", "max_failed_percent", "on_crash", "max_retries"),
+    *("retry_seconds", "retry_factor"),
     *("retry_cap_seconds", "retry_jitter", "retry_on", "pool", "priority", "resources"),
 )
 
