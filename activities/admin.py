@@ -61,6 +61,7 @@ class ActivityAdmin(RecordAdmin[Activity], OperationsAdmin[Activity]):
     search_fields = ("target_name", "initiator_name")
     fields = (
         "state",
+        "outcome",
         "operation",
         "target",
         "initiator",
@@ -103,6 +104,9 @@ class ActivityAdmin(RecordAdmin[Activity], OperationsAdmin[Activity]):
     @admin.display(description="status")
     def state(self, activity: Activity) -> SafeString:
         return badge(activity.status)
+
+    def outcome(self, activity: Activity) -> str:
+        return activity.finality or NOTHING
 
     def target(self, activity: Activity) -> SafeString | str:
         """A link, if the target is a row with a page of its own."""

@@ -346,6 +346,15 @@ class Activity(models.Model):
         return self.status in self.FAILURES
 
     @property
+    def finality(self) -> str:
+        """Say that it failed and no attempt follows by itself; empty if it did not, or if one does."""
+        if not self.permanently_failed:
+            return ""
+        if self.attempt == 1:
+            return "Failed permanently: it is not retried by itself."
+        return f"Failed permanently after {self.attempt} attempts."
+
+    @property
     def duration(self) -> timedelta | None:
         if self.executed_at is None or self.finished_at is None:
             return None

@@ -30,6 +30,8 @@ def test_the_page_shows_the_chain_of_attempts_and_all_that_each_said(client: Cli
     for words in ("attempt 2 (this one)", "RuntimeError: it broke", "Traceback (most recent call last)"):
         assert words in text
     assert str(second.task_key) in text
+    told = ["Failed permanently after 2 attempts." in shown(client, each.pk) for each in (first, second)]
+    assert told == [False, True]
     for pk in (first.pk, execution.activity_id):
         assert page("activities_activity_change", pk) in text
     talk, count = attempts(execution, "talk")[0], attempts(execution, "count")[0]

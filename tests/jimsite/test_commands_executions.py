@@ -288,6 +288,7 @@ class TestActivity:
         break_down(worker, *claim(worker, now=later), now=later)
         first = Activity.objects.get(task_key=task.key, attempt=1)
         assert "it broke" in refusal("activity", str(first.pk), "--follow", code=1)
+        assert any("Failed permanently" in line for line in said("activity", str(task.key)))
         assert [each["attempt"] for each in told("activity", str(task.key))["attempts"]] == [1, 2]
         cancelled = start()
         cancelled.cancel(initiator=SOMEBODY, now=NOW)

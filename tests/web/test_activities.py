@@ -78,6 +78,8 @@ class TestPage:
         assert "RuntimeError: it broke" in text
         assert re.search(r"Attempt 1 ✕ failed .* Attempt 2 ✕ failed", text)
         assert "Traceback" in text
+        assert "Failed permanently" not in text
+        assert "Failed permanently after 2 attempts." in text_of(client.get(second.get_absolute_url()))
         # When each began, not when it was queued; one that never began says so.
         Activity.objects.filter(pk=first.pk).update(created_at=NOW, executed_at=NOW + seconds(3_600))
         Activity.objects.filter(pk=second.pk).update(executed_at=None)

@@ -50,6 +50,7 @@ class TestPage:
         assert re.search(r"Nightly #\d+ ✕ failed ! partial", text)
         assert "Step “flaky” failed: RuntimeError: it broke" in text
         assert "3 of 3" in text
+        assert text.count("Failed permanently after 2 attempts.") == 1
         assert "ada manual" in text
         svg = re.search(r"<svg.*?</svg>", answer.text[answer.text.index("gantt") :], re.DOTALL)
         assert svg is not None

@@ -126,6 +126,7 @@ def _facts(activity: Activity, command: JimCommand) -> list[tuple[str, str | Tex
         ("Took", span(activity.duration) if activity.duration is not None else ""),
         ("Progress", counted(activity)),
         ("Items", items),
+        ("Outcome", activity.finality),
         ("Message", activity.message),
         ("Part of", f"activity {activity.parent_id}" if activity.parent_id else ""),
         ("Key", str(activity.task_key or "")),
@@ -190,6 +191,7 @@ def brief(activity: Activity) -> dict[str, Any]:
         "finished_at": activity.finished_at,
         "message": activity.message,
         "error": activity.error,
+        "permanently_failed": activity.permanently_failed,
     }
 
 
