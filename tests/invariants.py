@@ -30,7 +30,7 @@ MOMENT = timedelta(seconds=1)
 LATE = 0.05
 LOST = "worker lost"
 SUCCESSES = ("complete", "complete_with_warning", "skipped")
-BY_ITSELF = (Activity.Status.FAILED_WITH_ERROR,)
+BY_ITSELF = (Activity.Status.FAILED_WITH_ERROR, Activity.Status.COMPLETE_WITH_ERROR)
 
 
 def violations(

@@ -274,6 +274,18 @@ exclusions | schedules/spec/exclusions.py | schedules/test_spec.py
 jitter bounds | schedules/spec/spec.py | schedules/test_jitter.py
 -         window = self.jitter if following is None else following - second
 +         window = self.jitter
+jitter of the renamed | schedules/models/timetable.py | schedules/test_jitter.py
+-         return self.original_name or self.name
++         return self.name
+failed items allowed | execution/steps/performing.py | steps/test_perform.py
+-     if failed * 100 > total * ctx.work.max_failed_percent:
++     if failed * 100 >= total * ctx.work.max_failed_percent:
+leases of workers | execution/models/worker.py | api/test_health.py execution/test_waits.py
+-         return self.alive().filter(lease_until__gte=now)
++         return self.alive()
+times of a broken spec | schedules/models/timetable.py | schedules/test_schedule.py
+-             self.restart_cursor(now if spec_changed or since is None else since)
++             self.restart_cursor(now)
 output is text | web/ansi.py | web/test_ansi.py
 -         else conditional_escape(piece.text)
 +         else piece.text
