@@ -17,7 +17,7 @@ TONES = {
     "waiting": (
         "◔",
         (
-            *("waiting", "paused", "late", "overdue", "cancelling", "disabled", "missed"),
+            *("waiting", "paused", "late", "overdue", "cancelling", "disabled", "missed", "silent"),
             *("paused:transient", "paused:approval", "paused:reconciliation"),
         ),
     ),
