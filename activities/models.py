@@ -13,6 +13,7 @@ from django.urls import reverse
 from database.statements import among, fetch, insert_each, planned_once, update_each, update_those, write
 from operations.initiator import Initiator
 from text.clean import clean_json, clean_text
+from text.words import said
 
 from .signals import activities_finished, somebody_listens
 
@@ -332,7 +333,7 @@ class Activity(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.target_name} ({self.get_status_display()})"
+        return f"{self.target_name} ({said(self.status)})"
 
     def get_absolute_url(self) -> str:
         return reverse("web:activity", args=[self.pk])

@@ -10,6 +10,7 @@ from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 from django.urls import reverse
 
+from database import clock
 from schedules.models import Schedule
 from tests.addresses import visitor
 from tests.admin_pages import page, sign_in
@@ -55,7 +56,7 @@ def test_what_is_not_there_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_the_index_shows_what_runs_and_what_needs_a_look_and_nobody_what_they_may_not_see() -> None:
     execution = start()
-    make_worker()
+    make_worker(clock.now())
     make_schedule()
     Schedule.objects.filter(executions=None).update(last_outcome="failed")
     text = sign_in().get(page("index")).content.decode()
