@@ -186,9 +186,9 @@ class TestRetries:
     def test_one_that_completed_with_errors_is_retried_like_a_failure_and_fails_for_good(self) -> None:
         execution = start(step(max_retries=1, retry_seconds=0, retry_on=["items failed"]), step("next", 1))
         worker = make_worker()
-        ending = {"status": "complete_with_error", "can_retry": True, "error": "7 of 9 items failed"}
+        ending: dict[str, Any] = {"status": "complete_with_error", "can_retry": True}
         for _ in range(2):
-            end(worker, *claim(worker), **ending)
+            end(worker, *claim(worker), error="7 of 9 items failed", **ending)
         told = [(each.status, each.permanently_failed) for each in attempts(execution, "work")]
         assert told == [("complete_with_error", False), ("complete_with_error", True)]
         assert fresh(execution).status == Execution.Status.FAILED
