@@ -209,6 +209,9 @@ class SharedCalendar(models.Model):
         locked = self.schedules.open().lock().order_by("pk")
         # Somebody may have edited one while this waited for its lock.
         schedules = [schedule for schedule in locked if self.name in schedule.calendars]
+        for schedule in schedules:
+            schedule.generate_until(now)
+        lost = {schedule.pk: schedule.times_lost() for schedule in schedules}
         ended = [schedule for schedule in schedules if not self._hand_to(schedule, now=now)]
         if ended:
             raise Refused(
@@ -221,15 +224,22 @@ class SharedCalendar(models.Model):
             "before": {"calendars": {self.name: before}},
             "after": {"calendars": {self.name: self.excluded}},
         }
-        message = f"The calendar “{self}” was edited."
-        Activity.objects.record_each(
-            "edit", schedules, initiator=initiator, now=now, message=message, details=details
-        )
+        for message, edited in self._told(schedules, lost).items():
+            Activity.objects.record_each(
+                "edit", edited, initiator=initiator, now=now, message=message, details=details
+            )
         wake("jim_schedules")
+
+    def _told(self, schedules: Sequence[Schedule], lost: Mapping[int, str]) -> dict[str, list[Schedule]]:
+        """What the record of each says; `lost` are the times of those that were broken."""
+        told: dict[str, list[Schedule]] = {}
+        for schedule in schedules:
+            mended = "" if schedule.spec_error else lost[schedule.pk]
+            told.setdefault(f"The calendar “{self}” was edited. {mended}".strip(), []).append(schedule)
+        return told
 
     def _hand_to(self, schedule: Schedule, *, now: datetime) -> bool:
         """Whether it still has times, if it had any; Refused if its spec cannot live with the new ones."""
-        schedule.generate_until(now)
         had_times, was_broken = schedule.next_run_at is not None, bool(schedule.spec_error)
         schedule.calendars = schedule.calendars | {self.name: self.excluded}
         schedule.token += 1

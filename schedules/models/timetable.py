@@ -103,18 +103,23 @@ class Timetable(Definition):
         A spec that can be read again goes on where it stopped; a new one begins now. One that was broken
         stays so, until somebody edits what is wrong.
         """
-        since, broken = self.processed_until, self.spec_error
+        lost = self.times_lost() if spec_changed else ""
+        since = self.processed_until
         try:
             self.restart_cursor(now if spec_changed or since is None else since)
         except SpecError as error:
             if spec_changed:
                 raise ValidationError({"spec": [str(error)]}) from error
             self.mark_broken(error)
-        if not (spec_changed and broken and since):
+        return lost
+
+    def times_lost(self) -> str:
+        """Say which times nobody will know of, if it is broken and a new spec begins now."""
+        if not self.spec_error or self.processed_until is None:
             return ""
+        since = exact(self.processed_until)
         return (
-            f"Times between {exact(since)} and this edit are not recorded, as its spec could not be read: "
-            f"{broken}"
+            f"Times between {since} and this edit are not recorded, because it was broken: {self.spec_error}"
         )
 
     def mark_broken(self, error: Exception) -> None:
