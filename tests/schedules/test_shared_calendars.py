@@ -220,7 +220,8 @@ class TestEdit:
         assert (fresh(broken).next_run_at, fresh(broken).calendars) == (None, {"days off": [MONDAY]})
         assert (fresh(mended).spec_error, fresh(mended).next_run_at) == ("", hours(21))
         edits = Activity.objects.filter(target_type="schedule", operation="edit")
-        told = {each.target_id: "are not recorded, because it was broken: ?" in each.message for each in edits}
+        words = "are not recorded, because it was broken: ?"
+        told = {each.target_id: words in each.message for each in edits}
         assert told == {str(broken.pk): False, str(mended.pk): True}
 
 
