@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from drf_spectacular.extensions import OpenApiSerializerExtension
 from rest_framework import serializers
@@ -63,6 +63,9 @@ class LongJSONParser(StrictJSONParser):
 class Strict(serializers.Serializer[T]):
     """Refuses fields that do not exist, by name, and values of another type; tells all that is wrong."""
 
+    # Fields that exist elsewhere, each with what to do instead.
+    elsewhere: ClassVar[Mapping[str, str]] = {}
+
     def to_internal_value(self, data: Any) -> Any:
         if not isinstance(data, Mapping):
             return super().to_internal_value(data)
@@ -78,7 +81,7 @@ class Strict(serializers.Serializer[T]):
     def _unknown(self, data: Mapping[str, Any]) -> dict[str, Any]:
         known = [name for name, field in self.fields.items() if not field.read_only]
         told = f"There is no such field; there are: {', '.join(known) or 'none'}."
-        return {name: told for name in data if name not in known}
+        return {name: self.elsewhere.get(name, told) for name in data if name not in known}
 
     def _wrong_types(self, data: Mapping[str, Any]) -> dict[str, Any]:
         found = {

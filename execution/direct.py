@@ -42,12 +42,11 @@ from execution.steps.outcome import Interrupted, Outcome, Reason
 from execution.steps.performing import perform
 from operations.initiator import Initiator
 from schedules import permissions
-from schedules.models import TaskTemplate
 from text.words import span
 
 from .loops import recorder
 from .models import Reservation, WorkerTask
-from .models.adhoc import check_own_steps, job_line
+from .models.adhoc import check_own_steps, complete, job_line
 from .models.attempt import Finish, Held
 from .models.reservation import Lost
 
@@ -107,8 +106,7 @@ def run(
     the reservation.
     """
     check_own_steps([step], may)
-    step = TaskTemplate.objects.resolve(step) if "template" in step else step
-    line = job_line(step, now=clock.now())
+    line = job_line(complete(step), now=clock.now())
     with waiting(timeout_seconds) as wait:
         lease = Lease()
         reservation = _reserve(line, initiator, wait, lease)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from rest_framework import serializers
 
 from api.reading import Strict
-from execution.models.adhoc import FARTHEST_POSITION, LONGEST_KEY
+from execution.models.adhoc import ALONE, FARTHEST_POSITION, LONGEST_KEY, OF_GROUPS
 from execution.models.task import MOST_PRIORITY
 from schedules.models import Step
 from schedules.models.definition import YEAR_SECONDS
@@ -15,6 +15,8 @@ from schedules.models.definition import YEAR_SECONDS
 
 class StepWriting(Strict[Any]):
     """The fields of a step that stands alone; the models say which values make sense, and the defaults."""
+
+    elsewhere: ClassVar = dict.fromkeys(OF_GROUPS, ALONE)
 
     template = serializers.CharField(
         max_length=200, required=False, help_text="A template, which says what is not said here."

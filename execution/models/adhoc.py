@@ -32,6 +32,12 @@ Mode = Literal["sequential", "parallel", "steps"]
 KEYS = frozenset({"idempotency_key", "dedup_key"})
 # What a request for a job may say besides the fields of its step.
 OPTIONS = KEYS | {"position", "available_at"}
+# What a step says about the steps around it. A single job has none; a template may still say it for groups.
+OF_GROUPS = ("index", "run_if", "continue_on_failure")
+ALONE = (
+    "A single job has no other steps around it, so this would do nothing. Leave it out, or queue a group "
+    "instead: POST /api/v1/executions, or Execution.objects.submit in Python."
+)
 # Where a step runs, and which limits it counts for.
 PLACE = ("pool", "resources")
 FARTHEST_POSITION = 1_000_000_000
@@ -72,7 +78,7 @@ class Wanted(NamedTuple):
         if not OPTIONS.isdisjoint(request):
             step = {name: request[name] for name in request if name not in OPTIONS}
         if "template" in step:
-            step = _resolved(step, templates)
+            step = _of_template(step, templates)
         if OPTIONS.isdisjoint(request):
             return cls(job_line(step, now=now), initiator)
         position, later_at = _position(request), _later(request, now)
@@ -163,6 +169,9 @@ def _checked(frame: tuple[tuple[str, type, Any], ...]) -> dict[str, Any]:
     step = Step(**data)
     step.clean_fields(exclude=["schedule", "config"])
     step.clean_frame()
+    usual = Step()
+    if unused := [name for name in OF_GROUPS if getattr(step, name) != getattr(usual, name)]:
+        raise ValidationError(dict.fromkeys(unused, ALONE))
     checked = step.as_json()
     try:
         return checked | {"limit_keys": limit_keys(checked)}
@@ -253,11 +262,17 @@ def _step(step: Any, number: int, mode: str) -> Any:
     return data | {"index": number if mode == "sequential" else 0}
 
 
-def _resolved(step: Mapping[str, Any], templates: Mapping[str, TaskTemplate]) -> dict[str, Any]:
+def complete(step: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Fill in what a single job's template says; a job without a template stays as it is."""
+    return _of_template(step, TaskTemplate.objects.needed_by([step])) if "template" in step else step
+
+
+def _of_template(step: Mapping[str, Any], templates: Mapping[str, TaskTemplate]) -> dict[str, Any]:
     name = step["template"]
     if not isinstance(name, str) or name not in templates:
         raise ValidationError({"template": f"{TaskTemplate.objects.why_not(str(name))}."})
-    return templates[name].resolve(step)
+    resolved = templates[name].resolve(step)
+    return {field: resolved[field] for field in resolved if field in step or field not in OF_GROUPS}
 
 
 def _is_timeout(seconds: object) -> bool:

@@ -66,18 +66,6 @@ class TaskTemplateQuerySet(models.QuerySet["TaskTemplate"]):
             raise
         return template
 
-    def resolve(self, step: Mapping[str, Any]) -> dict[str, Any]:
-        """A step that names an active template, as complete step data."""
-        return self.named(step.get("template")).resolve(step)
-
-    def named(self, name: object) -> TaskTemplate:
-        """Refused, in words, if there is no active one of this name."""
-        text = _normal(name) if isinstance(name, str) else ""
-        template = self.active().filter(name=text).first()
-        if template is None:
-            raise Refused(f"{self.why_not(text)}.")
-        return template
-
     def why_not(self, name: str) -> str:
         """Why a step cannot newly refer to it."""
         if self.filter(name=name).exclude(status=TaskTemplate.Status.ACTIVE).exists():

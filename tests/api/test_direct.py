@@ -60,11 +60,11 @@ def test_no_code_reaches_the_processes_that_serve_the_pages() -> None:
 
 
 def test_a_template_will_do_and_own_code_needs_its_permission() -> None:
-    make_template("Export")
+    make_template("Export", continue_on_failure=True)
     assert Caller("Operator").post("direct", {"template": "Export"}).json()["result"] == 1
     assert Caller("Operator").post("direct", body()).status_code == 403
     assert Caller("Viewer").post("direct", {"template": "Export"}).status_code == 403
-    assert Caller("Operator").post("direct", {"template": "None"}).status_code in (400, 409)
+    assert Caller("Operator").post("direct", {"template": "None"}).status_code == 400
 
 
 def test_whoever_finds_no_seat_in_time_is_told_who_has_them() -> None:

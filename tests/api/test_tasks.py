@@ -50,6 +50,20 @@ class TestQueueing:
         assert (refused.status_code, "“Export”" in refused.json()["detail"]) == (403, True)
         assert api.post("tasks", {"step_type": "python", "config": {}}).status_code == 403
 
+    @pytest.mark.parametrize("path", ["tasks", "tasks/batch", "direct"])
+    def test_what_only_means_something_among_several_steps_is_refused(self, path: str) -> None:
+        """A template may say it for the groups that it is used in."""
+        api = Caller("Author")
+        odd: dict[str, Any] = {"index": 0, "run_if": "always", "continue_on_failure": True}
+        make_template("Export", continue_on_failure=True)
+        for name, value in odd.items():
+            wrong = api.post(path, wrapped(path, WAIT | {name: value}))
+            [told] = wrong.json()["errors"]
+            assert (wrong.status_code, told["field"].rpartition(".")[2]) == (400, name)
+            assert "POST /api/v1/executions" in told["detail"]
+        if path != "direct":
+            assert api.post(path, wrapped(path, {"template": "Export"})).status_code == 202
+
     @pytest.mark.parametrize("path", ["tasks", "tasks/batch", "executions", "direct"])
     def test_a_template_runs_where_it_says_unless_one_may_define_its_code(self, path: str) -> None:
         operator, author = Caller("Operator"), Caller("Author")

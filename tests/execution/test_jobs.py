@@ -142,15 +142,17 @@ BAD_REQUESTS: list[tuple[str, list[Any]]] = [
     ("retry_cap_seconds", [-1]),
     ("max_retries", [-1, True]),
     ("timeout_seconds", [5.0]),
-    ("continue_on_failure", [1]),
-    ("run_if", ["maybe"]),
+    # What only means something beside other steps.
+    ("index", [3, True]),
+    ("continue_on_failure", [0, True]),
+    ("run_if", ["maybe", "always", "failure"]),
     ("step_type", ["story"]),
     ("config", [{}]),
     ("template", ["Missing", ["Report"]]),
     ("status", ["complete"]),
     ("attempt", [2]),
 ]
-FINE = {"max_retries": 1, "priority": 0, "timeout_seconds": 5, "continue_on_failure": True}
+FINE = {"max_retries": 1, "priority": 0, "timeout_seconds": 5, "continue_on_failure": False}
 
 
 def complaint(call: Callable[[], object]) -> list[str]:
