@@ -219,7 +219,7 @@ def _add_work(size: Large) -> None:
     now = clock.now()
     first = Schedule.objects.get(name="Large 1")
     start_at = now - timedelta(days=2)
-    Backfill.objects.ask(first, start_at=start_at, end_at=now, initiator=BY, now=now)
+    Backfill.objects.ask(first, start_at=start_at, end_at=now, which="all", initiator=BY, now=now)
     job = {**STEP, "name": "job"}
     WorkerTask.objects.enqueue([job] * size.jobs, initiator=BY, now=now)
     for number in range(size.running):

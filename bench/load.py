@@ -104,7 +104,9 @@ def ask_for_backfill(schedule: Schedule, *, times: int) -> Backfill:
     now = clock.now()
     end_at = now.replace(second=0, microsecond=0)
     start_at = end_at - timedelta(minutes=times - 1)
-    return Backfill.objects.ask(schedule, start_at=start_at, end_at=end_at, initiator=BY, now=now)
+    return Backfill.objects.ask(
+        schedule, start_at=start_at, end_at=end_at, which="all", initiator=BY, now=now
+    )
 
 
 def live_occurrences(since: datetime, until: datetime) -> OccurrenceQuerySet:

@@ -31,6 +31,7 @@ from schedules.models import (
     SharedCalendar,
     TaskTemplate,
 )
+from schedules.models.backfill import USUAL_OVERLAP, USUAL_WHICH
 from schedules.spec.wording import counted, listed
 from text.words import on_the_clock
 
@@ -79,13 +80,13 @@ class BackfillForm(forms.Form):
     which = forms.ChoiceField(
         label="Which times",
         choices=Backfill.Which.choices,
-        initial=Backfill.Which.MISSING,
+        initial=USUAL_WHICH,
         widget=forms.RadioSelect,
     )
     overlap = forms.ChoiceField(
         label="Side by side",
         choices=Overlap.choices,
-        initial=Overlap.BUFFER_ALL,
+        initial=USUAL_OVERLAP,
         help_text="What becomes of its times while others run. With “Allow all”, at most 10 run at a time.",
     )
 

@@ -17,7 +17,7 @@ from api.reading import Strict
 from api.schema import IDEMPOTENCY_KEY, accepts, acts
 from schedules import permissions
 from schedules.models import Backfill, Overlap
-from schedules.models.backfill import LONGEST_REASON
+from schedules.models.backfill import LONGEST_REASON, USUAL_OVERLAP, USUAL_WHICH
 
 from .base import Listed, Resource
 from .occurrences import OfSchedule
@@ -80,8 +80,8 @@ class BackfillSerializer(BackfillListed):
 class BackfillWriting(Strict[Any]):
     start_at = serializers.DateTimeField(help_text="Included.")
     end_at = serializers.DateTimeField(help_text="Included, and not in the future.")
-    which = serializers.ChoiceField(choices=Backfill.Which.choices, required=False)
-    overlap = serializers.ChoiceField(choices=Overlap.choices, required=False)
+    which = serializers.ChoiceField(choices=Backfill.Which.choices, default=USUAL_WHICH)
+    overlap = serializers.ChoiceField(choices=Overlap.choices, default=USUAL_OVERLAP)
     dry_run = serializers.BooleanField(required=False, help_text="Only say what it would do.")
 
 
@@ -140,7 +140,7 @@ class BackfillsOfSchedule(OfSchedule, mixins.ListModelMixin, Resource):
         return self.accepted(body, url=reverse("api:backfill-detail", args=[backfill.pk]))
 
     def _survey(self, read: dict[str, Any]) -> Response:
-        asked = {name: read[name] for name in ("start_at", "end_at", "which") if name in read}
+        asked = {name: read[name] for name in ("start_at", "end_at", "which")}
         survey = Backfill.objects.survey(self.schedule, **asked, now=self.now, limit=TIMES_SHOWN)
         return Response(SurveySerializer(survey).data)
 

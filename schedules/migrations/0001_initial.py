@@ -214,7 +214,7 @@ class Migration(migrations.Migration):
                             ("missing", "Only times without an execution"),
                             ("failed", "Only times whose last execution failed"),
                         ],
-                        default="all",
+                        default="missing",
                         max_length=8,
                     ),
                 ),

@@ -36,6 +36,9 @@ TIMES_PER_LOOK = 1_000
 LONGEST_REASON = 500
 MOMENT = timedelta(microseconds=1)
 HOUR = timedelta(hours=1)
+# Unless the request says otherwise: what has run is not run again, and the times run one after the other.
+USUAL_WHICH = "missing"
+USUAL_OVERLAP = Overlap.BUFFER_ALL
 
 WAITING = "waiting already"
 EXECUTED = "executed already"
@@ -107,8 +110,8 @@ class Backfill(models.Model):
     )
     start_at = models.DateTimeField()
     end_at = models.DateTimeField()
-    which = models.CharField(max_length=8, choices=Which.choices, default=Which.ALL)
-    overlap = models.CharField(max_length=16, choices=Overlap.choices, default=Overlap.BUFFER_ALL)
+    which = models.CharField(max_length=8, choices=Which.choices, default=USUAL_WHICH)
+    overlap = models.CharField(max_length=16, choices=Overlap.choices, default=USUAL_OVERLAP)
     spec = models.JSONField(help_text="As it was when this was asked for.")
     calendars = models.JSONField(default=dict)
     status = models.CharField(max_length=9, choices=Status.choices, default=Status.OPEN)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import tracemalloc
 from collections import Counter
 from datetime import datetime, timedelta
+from io import StringIO
 from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
+from django.core.management import call_command
 from django.db import OperationalError, connection
 from pytest_django import DjangoAssertNumQueries
 
 from activities.models import Activity
+from database import clock
 from execution.loops.invoker import trigger
 from execution.loops.scheduler import is_due, tick
 from execution.models import Execution
@@ -21,6 +24,8 @@ from schedules.generator import backfill, generate
 from schedules.models import Backfill, Occurrence, Refused, Schedule
 from schedules.models import backfill as backfill_module
 from schedules.models.backfill import Progress, Survey
+from schedules.operations import BackfillForm
+from tests.api.calling import Caller
 from tests.base import (
     NOW,
     SOMEBODY,
@@ -59,13 +64,13 @@ def plenty_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ask(schedule: Schedule, start: float = -10, end: float = -1, **fields: Any) -> Backfill:
     """For the times between two minutes, as seen from now."""
-    given: dict[str, Any] = {"initiator": SOMEBODY, "now": NOW} | fields
+    given: dict[str, Any] = {"initiator": SOMEBODY, "now": NOW, "which": "all"} | fields
     return Backfill.objects.ask(schedule, start_at=minutes(start), end_at=minutes(end), **given)
 
 
 def survey(schedule: Schedule, start: float, end: float, **fields: Any) -> Survey:
-    given: dict[str, Any] = {"start_at": minutes(start), "end_at": minutes(end), "now": NOW} | fields
-    return Backfill.objects.survey(schedule, **given)
+    given: dict[str, Any] = {"start_at": minutes(start), "end_at": minutes(end), "now": NOW}
+    return Backfill.objects.survey(schedule, **given | {"which": "all"} | fields)
 
 
 def times(backfill: Backfill) -> list[datetime]:
@@ -627,3 +632,20 @@ def test_old_ones_are_pruned_after_their_occurrences(schedule: Schedule) -> None
     assert Backfill.objects.prune(before=NOW, limit=10) == 0
     assert Backfill.objects.prune(before=NOW + timedelta(days=1), limit=10) == 1
     assert set(Backfill.objects.all()) == {still_known, unfinished}
+
+
+def test_every_face_has_the_models_defaults(schedule: Schedule, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has run is not run again unless somebody asks for it."""
+    monkeypatch.setattr(clock, "now", lambda: NOW)
+    usual = {name: Backfill._meta.get_field(name).get_default() for name in ("which", "overlap")}
+    assert usual == {"which": "missing", "overlap": "buffer_all"}
+    assert {name: BackfillForm().fields[name].initial for name in usual} == usual
+    between = {"start_at": minutes(-10).isoformat(), "end_at": minutes(-1).isoformat()}
+    made = Caller("Operator").post(f"schedules/{schedule.pk}/backfills", between).json()["backfill"]
+    given = [f"--from={minutes(-10).isoformat()}", f"--to={minutes(-1).isoformat()}"]
+    call_command("backfill", "Nightly", *given, stdout=StringIO())
+    asked = Backfill.objects.ask(
+        schedule, start_at=minutes(-10), end_at=minutes(-1), initiator=SOMEBODY, now=NOW
+    )
+    for each in (Backfill.objects.get(pk=made), Backfill.objects.get(pk=made + 1), asked):
+        assert (each.which, each.overlap) == ("missing", "buffer_all")

@@ -171,7 +171,7 @@ class TestBackfills:
         described = describe(schedule, now=hours(20))
         (progress,) = described.backfills
         assert (progress.id, progress.start_at, progress.end_at) == (asked.pk, hours(1), hours(10))
-        assert (progress.which, progress.overlap, progress.by) == ("all", "allow_all", "ada")
+        assert (progress.which, progress.overlap, progress.by) == ("missing", "allow_all", "ada")
         assert (progress.total, progress.passed, progress.added, progress.waiting) == (10, 4, 4, 4)
         assert (described.counters.buffered, described.counters.remaining) == (4, 7)
 

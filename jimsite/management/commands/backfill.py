@@ -8,7 +8,7 @@ from django.core.management.base import CommandParser
 from jimsite.arguments import instant, overlap, schedule_name
 from jimsite.terminal import JimCommand, on_clock
 from schedules.models import Backfill, Schedule
-from schedules.models.backfill import Survey
+from schedules.models.backfill import USUAL_OVERLAP, USUAL_WHICH, Survey
 from schedules.spec.wording import counted
 
 TIMES_SHOWN = 10
@@ -30,10 +30,10 @@ class Command(JimCommand):
         parser.add_argument(
             "--which",
             choices=Backfill.Which.values,
-            default=Backfill.Which.MISSING,
+            default=USUAL_WHICH,
             help="all times, those without an execution (default), or those whose last one failed",
         )
-        overlap(parser, "buffer_all, one after the other")
+        overlap(parser, f"{USUAL_OVERLAP}, one after the other")
         parser.add_argument("--dry-run", action="store_true", help="only say which times would start")
 
     def run(self, options: dict[str, Any]) -> None:
@@ -46,7 +46,7 @@ class Command(JimCommand):
         survey = Backfill.objects.survey(schedule, **asked, limit=TIMES_SHOWN)
         made = None
         if not options["dry_run"]:
-            policy = options["overlap"] or Backfill._meta.get_field("overlap").default
+            policy = options["overlap"] or USUAL_OVERLAP
             made = Backfill.objects.ask(schedule, **asked, overlap=policy, initiator=self.by)
         self.tell(_facts(schedule, survey, made), lambda: self._show(schedule, survey, made))
 
