@@ -27,6 +27,7 @@ TAGS = {
     "backfills": "Past ranges whose times are started again or at last.",
     "calendars": "Times at which nothing that refers to them runs.",
     "templates": "What steps that are alike have in common.",
+    "secrets": "Values that steps refer to by name, and that are never shown.",
     "executions": "Runs of plans, with their steps and attempts.",
     "tasks": "The queue.",
     "direct": "Run one step at once, and wait for its outcome.",

@@ -23,6 +23,7 @@ from database.outage import in_a_line, is_outage
 from operations.field_errors import dotted, field_errors
 from schedules.models import Conflict, Refused
 from schedules.permissions import NotYours
+from schedules.vault import VaultError
 
 from .permissions import refusal
 from .throttling import StrangerThrottle
@@ -116,6 +117,8 @@ def _known(error: Exception) -> exceptions.APIException | None:
             blocked_by = getattr(error, "blocked_by", None)
             members = {"blocked_by": blocked_by} if blocked_by is not None else {}
             return Problem(str(error), status_code=409, **members)
+        case VaultError():
+            return Problem(str(error), status_code=409)
         case IntegrityError():
             logger.warning("two requests met: %s", error)
             met = "Somebody else took this name, or changed the same, in this moment: look, then repeat it."

@@ -98,7 +98,8 @@ def wrong_type(field: Any, value: Any) -> Any:
         if isinstance(field, kind):
             is_number_for_bool = isinstance(value, bool) and types is not bool
             if not isinstance(value, types) or is_number_for_bool:
-                return f"{words} expected, found {shown(value)}"
+                # What must not be read back is not repeated in an error either.
+                return f"{words} expected" if field.write_only else f"{words} expected, found {shown(value)}"
             break
     match field:
         case serializers.DateTimeField():

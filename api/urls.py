@@ -17,6 +17,7 @@ from .resources.occurrences import Occurrences
 from .resources.revisions import RevisionsOfSchedule
 from .resources.runs import Runs
 from .resources.schedules import Schedules
+from .resources.secrets import Secrets
 from .resources.tasks import Tasks
 from .resources.templates import Templates
 from .resources.tokens import Tokens
@@ -39,6 +40,7 @@ router.register(f"{OF_SCHEDULE}/revisions", RevisionsOfSchedule, basename="sched
 router.register("backfills", Backfills, basename="backfill")
 router.register("calendars", Calendars, basename="calendar")
 router.register("templates", Templates, basename="template")
+router.register("secrets", Secrets, basename="secret")
 
 # What runs, and what is around it.
 router.register("executions", Executions, basename="execution")

@@ -16,13 +16,11 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api.errors import Problem
 from api.filtering import Filters, WholeFilter
 from api.reading import Nothing, Strict
 from api.schema import IDEMPOTENCY_KEY, IF_MATCH, IF_NONE_MATCH, accepts, acts, changes, makes, reads, removes
 from api.versions import digest_of
 from schedules.models import Refused
-from schedules.vault import VaultError
 from webhooks.events import KINDS, TEST
 from webhooks.models import Delivery, Endpoint
 from webhooks.models.endpoint import MOST_AMONG
@@ -60,7 +58,7 @@ class EndpointSerializer(serializers.ModelSerializer[Endpoint]):
         read_only_fields: tuple[str, ...] = fields
 
 
-class SecretSerializer(serializers.Serializer[Any]):
+class SigningSecretSerializer(serializers.Serializer[Any]):
     secret = serializers.CharField(help_text="What its deliveries are signed with. It is shown only now.")
 
 
@@ -148,8 +146,6 @@ class Webhooks(Listed):
             endpoint, secret = Endpoint.objects.define(**read, initiator=self.by, now=self.now)
         except (ValidationError, IntegrityError) as error:
             raise _wrong(error) from error
-        except VaultError as error:
-            raise Problem(str(error), status_code=409) from error
         url = reverse("api:webhook-detail", args=[endpoint.pk])
         made = self.shown(endpoint, version=self.version_of(endpoint), code=status.HTTP_201_CREATED, url=url)
         made.data = {**made.data, "secret": secret}
@@ -174,16 +170,13 @@ class Webhooks(Listed):
             self._held().remove(initiator=self.by, now=self.now)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
-    @extend_schema(request=Rotation, responses=acts(SecretSerializer))
+    @extend_schema(request=Rotation, responses=acts(SigningSecretSerializer))
     @action(detail=True, methods=["post"])
     @method_decorator(sensitive_variables())
     def rotate(self, request: Request, pk: str) -> Response:
         """A new secret; for a day, both of them sign."""
         endpoint, read = self.get_object(), self.read(Rotation)
-        try:
-            secret = endpoint.rotate(initiator=self.by, now=self.now, **read)
-        except VaultError as error:
-            raise Problem(str(error), status_code=409) from error
+        secret = endpoint.rotate(initiator=self.by, now=self.now, **read)
         return Response({"secret": secret})
 
     @extend_schema(request=Nothing, parameters=[IDEMPOTENCY_KEY], responses=accepts(SentSerializer))

@@ -116,6 +116,7 @@ ROUTES: dict[str, list[Callable[[], Asked]]] = {
     "limits": [lambda: ("limits", {"key": "global", "size": 2})],
     "calendars": [lambda: ("calendars", {"name": "Off", "excluded": [{"dates": "2026-12-25"}]})],
     "templates": [lambda: ("templates", JOB)],
+    "secrets": [lambda: ("secrets", {"name": "smtp", "value": "correct horse"})],
     "templates/{id}/run": [lambda: (f"templates/{make_template().pk}/run", {})],
     "schedules": [new_schedule],
     "schedules/{id}/run": [manual_run],
