@@ -38,6 +38,7 @@ TAGS = {
     "events": "What was published, and what became of it.",
     "workers": "The processes that do the work.",
     "pools": "Where tasks are queued.",
+    "reservations": "Seats of pools that direct requests hold or wait for.",
     "limits": "How many tasks with one key run at once.",
     "webhooks": "Where notifications are sent to.",
     "deliveries": "Each notification, and whether it arrived.",

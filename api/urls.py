@@ -14,6 +14,7 @@ from .resources.direct import Direct
 from .resources.executions import Executions
 from .resources.limits import Limits
 from .resources.occurrences import Occurrences
+from .resources.reservations import Reservations
 from .resources.revisions import RevisionsOfSchedule
 from .resources.runs import Runs
 from .resources.schedules import Schedules
@@ -60,6 +61,7 @@ router.register("events", Events, basename="event")
 # Who works, who is told, who may ask.
 router.register("workers", Workers, basename="worker")
 router.register("pools", Pools, basename="pool")
+router.register("reservations", Reservations, basename="reservation")
 router.register("webhooks", Webhooks, basename="webhook")
 router.register("deliveries", Deliveries, basename="delivery")
 router.register("tokens", Tokens, basename="token")

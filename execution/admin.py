@@ -16,7 +16,6 @@ from django.utils.safestring import SafeString
 
 from activities.models import Activity, OutputLine
 from database import clock
-from execution.queue.concurrency import SEPARATOR
 from execution.queue.waits import reasons
 from operations.admin_pages import (
     EndlessChangeList,
@@ -339,7 +338,7 @@ class ReservationAdmin(RecordAdmin[Reservation], OperationsAdmin[Reservation]):
 
     @admin.display(description="limit keys")
     def limits(self, reservation: Reservation) -> str:
-        return ", ".join(reservation.limit_keys.split(SEPARATOR))
+        return ", ".join(reservation.limits)
 
     def asked(self, reservation: Reservation) -> SafeString:
         return moment(reservation.created_at, now=clock.now())

@@ -85,9 +85,7 @@ def chosen_schedules(options: dict[str, Any]) -> tuple[list[Schedule], list[Sche
     if not names and not tags:
         raise Refused("Name the schedules, or say --tag or --all.")
     named = list(dict.fromkeys(Schedule.objects.called(name) for name in names))
-    tagged = list(Schedule.objects.open().tagged(*tags).order_by("name")) if tags else []
-    if tags and not tagged:
-        raise Refused(f"No schedule has the {in_words(tags)}.")
+    tagged = list(Schedule.objects.chosen_by(tags).order_by("name")) if tags else []
     return named, [schedule for schedule in tagged if schedule not in named]
 
 

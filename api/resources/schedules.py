@@ -36,6 +36,7 @@ from schedules.models.schedule import LONGEST_NOTE
 from .base import Listed
 from .definitions import NewSchedule, ScheduleDefinition, ScheduleListed, ScheduleSerializer
 from .previews import Inquiries
+from .together import ResumeWriting, Together
 
 # What a schedule is shown with, besides its definition; whoever sends it back does not change it so.
 SHOWN_ONLY = ("id", "token", "state", "overview")
@@ -106,14 +107,6 @@ class PauseWriting(Strict[Any]):
     until = serializers.DateTimeField(required=False, allow_null=True, help_text="It then resumes by itself.")
 
 
-class ResumeWriting(Strict[Any]):
-    missed = serializers.ChoiceField(
-        choices=[("catch_up", "catch_up"), ("discard", "discard")],
-        required=False,
-        help_text="Times that passed meanwhile: started by catch-up window and overlap policy, or skipped.",
-    )
-
-
 class UnskipWriting(Strict[Any]):
     at = serializers.DateTimeField(help_text="A time that was to be left out.")
 
@@ -132,7 +125,7 @@ class RequestedRunSerializer(serializers.Serializer[Any]):
     url = serializers.URLField()
 
 
-class Schedules(Inquiries, Listed):
+class Schedules(Inquiries, Together, Listed):
     """What runs, and when."""
 
     queryset = Schedule.objects.all()
@@ -147,6 +140,7 @@ class Schedules(Inquiries, Listed):
         "partial_update": "schedules.change_schedule",
         "destroy": permissions.CLOSE,
         **dict.fromkeys(("run", "pause", "resume", "skip_next", "unskip"), permissions.RUN),
+        **dict.fromkeys(("pause_all", "resume_all"), permissions.RUN),
     }
 
     def get_queryset(self) -> Any:

@@ -11,6 +11,7 @@ from django.db.models import Q
 from activities.models import Activity, Ending
 from database.statements import fetch, insert_each
 from database.wake import wake
+from execution.queue.concurrency import SEPARATOR
 from execution.queue.limited import found_in, sets
 from execution.queue.unlimited import READY, READY_LIMITED
 from operations.initiator import Initiator
@@ -19,6 +20,12 @@ from .limit import Limit
 from .planned import ACTIVITY_FIELDS, Planned
 from .worker import lease
 
+# By the name that `Reservation.state` gives it.
+STATES = {
+    "waiting": Q(released_at=None, taken_at=None),
+    "running": Q(released_at=None, taken_at__isnull=False),
+    "released": Q(released_at__isnull=False),
+}
 LOST = "the process that ran it was lost"
 _TURN = "ORDER BY priority DESC, position, id LIMIT 1"
 _IS_ANY_READY = " UNION ALL ".join(
@@ -150,6 +157,11 @@ class Reservation(models.Model):
         if self.released_at is not None:
             return "released"
         return "waiting" if self.taken_at is None else "running"
+
+    @property
+    def limits(self) -> list[str]:
+        """The keys of the limits that it counts for."""
+        return self.limit_keys.split(SEPARATOR) if self.limit_keys else []
 
     def take(
         self,

@@ -87,6 +87,14 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
             tagged = tagged.filter(tag_rows__name=tag)
         return tagged
 
+    def chosen_by(self, tags: Sequence[str]) -> ScheduleQuerySet:
+        """Choose the open schedules with all of these tags; without tags, all. Refused if there is none."""
+        chosen = self.open().tagged(*clean_tags(list(tags)))
+        if tags and not chosen.exists():
+            words = f"{'tags' if len(tags) > 1 else 'tag'} {' and '.join(tags)}"
+            raise Refused(f"No schedule has the {words}.")
+        return chosen
+
     def called(self, wanted: str) -> Schedule:
         """By name, an open one before those that are closed; else by id. Raises Refused, with a hint."""
         name = clean_text(unicodedata.normalize("NFC", wanted.strip()))

@@ -1,4 +1,4 @@
-"""Workers, pools, webhooks with their deliveries, and tokens."""
+"""Workers, pools, reservations, webhooks with their deliveries, and tokens."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from django.test import Client
 from activities.models import Activity
 from api.models import ApiToken, KeyedAnswer
 from database import clock
-from execution.models import Limit, Worker
+from execution.models import Limit, Reservation, Worker
+from execution.models.adhoc import job_line
 from operations.initiator import Initiator
 from tests.api.calling import Caller, fields
-from tests.base import NOW, claim, enqueue, make_worker, seconds, start, step
+from tests.base import NOW, SOMEBODY, claim, enqueue, make_worker, seconds, start, step
 from webhooks.models import Delivery
 
 pytestmark = pytest.mark.django_db
@@ -52,6 +53,30 @@ class TestWorkers:
         assert (ldap["workers"], ldap["seats"], ldap["queued"], ldap["waiting"]) == (1, 3, 1, 1)
         assert 60 <= ldap["oldest_wait_seconds"] < 120
         assert (pools["hr"]["limit"], pools["hr"]["seats"]) == (0, 0)
+
+
+class TestReservations:
+    def test_they_tell_who_has_which_seat_and_an_operator_releases_it(self) -> None:
+        line = job_line(step("now", pool="ldap"), now=NOW)
+        held = Reservation.objects.reserve(line, holder="here:1", now=NOW)
+        waiting = Reservation.objects.reserve(line | {"pool": "hr"}, holder="there:2", now=NOW)
+        assert held is not None
+        assert waiting is not None
+        assert held.take(line, initiator=SOMEBODY, now=NOW)
+        viewer, operator = Caller("Viewer"), Caller("Operator", scopes=["run"])
+        [row] = viewer.get("reservations", pool="ldap").json()["results"]
+        assert (row["id"], row["state"], row["holder"]) == (str(held.pk), "running", "here:1")
+        assert (row["activity"], row["limits"]) == (held.activity_id, ["global", "pool:ldap", "type:python"])
+        assert viewer.post(f"reservations/{held.pk}/release").status_code == 403
+        released = operator.post(f"reservations/{held.pk}/release", {"reason": "stuck"})
+        assert (released.status_code, released.json()["state"]) == (200, "released")
+        assert Activity.objects.get(operation="release").message == "stuck"
+        assert operator.post(f"reservations/{held.pk}/release").status_code == 409
+        states = {
+            state: [row["id"] for row in viewer.get("reservations", state=state).json()["results"]]
+            for state in ("waiting", "running", "released")
+        }
+        assert states == {"waiting": [str(waiting.pk)], "running": [], "released": [str(held.pk)]}
 
 
 class TestWebhooks:

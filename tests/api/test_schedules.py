@@ -271,6 +271,27 @@ def test_a_schedule_is_paused_and_resumed() -> None:
     assert api.post(f"{url}/pause", {"until": "2001-01-01T00:00:00Z"}).status_code == 400
 
 
+@pytest.mark.parametrize("tags", [[], ["hr"]])
+def test_all_schedules_or_those_with_tags_are_paused_and_resumed_together(tags: list[str]) -> None:
+    """A pause that one of them had before stays its own, as on the page and in the terminal."""
+    api, body = Caller("Operator", scopes=["run"]), {"tags": tags} if tags else {}
+    one, other = make_schedule(tags=["hr"]), make_schedule(tags=["hr", "nightly"])
+    own = make_schedule(tags=["hr"])
+    own.pause(initiator=SOMEBODY, now=NOW, note="a fire")
+    untagged = make_schedule()
+    paused = api.post("schedules/pause-all", body | {"note": "moving"})
+    count = 2 if tags else 3
+    assert (paused.status_code, paused.json()) == (200, {"paused": count, "left": 1})
+    assert (fresh(one).pause_note, fresh(own).pause_note) == ("moving", "a fire")
+    assert fresh(untagged).is_paused == (not tags)
+    resumed = api.post("schedules/resume-all", body | {"missed": "discard"})
+    assert (resumed.status_code, resumed.json()) == (200, {"resumed": count, "left": 1})
+    assert [fresh(each).is_paused for each in (one, other, own)] == [False, False, True]
+    refused = api.post("schedules/pause-all", {"tags": ["hrr"]})
+    assert (refused.status_code, "tag hrr" in refused.json()["detail"]) == (409, True)
+    assert Caller("Viewer").post("schedules/pause-all", body).status_code == 403
+
+
 def test_the_next_time_is_skipped_and_taken_back() -> None:
     api, schedule = Caller("Operator"), make_schedule(spec=DAILY)
     url = f"schedules/{schedule.pk}"

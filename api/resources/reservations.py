@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from django.db.models import QuerySet
+from django_filters import rest_framework as filters
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from api.filtering import Filters, TextFilter
+from api.schema import acts
+from execution.models import Reservation
+from execution.models.reservation import STATES
+from schedules.models import Refused
+from schedules.permissions import RUN
+
+from .base import Listed
+from .executions import Reason
+
+VIEW = "execution.view_reservation"
+
+
+class ReservationSerializer(serializers.ModelSerializer[Reservation]):
+    state = serializers.ChoiceField(choices=list(STATES), read_only=True)
+    limits = serializers.ListField(
+        child=serializers.CharField(), read_only=True, help_text="The keys of the limits that it counts for."
+    )
+    taken_at = serializers.DateTimeField(
+        read_only=True, allow_null=True, help_text="Since when its request runs; null while it waits."
+    )
+
+    class Meta:
+        model = Reservation
+        fields = (
+            "id",
+            "pool",
+            "state",
+            "holder",
+            "limits",
+            "activity",
+            "created_at",
+            "taken_at",
+            "lease_until",
+            "released_at",
+        )
+        read_only_fields = fields
+
+
+class ReservationFilters(Filters):
+    pool = TextFilter()
+    state = filters.ChoiceFilter(choices=[(name, name) for name in STATES], method="in_state")
+
+    def in_state(self, rows: QuerySet[Reservation], name: str, value: str) -> QuerySet[Reservation]:
+        return rows.filter(STATES[value])
+
+
+class Reservations(Listed):
+    """The seats of pools that direct requests hold or wait for, and the last that each pool released.
+
+    `POST direct` makes a reservation, runs its step in it and releases it.
+    """
+
+    queryset = Reservation.objects.all()
+    serializer_class = ReservationSerializer
+    filterset_class = ReservationFilters
+    lookup_value_regex = "[0-9a-f-]{36}"
+    orderings = ("-created_at", "created_at")
+    needs: ClassVar[Mapping[str, str]] = {"list": VIEW, "retrieve": VIEW, "release": RUN}
+
+    @extend_schema(request=Reason, responses=acts(ReservationSerializer))
+    @action(detail=True, methods=["post"])
+    def release(self, request: Request, pk: str) -> Response:
+        """Free its seat at once: its request is told that the seat was lost, and its step is stopped."""
+        reservation, read = self.get_object(), self.read(Reason)
+        if not reservation.free(initiator=self.by, now=self.now, reason=read["reason"]):
+            raise Refused(f"The seat of “{reservation}” is free already.")
+        return self.shown(self.get_object())
