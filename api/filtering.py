@@ -112,6 +112,14 @@ def _refuse_empty(request: Request, filterset: Any) -> None:
         raise ValidationError(dict.fromkeys(sorted(empty), "Give it a value, or leave it out."))
 
 
+def flag_of(request: Request, name: str) -> bool:
+    """Read a parameter that is `true` or `false`, and false if it is left out."""
+    text = request.query_params.get(name, "false")
+    if text not in ("true", "false"):
+        raise ValidationError({name: "true or false is expected."})
+    return text == "true"
+
+
 def refuse_unknown(request: Request, known: Collection[str], *, many: Collection[str] = ()) -> None:
     """Whoever misspells a filter must not take everything for what was asked for."""
     told = f"There is no such parameter here; there are: {', '.join(known) or 'none'}."

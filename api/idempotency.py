@@ -42,7 +42,7 @@ def once(request: Request, key: str, act: Callable[[], Response]) -> Response:
     The key, what the request does, and its answer are one transaction: a crash, an error or a refusal
     leaves none of them.
     """
-    place, digest = _place(request, key), _digest(request.data)
+    place, digest = _place(request, key), _digest(request)
     with transaction.atomic():
         taken = _take(place, digest)
         if taken is None:
@@ -56,7 +56,7 @@ def answered(request: Request, key: str) -> Response | None:
     """Return the answer that the same request had before, if it is known."""
     place = _place(request, key)
     kept = KeyedAnswer.objects.filter(**place, created_at__gte=clock.now() - ANSWERS_ARE_KEPT)
-    return _known(place, _digest(request.data)) if kept.exists() else None
+    return _known(place, _digest(request)) if kept.exists() else None
 
 
 def _place(request: Request, key: str) -> dict[str, str]:
@@ -90,7 +90,7 @@ def _known(place: dict[str, str], digest: str) -> Response:
     if known is None or known.status is None:
         raise _under_way()
     if known.request_digest != digest:
-        told = "This Idempotency-Key was used with another body: choose a new key."
+        told = "This Idempotency-Key was used with another body or other parameters: choose a new key."
         raise Problem(told, status_code=409, code="key-reused")
     return _again(known)
 
@@ -117,9 +117,10 @@ def _route(request: Request) -> str:
     return path if len(path) <= LONGEST_KEY else hashlib.sha256(path.encode()).hexdigest()
 
 
-def _digest(data: Any) -> str:
+def _digest(request: Request) -> str:
     """Keyed: a body may hold a secret, which a copy of the database must not help to guess."""
-    return salted_hmac("api.idempotency", json.dumps(data, sort_keys=True), algorithm="sha256").hexdigest()
+    asked = json.dumps([request.data, dict(request.query_params)], sort_keys=True)
+    return salted_hmac("api.idempotency", asked, algorithm="sha256").hexdigest()
 
 
 def _lock_of(place: dict[str, str]) -> int:

@@ -10,7 +10,7 @@ from rest_framework import serializers
 from rest_framework.exceptions import ParseError, ValidationError
 from rest_framework.parsers import BaseParser
 
-from files import strict_json
+from files import given_files, strict_json, yaml_lines
 from schedules.spec import SpecError
 from schedules.spec.moments import clock_reading
 from schedules.spec.wording import shown
@@ -36,13 +36,14 @@ class StrictJSONParser(BaseParser):
     media_type = "application/json"
     max_bytes = MAX_BYTES
     max_chars = strict_json.MAX_CHARS
+    max_depth = strict_json.MAX_DEPTH
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
         raw = stream.read(self.max_bytes + 1)
         if len(raw) > self.max_bytes:
             raise ParseError(f"The body is longer than {self.max_bytes:,} bytes.")
         try:
-            value = strict_json.loads(raw.decode("utf-8-sig"), most=self.max_chars)
+            value = strict_json.loads(raw.decode("utf-8-sig"), most=self.max_chars, deepest=self.max_depth)
         except UnicodeDecodeError as error:
             raise ParseError("The body is not UTF-8.") from error
         except ValueError as error:
@@ -58,6 +59,25 @@ class LongJSONParser(StrictJSONParser):
     """For many things at once, each of which has its own bounds."""
 
     max_bytes = max_chars = 4 * MAX_BYTES
+
+
+class FileJSONParser(LongJSONParser):
+    """For a file with schedules, in which steps have settings that may nest as deeply as anywhere else."""
+
+    max_depth = yaml_lines.MAX_DEPTH
+
+
+class YAMLParser(BaseParser):
+    """Gives the text of the body: whoever reads it says in which line something is wrong."""
+
+    media_type = "application/yaml"
+
+    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> str:
+        most = LongJSONParser.max_bytes
+        try:
+            return given_files.text_of(stream.read(most + 1), most=most)
+        except given_files.Unfit as error:
+            raise ParseError(f"The body {error.words}.") from error
 
 
 class Strict(serializers.Serializer[T]):

@@ -11,7 +11,7 @@ MAX_DIGITS = 100
 MAX_CHARS = 256 * 1024
 
 
-def loads(text: str, *, most: int = MAX_CHARS) -> Any:
+def loads(text: str, *, most: int = MAX_CHARS, deepest: int = MAX_DEPTH) -> Any:
     """Raises ValueError in words for what is no JSON, repeats a key, nests too deeply or is too long."""
     if len(text) > most:
         raise ValueError(f"{len(text):,} characters are too many; at most {most:,}")
@@ -26,8 +26,9 @@ def loads(text: str, *, most: int = MAX_CHARS) -> Any:
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from None
     except RecursionError:
-        raise ValueError(f"nested too deeply; at most {MAX_DEPTH} levels") from None
-    _check_depth(value, MAX_DEPTH)
+        raise _too_deep(deepest) from None
+    if not _is_within(value, deepest):
+        raise _too_deep(deepest)
     return value
 
 
@@ -57,10 +58,12 @@ def _int(text: str) -> int:
     return int(text)
 
 
-def _check_depth(value: object, left: int) -> None:
+def _is_within(value: object, levels: int) -> bool:
     if not isinstance(value, dict | list):
-        return
-    if left == 0:
-        raise ValueError(f"nested too deeply; at most {MAX_DEPTH} levels")
-    for part in value.values() if isinstance(value, dict) else value:
-        _check_depth(part, left - 1)
+        return True
+    parts = value.values() if isinstance(value, dict) else value
+    return levels > 0 and all(_is_within(part, levels - 1) for part in parts)
+
+
+def _too_deep(deepest: int) -> ValueError:
+    return ValueError(f"nested too deeply; at most {deepest} levels")

@@ -48,10 +48,14 @@ class Unreadable(Exception):
 
 @dataclass(slots=True)
 class Node:
-    """A value and the line of its key or item. Inside of lists and objects, there are nodes again."""
+    """A value, the line of its key or item, and its path, such as `steps.0.name`.
+
+    Inside of lists and objects, there are nodes again. What was not read from lines has the line 0.
+    """
 
     value: Any
     line: int
+    path: str = ""
 
     def plain(self) -> Any:
         match self.value:
@@ -73,6 +77,16 @@ class Node:
                 case _:
                     break
         return node
+
+
+def node_of(value: Any, path: str = "") -> Node:
+    """Make nodes of what was read as JSON."""
+    match value:
+        case dict():
+            value = {key: node_of(inner, _joined(path, key)) for key, inner in value.items()}
+        case list():
+            value = [node_of(inner, _joined(path, number)) for number, inner in enumerate(value)]
+    return Node(value, 0, path)
 
 
 def read(text: str) -> Node:
@@ -163,11 +177,12 @@ class _Reading:
             return node
         around = self.open[-1]
         if isinstance(around.node.value, list):
+            node.path = _joined(around.node.path, len(around.node.value))
             around.node.value.append(node)
         elif around.key is None:
             self._begin_entry(around, key, line)
         else:
-            node.line = around.key_line
+            node.line, node.path = around.key_line, _joined(around.node.path, around.key)
             around.node.value[around.key] = node
             around.key = None
         return node
@@ -203,6 +218,10 @@ class _Reading:
     def _stop(self, line: int, words: str) -> NoReturn:
         self.complaints.append(Complaint(line, words))
         raise Unreadable(self.complaints)
+
+
+def _joined(path: str, name: object) -> str:
+    return f"{path}.{name}" if path else str(name)
 
 
 def _line(mark: Any) -> int:

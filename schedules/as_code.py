@@ -85,20 +85,31 @@ def _at_rest(schedules: ScheduleQuerySet) -> list[Schedule]:
     return list(found.values())
 
 
-def written(chosen: Selection) -> Iterator[str]:
-    """The text of a file, piece by piece; the same definitions give the same text on every database."""
-    entries = {
-        "calendars": [calendar_entry(each.name, each.definition()) for each in _by_name(chosen.calendars)],
-        "templates": [template_entry(each.name, each.definition()) for each in _by_name(chosen.templates)],
+def written(chosen: Selection) -> str:
+    """Write a file; the same definitions give the same text on every database."""
+    return as_yaml(document(chosen))
+
+
+def document(chosen: Selection) -> dict[str, Any]:
+    """What a file says."""
+    calendars = [calendar_entry(each.name, each.definition()) for each in _by_name(chosen.calendars)]
+    templates = [template_entry(each.name, each.definition()) for each in _by_name(chosen.templates)]
+    shared = {"calendars": calendars, "templates": templates}
+    return {
+        "version": VERSION,
+        **{title: entries for title, entries in shared.items() if entries},
         "schedules": [schedule_entry(each.definition()) for each in _by_name(chosen.schedules)],
     }
-    yield f"version: {VERSION}\n"
-    for title, items in entries.items():
-        if items:
-            yield f"\n{title}:\n"
-            yield "\n".join(re.sub(r"(?m)^(?=.)", "  ", write([entry])) for entry in items)
-    if not entries["schedules"]:
-        yield "\nschedules: []\n"
+
+
+def as_yaml(document: Mapping[str, Any]) -> str:
+    """Write each entry with an empty line before it."""
+    parts = [f"version: {document['version']}\n"]
+    for title, entries in document.items():
+        if title != "version":
+            items = [re.sub(r"(?m)^(?=.)", "  ", write([entry])) for entry in entries]
+            parts.append(f"\n{title}:\n" + "\n".join(items) if items else f"\n{title}: []\n")
+    return "".join(parts)
 
 
 def schedule_entry(definition: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from django.core.exceptions import ValidationError
 from django.db import models
 
 from files.given_files import Unfit, text_of
 from files.yaml_lines import Node, Unreadable, read
-from operations.field_errors import Path, field_errors, in_words
+from operations.field_errors import Path, dotted, field_errors, in_words
 
 from .as_code import CALENDAR, SCHEDULE, STEP, TEMPLATE, VERSION, Shape, shape_of
 from .field_types import type_complaint
@@ -24,14 +24,20 @@ MOST_BYTES = 5 * 1024 * 1024
 MOST_ENTRIES = 5_000
 # What a schedule may begin with; afterwards it is state, which files do not speak of.
 WHEN_NEW: Shape = {"paused": models.BooleanField()} | dict(shape_of(Schedule, ["remaining"]))
+# Whether something is wrong, not permitted, or was changed meanwhile.
+Code = Literal["invalid", "forbidden", "changed"]
 PLAIN: dict[str, Shape] = {"calendar": CALENDAR, "template": TEMPLATE}
 REFERENCE: Shape = {"template": models.CharField(null=True)}
 
 
 class Problem(NamedTuple):
+    """What is wrong with a file, and where: a line for people who wrote it, a path for programs."""
+
     file: str
     line: int
     words: str
+    path: str = ""
+    code: Code = "invalid"
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file
@@ -54,18 +60,24 @@ class Entry:
         """What makes it the same as another one: as the database sees it, capitals make no difference."""
         return unicodedata.normalize("NFC", self.name.strip()).lower()
 
-    def problem(self, words: str, *path: str | int) -> Problem:
-        return Problem(self.file, self.node.inside(*path).line, f"{self.kind} “{self.name}”: {words}")
+    @property
+    def place(self) -> str:
+        return f"{self.file}:{self.node.line}" if self.file else self.node.path
 
-    def problems(self, error: ValidationError) -> list[Problem]:
-        """List the errors that a model raised, each with its line of the file."""
-        return [self._placed(each.path or ("name",), each.message) for each in field_errors(error)]
+    def problem(self, words: str, *path: str | int, code: Code = "invalid") -> Problem:
+        node = self.node.inside(*path)
+        return Problem(self.file, node.line, f"{self.kind} “{self.name}”: {words}", node.path, code)
 
-    def _placed(self, path: Path, message: str) -> Problem:
+    def problems(self, error: ValidationError, *, code: Code = "invalid") -> list[Problem]:
+        """List the errors that a model raised, each with its place in the file."""
+        return [self._placed(each.path or ("name",), each.message, code) for each in field_errors(error)]
+
+    def _placed(self, path: Path, message: str, code: Code) -> Problem:
         node = self.node.inside(*path)
         line = (_mentioned(node, message) or node).line
         names = [str(step.get("name", "")) for step in self.steps]
-        return Problem(self.file, line, f"{self.kind} “{self.name}”: {in_words(path, names)}: {message}")
+        words = f"{self.kind} “{self.name}”: {in_words(path, names)}: {message}"
+        return Problem(self.file, line, words, f"{self.node.path}.{dotted(path)}", code)
 
 
 @dataclass
@@ -79,15 +91,18 @@ class Library:
 
     def add(self, file: str, content: bytes) -> None:
         try:
-            document = read(text_of(content, most=MOST_BYTES))
+            self.add_text(file, text_of(content, most=MOST_BYTES))
         except Unfit as error:
             self.problems.append(Problem(file, error.line, error.words))
+
+    def add_text(self, file: str, text: str) -> None:
+        try:
+            self.add_document(file, read(text))
         except Unreadable as error:
             self.problems += [Problem(file, *complaint) for complaint in error.complaints]
-        else:
-            self._add_document(_Part(file, document, "", self.problems))
 
-    def _add_document(self, document: _Part) -> None:
+    def add_document(self, file: str, node: Node) -> None:
+        document = _Part(file, node, "", self.problems)
         if not document.is_object:
             document.complain("version: 1, calendars:, templates: and schedules: expected at the top")
         elif complaint := _version_complaint(document.node):
@@ -107,8 +122,8 @@ class Library:
         for node in nodes:
             entry = document.inner(node).entry(kind)
             if entry and (twin := kept.setdefault(entry.key, entry)) is not entry:
-                other = f"{twin.file}:{twin.node.line}"
-                self.problems.append(entry.problem(f"name: {other} has the same name: keep one", "name"))
+                words = f"name: {twin.place} has the same name: keep one"
+                self.problems.append(entry.problem(words, "name"))
 
 
 @dataclass(frozen=True)
@@ -165,7 +180,7 @@ class _Part:
         return [part.given({**STEP, **REFERENCE}) for part in parts]
 
     def listed(self, key: str) -> list[Node] | None:
-        inner = self.node.value.get(key, Node([], self.node.line))
+        inner = self.node.value.get(key, Node([], self.node.line, self.node.path))
         if isinstance(inner.value, list):
             return inner.value
         found = "nothing" if inner.value is None else shown(inner.plain())
@@ -181,7 +196,8 @@ class _Part:
         return _Part(self.file, node, self.where + label, self.problems)
 
     def complain(self, words: str, at: Node | None = None) -> None:
-        self.problems.append(Problem(self.file, (at or self.node).line, self.where + words))
+        node = at or self.node
+        self.problems.append(Problem(self.file, node.line, self.where + words, node.path))
 
 
 def _version_complaint(document: Node) -> str:

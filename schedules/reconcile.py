@@ -7,11 +7,11 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
-from django.contrib.auth.models import AbstractUser
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models import Q
@@ -19,7 +19,16 @@ from django.db.models import Q
 from operations.initiator import Initiator
 
 from . import permissions
-from .as_code import CALENDAR, CHUNK, SCHEDULE, TEMPLATE, Shape, canonical_spec, started_in_words
+from .as_code import (
+    CALENDAR,
+    CHUNK,
+    SCHEDULE,
+    TEMPLATE,
+    Shape,
+    canonical_spec,
+    difference,
+    started_in_words,
+)
 from .code_files import Entry, Library, Problem
 from .models import Conflict, Refused, Schedule, SharedCalendar, Step, TaskTemplate, shared_calendar, template
 from .spec.wording import counted
@@ -30,16 +39,10 @@ AGAIN = "somebody else changed it meanwhile: run the import again"
 
 @dataclass(frozen=True)
 class Author:
-    """The system, which may do everything, or a person, who may do what they may do in the admin."""
+    """Who imports, and what they may do: by default the system, which may do everything."""
 
-    user: AbstractUser | None = None
-
-    @property
-    def initiator(self) -> Initiator:
-        return Initiator.user(self.user) if self.user else Initiator.command("importschedules")
-
-    def may(self, permission: str) -> bool:
-        return self.user is None or self.user.has_perm(permission)
+    initiator: Initiator = field(default_factory=partial(Initiator.command, "importschedules"))
+    may: permissions.May = permissions.anything
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,19 @@ class Outcome:
     unchanged: int
     others: int
     problems: list[Problem]
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs; the lines of a change say what differs."""
+        changes = [
+            {
+                "kind": change.entry.kind,
+                "name": change.entry.name,
+                "is_new": change.is_new,
+                "lines": [] if change.is_new else list(difference(change.before, change.after)),
+            }
+            for change in self.changes
+        ]
+        return {"changes": changes, "unchanged": self.unchanged, "others": self.others}
 
 
 Along = Callable[[Sequence["Change"]], Iterable["Change"]]
@@ -117,7 +133,7 @@ def _hold(changes: Sequence[Change]) -> list[Problem]:
     also = Schedule.objects.lock().filter(pk__in={*pks["schedule"], *users}).order_by("pk")
     tokens |= {("schedule", pk): token for pk, token in also.values_list("pk", "token")}
     moved = [change for change in old if tokens.get((change.entry.kind, change.pk)) != change.token]
-    return [change.entry.problem(AGAIN) for change in moved]
+    return [change.entry.problem(AGAIN, code="changed") for change in moved]
 
 
 class Thing(NamedTuple):
@@ -162,17 +178,20 @@ class Change(ABC):
         """What can be told before anything is tried."""
         needed = self.ADD if self.is_new else self.EDIT
         if not author.may(needed):
-            yield self.entry.problem(f"{author.initiator.name} needs the permission {needed}")
+            words = f"{author.initiator.name} needs the permission {needed}"
+            yield self.entry.problem(words, code="forbidden")
 
     def attempt(self, author: Author, now: datetime) -> list[Problem]:
         try:
             self.apply(author, now)
+        except permissions.NotYours as error:
+            return self.entry.problems(error.message_dict, code="forbidden")
         except ValidationError as error:
             return self.entry.problems(error)
         except Refused as refused:
             return [self.entry.problem(str(refused))]
         except (Conflict, IntegrityError):
-            return [self.entry.problem(AGAIN)]
+            return [self.entry.problem(AGAIN, code="changed")]
         return []
 
     @abstractmethod
@@ -244,7 +263,7 @@ class ScheduleChange(Change):
         for permission, names in permissions.lacking(before, after, author.may).items():
             told = ", ".join(f"“{name}”" for name in names)
             words = f"{author.initiator.name} needs the permission {permission} for {told}"
-            yield self.entry.problem(f"steps: {words}", "steps")
+            yield self.entry.problem(f"steps: {words}", "steps", code="forbidden")
 
     def apply(self, author: Author, now: datetime) -> None:
         fields = {name: value for name, value in self.after.items() if name != "steps"}

@@ -12,9 +12,10 @@ from django.contrib.auth.models import User
 from activities.models import Activity, ActivityItem, OutputLine
 from api.models import ApiToken
 from database import clock
-from execution.models import Limit, Worker
+from execution.models import Limit, Reservation, Worker
+from execution.models.adhoc import job_line
 from operations.initiator import Initiator
-from schedules.models import Backfill, Occurrence, SharedCalendar, TaskTemplate
+from schedules.models import Backfill, Occurrence, Secret, SharedCalendar, TaskTemplate
 from tests.addresses import routes, visitor
 from tests.base import enqueue, everything, make_schedule, run_until_idle, start, step
 from webhooks.models import Delivery, Endpoint
@@ -110,7 +111,15 @@ def furnish(text: str) -> dict[str, Any]:
     rows |= {"backfill": backfill, "execution": ended, "activity": attempt, "worker": Worker.objects.all()[0]}
     rows |= {"task-row": task, "endpoint": endpoint, "webhook": endpoint, "token": token}
     rows |= {"delivery": endpoint.test(**asked)}
-    others = {"task": task.key, "occurrence": occurrence.pk if occurrence else 0}
+    secret = Secret.objects.define("smtp", "correct horse", description=text, **asked)
+    seat = Reservation.objects.reserve(job_line(step(pool="ldap"), now=now), holder=text, now=now)
+    assert seat is not None
+    others = {
+        "secret": secret.name,
+        "reservation": seat.pk,
+        "task": task.key,
+        "occurrence": occurrence.pk if occurrence else 0,
+    }
     return {name: row.pk for name, row in rows.items()} | others | furnish_workflow(text, by=by, now=now)
 
 

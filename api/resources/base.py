@@ -30,6 +30,8 @@ class Resource(GenericViewSet[Any]):
     orderings: ClassVar[tuple[str, ...]] = ("-id",)
     # Parameters of the address that actions other than the list know.
     parameters: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    # Those of them that may be given several times.
+    repeatable: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     http_method_names = ("get", "post", "put", "patch", "delete", "head")
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
@@ -102,7 +104,8 @@ class Resource(GenericViewSet[Any]):
     def _repeatable(self) -> list[str]:
         filterset = getattr(self, "filterset_class", None) if self.action == "list" else None
         given = filterset.base_filters if filterset else {}
-        return [name for name, each in given.items() if isinstance(each, WordsFilter)]
+        words = [name for name, each in given.items() if isinstance(each, WordsFilter)]
+        return [*words, *self.repeatable.get(str(self.action), ())]
 
     def _known_parameters(self) -> list[str]:
         if self.action != "list":

@@ -33,6 +33,7 @@ from schedules.models import Occurrence, Overlap, Schedule, ScheduleQuerySet
 from schedules.models.occurrence import named_time
 from schedules.models.schedule import LONGEST_NOTE
 
+from .as_code import AsCode
 from .base import Listed
 from .definitions import NewSchedule, ScheduleDefinition, ScheduleListed, ScheduleSerializer
 from .previews import Inquiries
@@ -125,7 +126,7 @@ class RequestedRunSerializer(serializers.Serializer[Any]):
     url = serializers.URLField()
 
 
-class Schedules(Inquiries, Together, Listed):
+class Schedules(Inquiries, AsCode, Together, Listed):
     """What runs, and when."""
 
     queryset = Schedule.objects.all()
@@ -133,8 +134,10 @@ class Schedules(Inquiries, Together, Listed):
     filterset_class = ScheduleFilters
     lookup_value_regex = "[0-9]{1,18}"
     orderings = ("name", "-name", "id", "-id")
+    parameters = {**Inquiries.parameters, **AsCode.parameters}
     needs: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("list", "retrieve", "preview", "preview_spec", "why"), "schedules.view_schedule"),
+        **AsCode.needs,
         "create": "schedules.add_schedule",
         "update": "schedules.change_schedule",
         "partial_update": "schedules.change_schedule",

@@ -18,8 +18,9 @@ import pytest
 
 from activities.models import Activity
 from api.models import ApiToken
-from execution.models import Execution, Worker, WorkerTask
-from schedules.models import Backfill, Occurrence, Schedule, SharedCalendar, TaskTemplate
+from execution.models import Execution, Reservation, Worker, WorkerTask
+from execution.models.adhoc import job_line
+from schedules.models import Backfill, Occurrence, Schedule, Secret, SharedCalendar, TaskTemplate
 from tests.api.serving import serving, token_of
 from tests.base import NOW, SOMEBODY, make_schedule, make_template, run_until_idle, start, step
 from tests.settings import TEST_DB
@@ -70,8 +71,9 @@ def known() -> dict[str, list[Any]]:
     rows: dict[str, Any] = {"schedules": Schedule, "backfills": Backfill, "calendars": SharedCalendar}
     rows |= {"templates": TaskTemplate, "executions": Execution, "activities": Activity, "workers": Worker}
     rows |= {"webhooks": Endpoint, "deliveries": Delivery, "tokens": ApiToken, "runs": Run, "events": Event}
+    rows |= {"reservations": Reservation}
     ids = {name: list(model.objects.values_list("pk", flat=True)[:20]) for name, model in rows.items()}
-    slugs = {"workflows": ["orders"], "topics": ["orders", "parcels"]}
+    slugs = {"workflows": ["orders"], "secrets": ["smtp"], "topics": ["orders", "parcels"]}
     return ids | slugs | {"tasks": list(WorkerTask.objects.values_list("key", flat=True)[:20])}
 
 
@@ -84,6 +86,8 @@ def make_something_of_everything() -> None:
     make_schedule({"index": 0, "name": "export", "template": "Export"}, spec={"every": ["1h"]}, tags=["a"])
     make_schedule(overlap="allow_all").pause(initiator=SOMEBODY, now=NOW, note="a fire")
     SharedCalendar.objects.define("Holidays", [{"holidays": "GB"}], initiator=SOMEBODY, now=NOW)
+    Secret.objects.define("smtp", "correct horse", initiator=SOMEBODY, now=NOW)
+    Reservation.objects.reserve(job_line(step(pool="ldap"), now=NOW), holder="here:1", now=NOW)
     schedule = make_schedule(step("one"), step("two", 1), spec={"cron": ["0 2 * * *"]})
     schedule.edit(token=1, changes={"tags": ["a"]}, initiator=SOMEBODY, now=NOW)
     first, last = NOW.replace(day=10), NOW.replace(day=12)
@@ -100,7 +104,7 @@ def config(ids: Mapping[str, list[Any]]) -> str:
     for name, values in ids.items():
         if values:
             path = f'include-path-regex = "^/api/v1/{name}/"'
-            names = ("id", "activity", "schedule_id", "slug", "topic")
+            names = ("id", "activity", "schedule_id", "slug", "topic", "name")
             given = "\n".join(
                 f'parameters."path.{each}" = {{ dictionary = "{name}", probability = 0.8 }}' for each in names
             )

@@ -74,7 +74,7 @@ def export(request: HttpRequest, pk: int) -> HttpResponse:
     """As `exportschedules` writes it, with the calendars and templates that it uses."""
     found = find(pk)
     try:
-        text = "".join(written(selected([found.name], tags=[])))
+        text = written(selected([found.name], tags=[]))
     except Refused as refused:
         raise Http404(str(refused)) from refused
     if "show" in request.GET:

@@ -32,7 +32,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             with usable_database():
-                text = "".join(written(selected(options["names"], tags=options["tag"])))
+                text = written(selected(options["names"], tags=options["tag"]))
         except Refused as refused:
             raise CommandError(str(refused), returncode=2) from None
         if options["output"] == "-":

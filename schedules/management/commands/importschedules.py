@@ -11,6 +11,7 @@ from rich.progress import track
 
 from database import clock
 from files import given_files
+from operations.initiator import Initiator
 from schedules.as_code import difference
 from schedules.code_files import MOST_BYTES, Library, Problem
 from schedules.management.usable_database import usable_database
@@ -56,7 +57,7 @@ class Command(BaseCommand):
         if outcome.problems:
             self._complain(outcome.problems, options["files"])
         if options["json"]:
-            facts = _facts(outcome, dry_run=options["dry_run"])
+            facts = {"dry_run": options["dry_run"], **outcome.as_json()}
             self.stdout.write(json.dumps(facts, indent=2, ensure_ascii=False))
         else:
             self._tell(outcome, dry_run=options["dry_run"])
@@ -91,7 +92,7 @@ def _author(username: str) -> Author:
     if user is None or not user.is_active:
         what = "is not active" if user else "does not exist"
         raise CommandError(f"--as: the user “{username}” {what}.", returncode=2)
-    return Author(user)
+    return Author(Initiator.user(user), user.has_perm)
 
 
 def _with_progress(changes: Sequence[Change]) -> Iterable[Change]:
@@ -106,24 +107,6 @@ def _told(change: Change) -> list[str]:
     if change.is_new:
         return [f"+ create {what}: {change.in_words()}"]
     return [f"~ change {what}", *(f"  {line}" for line in difference(change.before, change.after))]
-
-
-def _facts(outcome: Outcome, *, dry_run: bool) -> dict[str, Any]:
-    changes = [
-        {
-            "kind": change.entry.kind,
-            "name": change.entry.name,
-            "is_new": change.is_new,
-            "lines": [] if change.is_new else list(difference(change.before, change.after)),
-        }
-        for change in outcome.changes
-    ]
-    return {
-        "dry_run": dry_run,
-        "changes": changes,
-        "unchanged": outcome.unchanged,
-        "others": outcome.others,
-    }
 
 
 def _summary(outcome: Outcome, *, dry_run: bool) -> str:

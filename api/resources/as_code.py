@@ -1,0 +1,162 @@
+"""Schedules as files: exported and imported as a whole, in YAML or JSON."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.decorators import action
+from rest_framework.exceptions import PermissionDenied, ValidationError
+from rest_framework.renderers import BaseRenderer, JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from api import errors
+from api.filtering import flag_of
+from api.permissions import can
+from api.reading import FileJSONParser, Strict, YAMLParser
+from api.schema import IDEMPOTENCY_KEY, problems
+from files.yaml_lines import node_of
+from schedules.as_code import as_yaml, document, selected
+from schedules.code_files import Library, Problem
+from schedules.models import Refused
+from schedules.reconcile import Author, reconcile
+
+from .base import Resource
+
+MOST_NAMED = 5
+NAMES = OpenApiParameter("name", OpenApiTypes.STR, many=True, description="Only schedules of these names.")
+TAGS = OpenApiParameter("tag", OpenApiTypes.STR, many=True, description="Only schedules with all these tags.")
+DRY_RUN = OpenApiParameter("dry_run", OpenApiTypes.BOOL, description="Only say what would change.")
+PAUSED = OpenApiParameter("paused", OpenApiTypes.BOOL, description="New schedules begin paused.")
+YAML = YAMLParser.media_type
+
+
+class YAMLRenderer(BaseRenderer):
+    media_type, format, charset = YAML, "yaml", "utf-8"
+
+    def render(self, data: Any, accepted_media_type: Any = None, renderer_context: Any = None) -> Any:
+        """Problems are JSON, whatever was asked for."""
+        if renderer_context["response"].exception:
+            return JSONRenderer().render(data)
+        return as_yaml(data)
+
+
+class ScheduleFile(Strict[Any]):
+    """A file as `exportschedules` writes it."""
+
+    version = serializers.IntegerField(min_value=1, max_value=1)
+    calendars = serializers.ListField(child=serializers.DictField(), required=False)
+    templates = serializers.ListField(child=serializers.DictField(), required=False)
+    schedules = serializers.ListField(child=serializers.DictField(), required=False)
+
+
+class ImportedChange(serializers.Serializer[Any]):
+    kind = serializers.ChoiceField(choices=["calendar", "template", "schedule"])
+    name = serializers.CharField()
+    is_new = serializers.BooleanField()
+    lines = serializers.ListField(child=serializers.CharField(), help_text="What differs, line by line.")
+
+
+class ImportedSerializer(serializers.Serializer[Any]):
+    dry_run = serializers.BooleanField()
+    changes = ImportedChange(many=True)
+    unchanged = serializers.IntegerField(help_text="How many entries are here already, exactly so.")
+    others = serializers.IntegerField(help_text="How many open schedules the file does not mention.")
+
+
+class AsCode(Resource):
+    parameters = {"export": ("name", "tag"), "import_": ("dry_run", "paused")}
+    repeatable = {"export": ("name", "tag")}
+    needs: ClassVar[Mapping[str, str]] = {
+        "export": "schedules.view_schedule",
+        "import_": "schedules.change_schedule",
+    }
+
+    @extend_schema(
+        parameters=[NAMES, TAGS],
+        responses={(200, "application/json"): ScheduleFile, (200, YAML): OpenApiTypes.STR},
+        filters=False,
+    )
+    @action(detail=False, pagination_class=None, renderer_classes=[JSONRenderer, YAMLRenderer])
+    def export(self, request: Request) -> Response:
+        """Write schedules, and the calendars and templates that they use, as one file.
+
+        JSON, or YAML with `Accept: application/yaml`. Without names and tags: all schedules that are not
+        closed, all calendars, and all templates that are not archived. Secrets stay references.
+        """
+        names, tags = (request.query_params.getlist(name) for name in ("name", "tag"))
+        try:
+            return Response(document(selected(names, tags=tags)))
+        except Refused as refused:
+            raise ValidationError({"name" if names else "tag": str(refused)}) from refused
+
+    @extend_schema(
+        operation_id="schedules_import",
+        request={"application/json": ScheduleFile, YAML: ScheduleFile},
+        parameters=[DRY_RUN, PAUSED, IDEMPOTENCY_KEY],
+        responses={200: ImportedSerializer, **problems(409, 415)},
+    )
+    @action(
+        detail=False,
+        methods=["post"],
+        url_path="import",
+        url_name="import",
+        parser_classes=[FileJSONParser, YAMLParser],
+    )
+    def import_(self, request: Request) -> Response:
+        """Create and change schedules, calendars and templates as a file says.
+
+        The body is the file, in JSON or YAML. Entries are known by their names; what is the same already is
+        not touched, and what the file does not mention stays. If anything is wrong, nothing is changed. Each
+        entry takes the permission that creating or changing it takes.
+        """
+        dry_run, paused = flag_of(request, "dry_run"), flag_of(request, "paused")
+        run = partial(self._import, dry_run=dry_run, paused=paused)
+        return run() if dry_run else self.once(run)
+
+    def _import(self, *, dry_run: bool, paused: bool) -> Response:
+        outcome = reconcile(
+            _library(self.request.data),
+            author=Author(self.by, partial(can, self.request)),
+            now=self.now,
+            dry_run=dry_run,
+            paused=paused,
+        )
+        _refuse(outcome.problems)
+        return Response({"dry_run": dry_run, **outcome.as_json()})
+
+
+def _library(data: Any) -> Library:
+    library = Library()
+    if isinstance(data, str):
+        library.add_text("", data)
+    else:
+        library.add_document("", node_of(data))
+    return library
+
+
+def _refuse(found: Sequence[Problem]) -> None:
+    """Say first what is not permitted, then what is wrong, then what was changed meanwhile."""
+    told: dict[str, list[Problem]] = defaultdict(list)
+    for problem in found:
+        told[problem.code].append(problem)
+    if forbidden := [problem.words for problem in told["forbidden"]]:
+        more = f" And {len(forbidden) - MOST_NAMED:,} more." if len(forbidden) > MOST_NAMED else ""
+        raise PermissionDenied("; ".join(forbidden[:MOST_NAMED]) + f".{more}")
+    if told["invalid"]:
+        by_path: dict[str, list[str]] = defaultdict(list)
+        for problem in told["invalid"]:
+            by_path[problem.path].append(_in_its_line(problem))
+        raise ValidationError(by_path)
+    if told["changed"]:
+        raise errors.Problem(told["changed"][0].words, status_code=409, code="changed")
+
+
+def _in_its_line(problem: Problem) -> str:
+    return f"line {problem.line}: {problem.words}" if problem.line else problem.words
