@@ -50,8 +50,18 @@ class Allowed(BasePermission):
         needed = view.needs[view.action]
         if can(request, needed):
             return True
-        self.message = f"This needs the permission “{needed}”, which {_lacking(request, needed)}."
+        self.message = _refusal(request, needed)
         return False
+
+
+def check(request: Request, permission: str) -> None:
+    """Refuse what an action needs besides its own permission."""
+    if not can(request, permission):
+        raise PermissionDenied(_refusal(request, permission))
+
+
+def _refusal(request: Request, permission: str) -> str:
+    return f"This needs the permission “{permission}”, which {_lacking(request, permission)}."
 
 
 def _lacking(request: Request, permission: str) -> str:

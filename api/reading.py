@@ -72,7 +72,7 @@ class YAMLParser(BaseParser):
 
     media_type = "application/yaml"
 
-    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> str:
+    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
         most = LongJSONParser.max_bytes
         try:
             return given_files.text_of(stream.read(most + 1), most=most)

@@ -18,7 +18,7 @@ from rest_framework.response import Response
 
 from api import errors
 from api.filtering import flag_of
-from api.permissions import can
+from api.permissions import can, check
 from api.reading import FileJSONParser, Strict, YAMLParser
 from api.schema import IDEMPOTENCY_KEY, problems
 from files.yaml_lines import node_of
@@ -35,6 +35,8 @@ TAGS = OpenApiParameter("tag", OpenApiTypes.STR, many=True, description="Only sc
 DRY_RUN = OpenApiParameter("dry_run", OpenApiTypes.BOOL, description="Only say what would change.")
 PAUSED = OpenApiParameter("paused", OpenApiTypes.BOOL, description="New schedules begin paused.")
 YAML = YAMLParser.media_type
+# What it takes to see what schedules share.
+SEEN = {"calendars": "schedules.view_sharedcalendar", "templates": "schedules.view_tasktemplate"}
 
 
 class YAMLRenderer(BaseRenderer):
@@ -92,9 +94,12 @@ class AsCode(Resource):
         """
         names, tags = (request.query_params.getlist(name) for name in ("name", "tag"))
         try:
-            return Response(document(selected(names, tags=tags)))
+            found = document(selected(names, tags=tags))
         except Refused as refused:
             raise ValidationError({"name" if names else "tag": str(refused)}) from refused
+        for permission in (each for title, each in SEEN.items() if title in found):
+            check(request, permission)
+        return Response(found)
 
     @extend_schema(
         operation_id="schedules_import",

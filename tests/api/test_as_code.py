@@ -64,6 +64,17 @@ def test_what_is_exported_is_what_the_command_writes_in_yaml_or_json() -> None:
             assert fields(wrong) == [field]
 
 
+def test_a_file_has_no_templates_and_calendars_that_its_reader_may_not_see() -> None:
+    api = Caller("Viewer")
+    make_schedule(name="Plain")
+    make_template("Export")
+    group = api.user.groups.get()
+    group.permissions.remove(*group.permissions.filter(codename="view_tasktemplate"))
+    refused = export(api, "application/json")
+    assert (refused.status_code, "schedules.view_tasktemplate" in refused.json()["detail"]) == (403, True)
+    assert export(api, "application/json", name="Plain").status_code == 200
+
+
 @pytest.mark.parametrize("form", ["yaml", "json"])
 def test_what_was_exported_is_imported_and_then_nothing_differs(form: str) -> None:
     author = Caller("Author", scopes=["define"])
