@@ -89,7 +89,9 @@ class EndpointWriting(Strict[Any]):
 
 class Rotation(Strict[Any]):
     secret = serializers.CharField(
-        required=False, help_text="`whsec_…`, if it is to be one of yours. By default one is made."
+        required=False,
+        write_only=True,
+        help_text="`whsec_…`, if it is to be one of yours. By default one is made.",
     )
 
 

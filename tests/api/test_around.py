@@ -106,6 +106,7 @@ class TestWebhooks:
         for field, value in (odd | {"name": "Taken", "secret": "short"}).items():
             wrong = api.post("webhooks", HOOK | {field: value})
             assert (wrong.status_code, fields(wrong)) == (400, [field])
+        assert "918273645" not in api.post("webhooks", HOOK | {"secret": 918273645}).text
 
     def test_a_test_is_a_delivery_that_can_be_sent_again(self) -> None:
         api = Caller()

@@ -117,7 +117,7 @@ def fuzz(folder: Path, address: str, token: str) -> subprocess.CompletedProcess[
     command = [str(Path(sys.executable).with_name("schemathesis")), "run", f"{address}/api/v1/schema"]
     # Whoever calls must not lose the right to do so half-way.
     command += ["--exclude-operation-id", "tokens_revoke", "--checks", "all", "--continue-on-failure"]
-    # Calls without a token are counted by address, and soon told to wait: tests/test_permissions.py makes them.
+    # Calls without a token are counted, and soon told to wait: tests/test_permissions.py makes them.
     command += ["--exclude-checks", "ignored_auth"]
     command += ["-H", "Accept: application/json", "-H", f"Authorization: Bearer {token}", "--warnings", "off"]
     sample = ["--phases", "fuzzing,stateful", "--max-examples", str(SAMPLE), "-n", "1", "--seed", "7"]
