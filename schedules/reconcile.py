@@ -185,7 +185,7 @@ class Change(ABC):
         try:
             self.apply(author, now)
         except permissions.NotYours as error:
-            return self.entry.problems(error.message_dict, code="forbidden")
+            return self.entry.problems(error, code="forbidden")
         except ValidationError as error:
             return self.entry.problems(error)
         except Refused as refused:

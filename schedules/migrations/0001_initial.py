@@ -151,6 +151,15 @@ class Migration(migrations.Migration):
                 ("pause_note", models.CharField(blank=True, editable=False, max_length=1000)),
                 ("paused_at", models.DateTimeField(editable=False, null=True)),
                 ("paused_until", models.DateTimeField(editable=False, null=True)),
+                (
+                    "original_name",
+                    models.CharField(
+                        blank=True,
+                        editable=False,
+                        help_text="The name that it was created with, once it has another: its jitter follows from that.",
+                        max_length=200,
+                    ),
+                ),
                 ("is_paused_together", models.BooleanField(default=False, editable=False)),
                 (
                     "paused_tags",
@@ -391,6 +400,15 @@ class Migration(migrations.Migration):
                 ("config", models.JSONField(blank=True, default=dict)),
                 ("continue_on_failure", models.BooleanField(default=False)),
                 (
+                    "max_failed_percent",
+                    models.PositiveIntegerField(
+                        default=100,
+                        help_text="If more of its items fail, it completes with errors, which counts as a failure.",
+                        validators=[django.core.validators.MaxValueValidator(100)],
+                        verbose_name="failed items allowed (%)",
+                    ),
+                ),
+                (
                     "timeout_seconds",
                     models.PositiveIntegerField(
                         blank=True,
@@ -519,6 +537,15 @@ class Migration(migrations.Migration):
                 ("step_type", models.CharField(max_length=40)),
                 ("config", models.JSONField(blank=True, default=dict)),
                 ("continue_on_failure", models.BooleanField(default=False)),
+                (
+                    "max_failed_percent",
+                    models.PositiveIntegerField(
+                        default=100,
+                        help_text="If more of its items fail, it completes with errors, which counts as a failure.",
+                        validators=[django.core.validators.MaxValueValidator(100)],
+                        verbose_name="failed items allowed (%)",
+                    ),
+                ),
                 (
                     "timeout_seconds",
                     models.PositiveIntegerField(

@@ -176,9 +176,7 @@ class Schedule(Timetable):
             if self.topics != before["topics"]:
                 self._follow_topics(now)
             details = {"before": before, "after": self._editable()}
-            Activity.objects.record(
-                "edit", self, initiator=initiator, now=now, message=lost, details=details
-            )
+            Activity.objects.record("edit", self, initiator=initiator, now=now, message=lost, details=details)
         return True
 
     def _with(self, changes: Mapping[str, Any]) -> Schedule:

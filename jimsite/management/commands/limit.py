@@ -6,6 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from database import clock
 from execution.models import Limit
 from execution.queue.occupancy import Occupancy, Used
 from jimsite.arguments import called
@@ -33,7 +34,7 @@ class Command(VerbsCommand):
         yield from self.operations_of(Limit, LIMITS)
 
     def list_all(self, options: dict[str, Any]) -> None:
-        used = Occupancy.now().limits
+        used = Occupancy.at(clock.now()).limits
         self.tell({"limits": [_facts(each) for each in used]}, lambda: self._show(used))
 
     def _show(self, used: Sequence[Used]) -> None:
