@@ -103,7 +103,8 @@ class AsCode(Resource):
 
     @extend_schema(
         operation_id="schedules_import",
-        request={"application/json": ScheduleFile, YAML: ScheduleFile},
+        # YAML is left to the text: generators of clients refuse a description with a body that is not JSON.
+        request={"application/json": ScheduleFile},
         parameters=[DRY_RUN, PAUSED, IDEMPOTENCY_KEY],
         responses={200: ImportedSerializer, **problems(409, 415)},
     )
@@ -117,9 +118,9 @@ class AsCode(Resource):
     def import_(self, request: Request) -> Response:
         """Create and change schedules, calendars and templates as a file says.
 
-        The body is the file, in JSON or YAML. Entries are known by their names; what is the same already is
-        not touched, and what the file does not mention stays. If anything is wrong, nothing is changed. Each
-        entry takes the permission that creating or changing it takes.
+        The body is the file: JSON, or YAML with `Content-Type: application/yaml`. Entries are known by their
+        names; what is the same already is not touched, and what the file does not mention stays. If anything
+        is wrong, nothing is changed. Each entry takes the permission that creating or changing it takes.
         """
         dry_run, paused = flag_of(request, "dry_run"), flag_of(request, "paused")
         run = partial(self._import, dry_run=dry_run, paused=paused)
