@@ -123,8 +123,8 @@ WRONG: list[tuple[Any, list[str]]] = [
     (file(7), ["schedules.0"]),  # type: ignore[arg-type]
     (file(schedule(), schedule("mine")), ["schedules.1.name"]),
     (file(schedule(overlapp="skip")), ["schedules.0.overlapp"]),
-    (file(schedule("a"), schedule("b", spec={"cron": ["61 * * * *"]})), ["schedules.1.spec.cron.0"]),
-    (file(schedule(steps=[WAIT | {"config": {}}])), ["schedules.0.steps.0.config"]),
+    (file(schedule("a"), schedule("b", spec={"cron": ["61 * * * *"]})), ["schedules.1.spec.cron"]),
+    (file(schedule(steps=[WAIT | {"config": {}}])), ["schedules.0.steps.0.config.duration"]),
     (file(schedule(steps=[])), ["schedules.0.steps"]),
     (file(schedule(tags="x", memo=[])), ["schedules.0.tags", "schedules.0.memo"]),
 ]
