@@ -8,6 +8,8 @@ from typing import Any
 
 from django.db.models import OuterRef, Q, Subquery
 
+from text.numbers import whole_number
+
 from .models import Activity, ActivityQuerySet, OutputLine
 
 MOST_LINES = 500
@@ -76,8 +78,9 @@ def read_cursor(text: str) -> dict[int, int]:
     known = {}
     for pair in text.split("-")[:MOST_ATTEMPTS]:
         attempt, _, number = pair.partition(".")
-        if all(part.isascii() and part.isdigit() and len(part) < 19 for part in (attempt, number)):
-            known[int(attempt)] = int(number)
+        known_attempt, known_number = whole_number(attempt), whole_number(number)
+        if known_attempt is not None and known_number is not None:
+            known[known_attempt] = known_number
     return known
 
 

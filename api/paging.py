@@ -8,6 +8,8 @@ from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.pagination import Cursor, CursorPagination
 from rest_framework.request import Request
 
+from text.numbers import whole_number
+
 MOST = 500
 FORGED = "This cursor is not one that was given out: begin without one."
 LINK = {"type": ["string", "null"], "format": "uri"}
@@ -69,6 +71,7 @@ class KeysetPages(CursorPagination):
 
 def limit_of(request: Request, usual: int, *, name: str = "limit", least: int = 1, most: int = MOST) -> int:
     text = request.query_params.get(name, str(usual))
-    if not (text.isascii() and text.isdigit() and len(text) < 10 and least <= int(text) <= most):
+    number = whole_number(text, digits=9, least=least, most=most)
+    if number is None:
         raise ValidationError({name: f"A whole number from {least} to {most}."})
-    return int(text)
+    return number

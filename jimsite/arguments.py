@@ -20,6 +20,7 @@ from schedules.spec.intervals import seconds_from
 from schedules.spec.moments import bound_of, clock_reading
 from schedules.spec.wording import SpecError, counted
 from text.clean import clean_text
+from text.numbers import whole_number
 from workflows.models import Topic
 
 MOST = 10_000
@@ -49,14 +50,16 @@ def overlap(parser: CommandParser, usual: str) -> None:
 
 
 def number(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= MOST:
+    found = whole_number(text, digits=5, least=1, most=MOST)
+    if found is None:
         raise argparse.ArgumentTypeError(f"a whole number from 1 to {MOST:,} is needed, not {text!r}")
-    return int(text)
+    return found
 
 
 def length(text: str) -> timedelta:
+    bare = whole_number(text)
     try:
-        return timedelta(seconds=seconds_from("", text if not text.isdecimal() else int(text)))
+        return timedelta(seconds=seconds_from("", text if bare is None else bare))
     except (SpecError, OverflowError):
         raise argparse.ArgumentTypeError(
             f"a duration is needed, such as 90s, 15m or 1h30m, not {text!r}"

@@ -19,6 +19,7 @@ from execution.steps.sql_connections import SqlConnection
 from files import given_files
 from files.private_files import create_once
 from schedules.vault import KEY_IN_WORDS, is_key
+from text.numbers import whole_number
 
 T = TypeVar("T")
 MASK = "••••••••"
@@ -108,11 +109,14 @@ def places(name: str, *, about: str = "") -> list[str]:
 
 
 def ports(name: str, *, about: str = "") -> list[int]:
-    listed = words(name, [], about=about)
-    for port in listed:
-        if not re.fullmatch("[0-9]{1,5}", port) or not 1 <= int(port) <= 65_535:
-            raise ImproperlyConfigured(f"{name}: {port} is not a port from 1 to 65535.")
-    return [int(port) for port in listed]
+    return [_port(name, text) for text in words(name, [], about=about)]
+
+
+def _port(name: str, text: str) -> int:
+    port = whole_number(text, digits=5, least=1, most=65_535)
+    if port is None:
+        raise ImproperlyConfigured(f"{name}: {text} is not a port from 1 to 65535.")
+    return port
 
 
 def database(*, data_dir: Path, pooled: bool, about: str = "") -> dict[str, Any]:

@@ -24,6 +24,7 @@ from django.utils.text import capfirst
 
 from database import clock
 from text.clean import search_text
+from text.numbers import whole_number
 from text.words import NOTHING
 
 from .form_errors import Unsaved, complain
@@ -277,7 +278,7 @@ class OperationsAdmin(JimAdmin[M]):
     def _is_id(self, text: str) -> bool:
         if isinstance(self.opts.pk, UUIDField):
             return UUID_TEXT.fullmatch(text) is not None
-        return text.isascii() and text.isdigit() and len(text) < 19
+        return whole_number(text) is not None
 
     def _rehearse(
         self, request: HttpRequest, operation: Operation[Any], targets: Sequence[M], form: forms.Form

@@ -11,6 +11,7 @@ from django.utils.text import Truncator
 from schedules.form_fields import WallTime
 from schedules.models import Schedule, Step, TaskTemplate
 from schedules.revisions import Change, Revision, Revisions, compare
+from text.numbers import whole_number
 from text.words import as_json
 
 USERS_SHOWN = 50
@@ -62,9 +63,7 @@ def _shown(change: Change) -> Change:
 
 
 def _number(text: str | None, *, among: int) -> int | None:
-    is_number = text is not None and text.isascii() and text.isdecimal() and len(text) < 10
-    number = int(text or 0) if is_number else 0
-    return number if 1 <= number <= among else None
+    return whole_number(text or "", digits=9, least=1, most=among)
 
 
 def _revision(revisions: Revisions, number: int) -> Revision:

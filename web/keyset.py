@@ -8,6 +8,8 @@ from typing import Any, Generic, TypeVar
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
+from text.numbers import whole_number
+
 M = TypeVar("M", bound=Model)
 ROWS = 50
 OLDER = "before"
@@ -26,14 +28,13 @@ def newest_first(
     request: HttpRequest, rows: QuerySet[M], *, key: str = "pk", within: str = "", count: int = ROWS
 ) -> Pages[M]:
     """`key` grows with the rows, and an index has them in its order, or in the order of both."""
-    before = request.GET.get(OLDER, "")
-    is_later = before.isascii() and before.isdigit() and len(before) < 19
-    if is_later:
-        rows = rows.filter(**{f"{key}__lt": int(before)})
+    before = whole_number(request.GET.get(OLDER, ""))
+    if before is not None:
+        rows = rows.filter(**{f"{key}__lt": before})
     found = list(rows.order_by(*filter(None, [within]), f"-{key}")[: count + 1])
     shown = found[:count]
     older = address(request, **{OLDER: getattr(shown[-1], key)}) if len(found) > count else ""
-    return Pages(shown, older, address(request, **{OLDER: ""}) if is_later else "")
+    return Pages(shown, older, address(request, **{OLDER: ""}) if before is not None else "")
 
 
 def address(request: HttpRequest, **changed: Any) -> str:

@@ -15,6 +15,7 @@ from django.utils import timezone
 from database.batched import Statement, together
 from database.statements import finding_first_since
 from schedules.spec.wall_calendar import FIRST, LAST
+from text.numbers import whole_number
 
 from .keyset import OLDER, ROWS, Pages, address
 
@@ -81,16 +82,15 @@ def look_back(
 ) -> Looked[M]:
     """`by` is the time that grows with the ids; the rows come newest first, already filtered."""
     model: Any = rows.model
-    before = request.GET.get(OLDER, "")
-    is_later = before.isascii() and before.isdigit() and len(before) < 19
+    before = whole_number(request.GET.get(OLDER, ""))
     top, floor = _bounds(model, by, since, until)
-    top = int(before) if is_later else top
+    top = top if before is None else before
     bottom = max(top - reach, floor, 0)
     near = rows.filter(_between(by, since, until), pk__gte=bottom, pk__lt=top).order_by("-pk")
     beyond = model.objects.filter(pk__lt=bottom) if bottom > floor else model.objects.none()
     found, reached = together(near[: ROWS + 1], beyond.order_by("-pk").values_list(by, flat=True)[:1])
     shown = found[:ROWS]
-    newest = address(request, **{OLDER: ""}) if is_later else ""
+    newest = address(request, **{OLDER: ""}) if before is not None else ""
     if len(found) > ROWS:
         return Looked(shown, address(request, **{OLDER: shown[-1].pk}), newest)
     reached_at = next(iter(reached), None)
@@ -119,15 +119,14 @@ def look_among(
 ) -> Looked[M]:
     """The same for rows that one index has in the order of `key`, or of both: so many of them at a time."""
     among: Any = rows.order_by(*filter(None, [within]), f"-{key}")
-    before = request.GET.get(OLDER, "")
-    is_later = before.isascii() and before.isdigit() and len(before) < 19
-    if is_later:
-        among = among.filter(**{f"{key}__lt": int(before)})
+    before = whole_number(request.GET.get(OLDER, ""))
+    if before is not None:
+        among = among.filter(**{f"{key}__lt": before})
     beyond = among.values_list(key, flat=True)[reach : reach + 1].first()
     near = among if beyond is None else among.filter(**{f"{key}__gt": beyond})
     last = rows.none() if beyond is None else rows.filter(**{key: beyond})
     found, reached = together(near.filter(wanted)[: ROWS + 1], last.values_list(by, flat=True))
-    shown, newest = found[:ROWS], address(request, **{OLDER: ""}) if is_later else ""
+    shown, newest = found[:ROWS], address(request, **{OLDER: ""}) if before is not None else ""
     if len(found) > ROWS:
         return Looked(shown, address(request, **{OLDER: getattr(shown[-1], key)}), newest)
     if beyond is None:

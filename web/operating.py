@@ -31,6 +31,7 @@ from operations.operation import (
     offered_for,
     perform_each,
 )
+from text.numbers import whole_number
 
 from .page import form_page, is_htmx
 
@@ -127,7 +128,7 @@ def _is_id(model: type[Model], text: str) -> bool:
         return UUID_TEXT.fullmatch(text) is not None
     if key.get_internal_type() == "CharField":
         return 0 < len(text) <= (key.max_length or 100)
-    return text.isascii() and text.isdigit() and len(text) < 19
+    return whole_number(text) is not None
 
 
 def _rehearse(operation: Operation[Any], targets: Sequence[Model], form: forms.Form) -> list[str]:

@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 
 from activities.models import ActivityItem, OutputLine
 from activities.transcript import MOST_DOWNLOADED, MOST_LINES, STREAMS, Transcript, read_cursor
+from text.numbers import whole_number
 
 from .ansi import markup, plain
 from .keyset import address
@@ -149,7 +150,7 @@ def items_page(request: HttpRequest, items: QuerySet[ActivityItem]) -> dict[str,
 
 def _after(cursor: str) -> Q:
     """What makes no sense is the beginning."""
-    activity, _, item = cursor.partition(".")
-    if not all(part.isascii() and part.isdigit() and len(part) < 19 for part in (activity, item)):
+    activity, item = (whole_number(part) for part in cursor.partition(".")[::2])
+    if activity is None or item is None:
         return Q()
-    return Q(activity__gt=int(activity)) | Q(activity=int(activity), pk__gt=int(item))
+    return Q(activity__gt=activity) | Q(activity=activity, pk__gt=item)

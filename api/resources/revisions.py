@@ -15,6 +15,7 @@ from rest_framework.utils.urls import replace_query_param
 from api.paging import FORGED, KeysetPages, limit_of
 from schedules.as_code import difference
 from schedules.revisions import Revision, Revisions, compare
+from text.numbers import whole_number
 
 from .definitions import AnyField
 from .occurrences import OfSchedule
@@ -82,9 +83,10 @@ class NumberedPages(KeysetPages):
 
     def _first(self, request: Request, newest: int) -> int:
         text = request.query_params.get("cursor", str(newest))
-        if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= newest):
+        first = whole_number(text, digits=9, most=newest)
+        if first is None:
             raise ValidationError({"cursor": FORGED})
-        return int(text)
+        return first
 
 
 class RevisionsOfSchedule(OfSchedule):

@@ -14,6 +14,7 @@ from operations.admin_pages import KnownValues
 from schedules.description import shown_state
 from schedules.models import Overlap, Schedule, ScheduleQuerySet, Tag
 from text.clean import clean_text
+from text.numbers import whole_number
 
 MOST_CHOICES = 50
 
@@ -123,9 +124,9 @@ class ScheduleFilter(admin.SimpleListFilter):
         chosen = request.GET.get(self.parameter_name, "")
         rows = list(Schedule.objects.open().order_by("name").values_list("pk", "name")[: MOST_CHOICES + 1])
         shown = {str(pk): name for pk, name in rows} if len(rows) <= MOST_CHOICES else {}
-        if chosen.isdecimal() and len(chosen) < 19 and chosen not in shown:
+        if chosen not in shown and (wanted := whole_number(chosen)) is not None:
             shown |= {
-                str(pk): name for pk, name in Schedule.objects.filter(pk=chosen).values_list("pk", "name")
+                str(pk): name for pk, name in Schedule.objects.filter(pk=wanted).values_list("pk", "name")
             }
         return list(shown.items())
 
@@ -133,6 +134,5 @@ class ScheduleFilter(admin.SimpleListFilter):
         chosen = self.value()
         if not chosen:
             return queryset
-        return (
-            queryset.filter(schedule=chosen) if chosen.isdecimal() and len(chosen) < 19 else queryset.none()
-        )
+        wanted = whole_number(chosen)
+        return queryset.none() if wanted is None else queryset.filter(schedule=wanted)

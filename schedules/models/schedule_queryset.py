@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +19,7 @@ from database.wake import wake
 from operations.initiator import Initiator
 from schedules import permissions
 from text.clean import clean_text
+from text.numbers import whole_number
 
 from .labels import clean_tags
 from .occurrence import Occurrence
@@ -100,8 +100,8 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         name = clean_text(unicodedata.normalize("NFC", wanted.strip()))
         same = self.filter(name__iexact=name).order_by("-pk")
         found = same.open().first() or same.first()
-        if found is None and re.fullmatch(r"[0-9]{1,18}", name):
-            found = self.filter(pk=int(name)).first()
+        if found is None and (pk := whole_number(name)) is not None:
+            found = self.filter(pk=pk).first()
         if found is None:
             names = self.open().order_by("name").values_list("name", flat=True)
             raise unknown_schedule(name, list(names))

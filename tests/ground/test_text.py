@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from text.clean import clean_json, clean_text
+from text.numbers import whole_number
 
 ANY_TEXT = st.text(st.characters(codec=None, categories=None))
 ANY_JSON = st.recursive(
@@ -49,6 +50,22 @@ def test_clean_json_keeps_everything_else(value: object) -> None:
 
 def test_json_is_cleaned_at_every_depth_keys_included() -> None:
     assert clean_json({"a\0": [("b\0", 1)], "c": {"d": "\ud800"}}) == {"a�": [["b�", 1]], "c": {"d": "�"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        *[("0", 0), ("7", 7), ("007", 7), ("9" * 18, 10**18 - 1)],
+        *[(text, None) for text in ("", " 7", "7 ", "+7", "-7", "1_000", "1.0", "x", "٣", "²", "9" * 19)],
+    ],
+)
+def test_a_whole_number_has_at_most_eighteen_plain_digits(text: str, number: int | None) -> None:
+    assert whole_number(text) == number
+
+
+def test_a_whole_number_stays_within_its_limits() -> None:
+    texts = ["0", "1", "1000", "1001", "01000"]
+    assert [whole_number(text, digits=4, least=1, most=1000) for text in texts] == [None, 1, 1000, None, None]
 
 
 @pytest.mark.django_db

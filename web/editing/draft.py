@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -12,13 +11,14 @@ from django.http import QueryDict
 
 from files import strict_json
 from text.clean import clean_lines, clean_text
+from text.numbers import whole_number
 
 Texts = dict[str, str]
 
 LISTS = ("rule", "exclusion", "step")
 # One more than a schedule may have, so that the model still says that there are too many.
 MOST_PARTS = 1001
-_KEY = re.compile(r"[0-9]{1,6}", re.ASCII)
+KEY_DIGITS = 6
 
 
 class Part(NamedTuple):
@@ -90,8 +90,7 @@ def given(texts: Mapping[str, str], *names: str) -> Texts:
 
 def index_of(texts: Mapping[str, str]) -> int:
     """Where a step stands; what is no number is the beginning."""
-    text = texts.get("index", "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+    return whole_number(texts.get("index", ""), digits=9) or 0
 
 
 def as_text(value: object) -> str:
@@ -104,7 +103,7 @@ def as_text(value: object) -> str:
 def _keys(keys: Iterable[str]) -> Iterator[str]:
     known: set[str] = set()
     for key in keys:
-        if _KEY.fullmatch(key) and len(known) < MOST_PARTS:
+        if whole_number(key, digits=KEY_DIGITS) is not None and len(known) < MOST_PARTS:
             known.add(key)
             yield key
 

@@ -12,6 +12,7 @@ from files import strict_json
 from schedules.spec import SpecError
 from schedules.spec.structured import KEYS
 from schedules.spec_text import from_text, to_text
+from text.numbers import whole_number
 
 from . import weekdays
 from .draft import Part, Texts, given, numbered
@@ -308,4 +309,5 @@ def _list(spec: Mapping[str, Any], name: str) -> Iterator[object]:
 
 def _number(text: str) -> str | int:
     """A bare number of seconds."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else text
+    seconds = whole_number(text, digits=17)
+    return text if seconds is None else seconds

@@ -11,6 +11,7 @@ from django.db import IntegrityError
 from operations.initiator import Initiator
 from schedules import permissions
 from schedules.models import Refused, Schedule, Step
+from text.numbers import whole_number
 
 from .reading import Reading
 
@@ -70,4 +71,4 @@ def as_written(reading: Reading) -> list[dict[str, Any]]:
 
 
 def number_of(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
+    return whole_number(text) or 0

@@ -17,6 +17,7 @@ from schedules.revisions import records_of
 from schedules.spec.wall_calendar import FIRST, LAST
 from schedules.spec_text import exclusions_to_text
 from text.clean import search_text
+from text.numbers import whole_number
 from web import operating
 from web.page import form_page, page
 from web.saving import Overtaken, overtaken, save
@@ -124,5 +125,4 @@ def _fields(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _year(text: str, this_year: int) -> int:
-    is_year = text.isascii() and text.isdigit() and len(text) == 4
-    return int(text) if is_year and FIRST.year <= int(text) <= LAST.year else this_year
+    return whole_number(text, digits=4, least=FIRST.year, most=LAST.year) or this_year

@@ -12,6 +12,7 @@ from activities.models import Activity
 from database import clock
 from execution.models import Execution
 from schedules.models import Occurrence, Schedule
+from text.numbers import whole_number
 from web.keyset import OLDER, Pages, address, newest_first
 from web.look_back import TimesForm, look_back
 from web.operating import register
@@ -90,8 +91,8 @@ def _found(request: HttpRequest, wanted: dict[str, Any]) -> Pages[Execution]:
 def _condition(wanted: dict[str, Any]) -> Q:
     condition = Q()
     if text := wanted.get("q"):
-        is_number = text.isascii() and text.isdigit() and len(text) < 19
-        condition &= Q(schedule_name__icontains=text) | (Q(pk=int(text)) if is_number else Q())
+        pk = whole_number(text)
+        condition &= Q(schedule_name__icontains=text) | (Q() if pk is None else Q(pk=pk))
     match wanted.get("state"):
         case "completed" | "failed" | "cancelled" | "in_progress" as status:
             condition &= Q(status=status)

@@ -15,6 +15,7 @@ from database.batched import together
 from execution.models import Limit, Worker, WorkerTask
 from execution.queue.turns import MOST_COUNTED, STATES, depths, in_turn
 from execution.queue.waits import Waits
+from text.numbers import whole_number
 from web.keyset import address
 from web.operating import register
 from web.page import fragment, is_asked_by, page, version_of
@@ -96,8 +97,7 @@ class Look:
 
 def _skipped(request: HttpRequest) -> int:
     """The queue changes by the second: its pages are counted from its head, and not far."""
-    text = request.GET.get("skip", "")
-    return min(int(text), 1_000) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+    return min(whole_number(request.GET.get("skip", ""), digits=9) or 0, 1_000)
 
 
 def _runs(tasks: Sequence[WorkerTask]) -> QuerySet[Run]:

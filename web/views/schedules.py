@@ -16,6 +16,7 @@ from schedules.description import shown_state, state_of
 from schedules.models import Schedule
 from schedules.selection import ORDERS, STATES, select, tags_in_use
 from text.clean import search_text
+from text.numbers import whole_number
 from web import charts, operating
 from web.keyset import address
 from web.page import fragment, page, version_of
@@ -43,13 +44,14 @@ class Asked(NamedTuple):
 
     @classmethod
     def read(cls, query: QueryDict) -> Asked:
-        state, order, number = query.get("state", ""), query.get("sort", ""), query.get("page", "")
+        state, order = query.get("state", ""), query.get("sort", "")
+        page = whole_number(query.get("page", ""), digits=8)
         return cls(
             state if state in STATES else "",
             search_text(query.get("q", "")),
             search_text(query.get("tag", "")),
             order if order in ORDERS else "name",
-            min(int(number), MOST_PAGES) if number.isascii() and number.isdigit() and len(number) < 9 else 1,
+            1 if page is None else min(page, MOST_PAGES),
         )
 
     @property

@@ -16,6 +16,7 @@ from database import clock
 from operations.initiator import initiator_of
 from schedules.models import Schedule
 from schedules.revisions import records_of
+from text.numbers import whole_number
 from web import operating
 from web.keyset import newest_first
 from web.page import form_page, fragment, page, version_of
@@ -162,8 +163,8 @@ def _deliveries(chosen: dict[str, str]) -> QuerySet[Delivery]:
         rows = rows.filter(status=chosen["status"])
     if chosen["event"] in (*KINDS, TEST):
         rows = rows.filter(kind=chosen["event"])
-    if chosen["endpoint"].isascii() and chosen["endpoint"].isdigit() and len(chosen["endpoint"]) < 19:
-        rows = rows.filter(endpoint=int(chosen["endpoint"]))
+    if (endpoint := whole_number(chosen["endpoint"])) is not None:
+        rows = rows.filter(endpoint=endpoint)
     return rows
 
 

@@ -13,6 +13,7 @@ from execution.checks import ENGINE
 from execution.loops.running import run_until_signal
 from execution.loops.worker import WorkerLoop
 from schedules.management.usable_database import require_migrated
+from text.numbers import whole_number
 
 logger = logging.getLogger(__name__)
 
@@ -71,9 +72,10 @@ def log_unraisable(args: sys.UnraisableHookArgs) -> None:
 
 
 def seats(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 1000:
+    number = whole_number(text, least=1, most=1000)
+    if number is None:
         raise argparse.ArgumentTypeError(f"a whole number from 1 to 1000 is needed, not {text!r}")
-    return int(text)
+    return number
 
 
 def pools(text: str) -> tuple[str, ...]:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from schedules.spec.explanation import Upcoming
 from schedules.spec.moments import bound_of
 from schedules.spec.wording import shown
 from text.clean import REPLACEMENT, clean_json
+from text.numbers import whole_number
 from text.words import distance
 
 MOST = 1_000
@@ -207,9 +207,10 @@ def _find(wanted: str) -> Schedule:
 
 
 def _count(value: Any) -> int:
-    if not re.fullmatch(r"[0-9]{1,4}", str(value)) or not 1 <= int(value) <= MOST:
+    count = whole_number(str(value), digits=4, least=1, most=MOST)
+    if count is None:
         _refuse(f"--count: {shown(value)} is not a whole number from 1 to {MOST:,}.")
-    return int(value)
+    return count
 
 
 def _after(given: str, subject: Subject) -> datetime:
