@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from statistics import median
 from typing import NamedTuple
 
 from django.db import connection
 
-from database.statements import among, fetch, instant
+from database.statements import fetch, instant
 
 SUCCESSES_JUDGED = 20
 USUAL_AMONG = 50
@@ -46,24 +46,6 @@ class Bucket(NamedTuple):
     at: datetime
     status: str
     number: int
-
-
-class Progress(NamedTuple):
-    """Of an execution's steps: how many there are, how many are not done, and what the running ones say."""
-
-    steps: int
-    open: int
-    running_part: float
-    message: str
-
-    @property
-    def done(self) -> int:
-        return self.steps - self.open
-
-    @property
-    def part(self) -> float:
-        """Between 0 and 1."""
-        return min((self.done + self.running_part) / self.steps, 1.0) if self.steps else 0.0
 
 
 def recent(schedule_ids: Sequence[int], *, count: int) -> dict[int, list[Ran]]:
@@ -120,26 +102,6 @@ def started_by_time(schedule_id: int, *, most: int = MOST_ON_A_CALENDAR) -> list
     )
     rows = fetch(sql, [schedule_id, most])
     return [Bucket(_beginning(text), status, count) for text, status, count in rows]
-
-
-def progress(roots: Sequence[int]) -> Mapping[int, Progress]:
-    """By the root activities of executions. A step that is to be tried again is not done."""
-    if not roots:
-        return {}
-    theirs, params = among("parent_id", roots)
-    least = "LEAST" if connection.vendor == "postgresql" else "min"
-    part = f"1.0 * {least}(progress_done, progress_total) / progress_total"
-    rows = fetch(
-        "SELECT parent_id, count(DISTINCT line), "
-        "count(DISTINCT CASE WHEN status IN ('pending', 'in_progress') THEN line END), "
-        f"sum(CASE WHEN status = 'in_progress' AND progress_total > 0 THEN {part} END), "
-        "max(CASE WHEN status = 'in_progress' THEN message END) "
-        f"FROM activities_activity WHERE {theirs} GROUP BY parent_id",
-        params,
-    )
-    return {
-        root: Progress(steps, left, float(said or 0), words or "") for root, steps, left, said, words in rows
-    }
 
 
 def _beginning(text: str) -> datetime:

@@ -25,7 +25,7 @@ from operations.initiator import Initiator
 from schedules.models import Occurrence
 
 from .arguments import length
-from .progress import Progress, took
+from .progress import Snapshot, took
 from .terminal import CANCELLED, FAILED, INTERRUPTED, NOT_NOW, JimCommand, printable, state
 
 LOOK_SECONDS = 0.5
@@ -75,7 +75,7 @@ class FollowingCommand(JimCommand):
         deadline = time.monotonic() + patience.total_seconds() if patience else None
         return Watch(quiet, self.by, deadline, cancels=options["cancel_on_interrupt"])
 
-    def _show_end(self, progress: Progress) -> None:
+    def _show_end(self, progress: Snapshot) -> None:
         if self.console.is_terminal:
             self.console.print(progress.table(width=self.console.width))
         if not progress.exit_code:
@@ -106,7 +106,7 @@ class Watch:
             why = f"{fate.status}: {fate.reason}" if fate else "it is gone"
             raise CommandError(f"It was not started: {why}.", returncode=NOT_NOW)
 
-    def until_over(self, execution_id: int, usual: timedelta | None) -> Progress:
+    def until_over(self, execution_id: int, usual: timedelta | None) -> Snapshot:
         with heeding_term():
             while True:
                 try:
@@ -116,11 +116,11 @@ class Watch:
                     connection.close()
                     self._interrupted(execution_id)
 
-    def _until_over(self, execution_id: int, usual: timedelta | None) -> Progress:
+    def _until_over(self, execution_id: int, usual: timedelta | None) -> Snapshot:
         live = Live(console=self.console, auto_refresh=False, transient=True)
         with live if self.console.is_terminal else nullcontext():
             while True:
-                progress = self._read(lambda: Progress.of(execution_id, usual=usual, now=clock.now()))
+                progress = self._read(lambda: Snapshot.of(execution_id, usual=usual, now=clock.now()))
                 if not self.console.is_terminal:
                     self._tell_news(progress)
                 if progress.is_over:
@@ -128,13 +128,13 @@ class Watch:
                 live.update(self._picture(progress), refresh=self.console.is_terminal)
                 self._pause(f"execution {execution_id} is still running")
 
-    def _picture(self, progress: Progress) -> Group:
+    def _picture(self, progress: Snapshot) -> Group:
         title = Text(f"{progress.execution}  ", style="bold") + state(progress.execution.state)
         room = max(self.console.height - LINES_AROUND_STEPS, LEAST_STEPS_SHOWN)
         steps = progress.table(width=self.console.width, most=room)
         return Group(title, steps, Text(f"{progress.sentence()}. Ctrl-C to leave."))
 
-    def _tell_news(self, progress: Progress) -> None:
+    def _tell_news(self, progress: Snapshot) -> None:
         """A line for each step that began or ended since."""
         for step in progress.steps:
             news = f"{step.status} {step.attempt}"

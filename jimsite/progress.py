@@ -12,6 +12,7 @@ from rich.text import Text
 
 from activities.models import Activity
 from execution.models import Execution
+from execution.progress import ExecutionProgress, Timing
 from text.words import span
 
 from .terminal import CANCELLED, FAILED, on_clock, state, table, when
@@ -25,7 +26,7 @@ STEPS_MOST = 5_000
 
 
 @dataclass(frozen=True)
-class Progress:
+class Snapshot:
     """Each step stands for its last attempt."""
 
     execution: Execution
@@ -34,7 +35,7 @@ class Progress:
     now: datetime
 
     @classmethod
-    def of(cls, execution_id: int, *, usual: timedelta | None = None, now: datetime) -> Progress:
+    def of(cls, execution_id: int, *, usual: timedelta | None = None, now: datetime) -> Snapshot:
         """Two queries, so that it may be asked for again and again."""
         rows = Execution.objects.select_related("activity", "occurrence", "schedule")
         execution = rows.defer("plan", "last_result", "schedule__calendars", "schedule__last_result").get(
@@ -53,29 +54,15 @@ class Progress:
     def exit_code(self) -> int:
         return EXIT_CODES.get(self.execution.status, 0)
 
-    @property
-    def elapsed(self) -> timedelta:
-        return (self.execution.finished_at or self.now) - self.execution.started_at
-
-    @property
-    def left(self) -> timedelta | None:
-        """Until its end, if it takes as long as usual."""
-        if self.is_over or self.usual is None or self.usual <= self.elapsed:
-            return None
-        return self.usual - self.elapsed
-
-    @property
-    def done(self) -> int:
-        return sum(step.is_final for step in self.steps)
-
     def sentence(self) -> str:
-        execution = self.execution
+        execution, at = self.execution, ExecutionProgress.of(self.steps)
+        timing = Timing(execution.started_at, execution.finished_at, self.usual, self.now)
         if not self.is_over:
             usual = f", usually {span(self.usual)}" if self.usual else ""
-            left = f", about {span(self.left)} left" if self.left else usual
-            return f"{self.done} of {len(self.steps)} steps done after {span(self.elapsed)}{left}"
+            left = f", about {span(timing.left)} left" if timing.left else usual
+            return f"{at.done} of {at.steps} steps done after {span(timing.elapsed)}{left}"
         why = f": {execution.error}" if execution.error else "."
-        return f"“{execution}” {execution.state} after {span(self.elapsed)}{why}"
+        return f"“{execution}” {execution.state} after {span(timing.elapsed)}{why}"
 
     def table(self, *, width: int, most: int = STEPS_MOST) -> Table:
         shown = chosen(self.steps, most=most)

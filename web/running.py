@@ -10,8 +10,9 @@ from typing import Any
 from django.db.models import QuerySet
 
 from execution import history
-from execution.history import Progress, Ran
+from execution.history import Ran
 from execution.models import Execution
+from execution.progress import ExecutionProgress, Timing, progress_by_root
 from schedules.models import Schedule
 
 MOST_SHOWN = 20
@@ -22,7 +23,7 @@ MOST_ESTIMATED = 0.95
 @dataclass(frozen=True)
 class Running:
     execution: Execution
-    progress: Progress
+    progress: ExecutionProgress
     usual: timedelta | None
     now: datetime
 
@@ -31,22 +32,24 @@ class Running:
         """By what its steps say; where they say nothing yet, by how long it usually takes."""
         if self.progress.part > 0 or not self.usual:
             return round(self.progress.part, 2)
-        elapsed = self.now - self.execution.started_at
-        return round(min(elapsed / self.usual, MOST_ESTIMATED), 2)
+        return round(min(self._timing.elapsed / self.usual, MOST_ESTIMATED), 2)
 
     @property
     def eta(self) -> datetime | None:
         """None also once that has passed."""
-        end = self.execution.started_at + self.usual if self.usual is not None else None
-        return end if end is not None and end > self.now else None
+        return self._timing.ends_at if self._timing.left is not None else None
 
     @property
     def is_slow(self) -> bool:
-        return self.usual is not None and self.eta is None
+        return self._timing.over is not None
 
     @property
     def is_late(self) -> bool:
         return self.execution.is_late(self.now)
+
+    @property
+    def _timing(self) -> Timing:
+        return Timing(self.execution.started_at, None, self.usual, self.now)
 
     @property
     def shown(self) -> tuple[Any, ...]:
@@ -72,8 +75,8 @@ def running_of(schedule: Schedule, ran: Sequence[Ran], *, now: datetime) -> list
 def _followed(
     rows: Sequence[Execution], usual: Mapping[int, timedelta | None], now: datetime
 ) -> list[Running]:
-    progress = history.progress([each.activity_id for each in rows])
-    unknown = Progress(0, 0, 0.0, "")
+    progress = progress_by_root([each.activity_id for each in rows])
+    unknown = ExecutionProgress()
     return [
         Running(each, progress.get(each.activity_id, unknown), usual.get(each.schedule_id or 0), now)
         for each in rows

@@ -24,6 +24,7 @@ from database import clock
 from execution import failure
 from execution.models import Execution, WorkerTask
 from execution.models.execution_queryset import ExecutionQuerySet
+from execution.progress import ExecutionProgress
 from execution.queue.waits import reasons
 from schedules.models import Occurrence, Overlap, Refused
 from schedules.permissions import RUN
@@ -132,8 +133,8 @@ class ExecutionDetailSerializer(ExecutionSerializer):
     @extend_schema_field(ExecutionProgressSerializer)
     def get_progress(self, execution: Execution) -> dict[str, int]:
         steps = self._steps(execution)
-        ended = sum(step["state"] in ENDED for step in steps)
-        return {"steps": len(steps), "ended": ended}
+        progress = ExecutionProgress.of(attempt for step in steps for attempt in step["attempts"])
+        return {"steps": len(steps), "ended": progress.done}
 
     @extend_schema_field(PlannedStepSerializer(many=True))
     def get_steps(self, execution: Execution) -> Any:
@@ -143,9 +144,6 @@ class ExecutionDetailSerializer(ExecutionSerializer):
         if not hasattr(execution, "steps_shown"):
             execution.steps_shown = steps_of(execution, now=clock.now())
         return list(execution.steps_shown)
-
-
-ENDED = frozenset(Activity.Status) - set(Activity.OPEN)
 
 
 def steps_of(execution: Execution, *, now: datetime) -> list[dict[str, Any]]:

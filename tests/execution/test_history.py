@@ -9,6 +9,7 @@ from activities.models import Activity
 from execution import history
 from execution.loops.invoker import trigger
 from execution.models import Execution
+from execution.progress import ExecutionProgress, progress_by_root
 from execution.queue.pulse import pulse
 from tests.base import (
     NOW,
@@ -87,9 +88,11 @@ def test_progress_is_of_steps_and_one_to_be_tried_again_is_not_done() -> None:
     shaky, steady = sorted(claim(worker), key=lambda task: task.name)
     Activity.objects.tell_progress([(steady.activity_id, 30, 60, "half")], worker_id=worker.pk)
     break_down(worker, shaky)
-    at = history.progress([execution.activity_id])[execution.activity_id]
+    at = progress_by_root([execution.activity_id])[execution.activity_id]
     assert (at.steps, at.done, at.running_part, at.message) == (4, 1, 0.5, "half")
-    assert history.progress([]) == {}
+    attempts = Activity.objects.filter(parent=execution.activity_id).order_by("line", "attempt")
+    assert ExecutionProgress.of(attempts) == at
+    assert progress_by_root([]) == {}
 
 
 def test_the_pulse_is_felt_in_one_statement(django_assert_num_queries: Any) -> None:

@@ -16,6 +16,7 @@ from database import clock
 from execution import failure
 from execution.history import usual_duration_of
 from execution.models import Execution, WorkerTask
+from execution.progress import ExecutionProgress, Timing
 from execution.queue.waits import reasons
 from execution.steps.binding import Shown, shown
 from web import gantt
@@ -146,8 +147,8 @@ def _live(
 ) -> dict[str, Any]:
     """What changes while it runs."""
     now = clock.now()
-    end = row.finished_at or now
-    is_over = row.finished_at is not None
+    progress = ExecutionProgress.of(attempts)
+    timing = Timing(row.started_at, row.finished_at, usual, now)
     last = {attempt.line: attempt for attempt in attempts}
     told = states(row, has_successes=any(each.status in failure.SUCCEEDED for each in attempts))
     return {
@@ -155,36 +156,24 @@ def _live(
         "tab": tab,
         "states": told,
         "state": " ".join(told),
-        "is_final": is_over,
+        "is_final": row.finished_at is not None,
         "who": who(row),
-        "elapsed": end - row.started_at,
+        "elapsed": timing.elapsed,
         # A cancel closes all that waits but clean-up.
         "clean_up": [each.target_name for each in last.values() if each.status == Activity.Status.PENDING],
         "usual": usual,
         "usual_seconds": round(usual.total_seconds(), 3) if usual else "",
-        "ends_at": row.started_at + usual if usual and not is_over else None,
-        "over": now - row.started_at - usual if usual and not is_over else None,
-        "done": sum(each.is_final for each in last.values()),
-        "count": len(last),
-        "percent": _percent(list(last.values())),
-        "chart": gantt.chart(attempts, start=row.started_at, now=end) if tab == "steps" else None,
+        "ends_at": timing.ends_at,
+        "over": timing.over,
+        "progress": progress,
+        "percent": round(progress.part * 100),
+        "chart": gantt.chart(attempts, start=row.started_at, now=row.finished_at or now)
+        if tab == "steps"
+        else None,
         "groups": _groups(attempts, _pending(row, attempts, now)) if tab == "steps" else [],
         "may_read": _may_read(request),
         "version": _version(row, attempts, now),
     }
-
-
-def _percent(last: Sequence[Activity]) -> int:
-    """How much of the steps is done; those that tell their progress count for what they have done."""
-    parts = [
-        1.0
-        if each.is_final
-        else min((each.progress_done or 0) / each.progress_total, 1.0)
-        if each.progress_total
-        else 0.0
-        for each in last
-    ]
-    return round(sum(parts) / len(parts) * 100) if parts else 0
 
 
 class Pending(NamedTuple):

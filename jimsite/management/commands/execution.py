@@ -8,7 +8,7 @@ from rich.text import Text
 from execution.history import usual_duration_of
 from jimsite.arguments import execution_called
 from jimsite.following import FollowingCommand
-from jimsite.progress import Progress
+from jimsite.progress import Snapshot
 from jimsite.terminal import state
 
 
@@ -24,10 +24,10 @@ class Command(FollowingCommand):
         if options["wait"]:
             self.follow(execution, options)
             return
-        progress = Progress.of(execution.pk, usual=usual_duration_of(execution.schedule_id), now=self.now)
+        progress = Snapshot.of(execution.pk, usual=usual_duration_of(execution.schedule_id), now=self.now)
         self.tell(progress.as_json(), lambda: self._show(progress))
 
-    def _show(self, progress: Progress) -> None:
+    def _show(self, progress: Snapshot) -> None:
         self.console.print(
             Text(f"{progress.execution}  ", style="bold") + state(progress.execution.state), soft_wrap=True
         )

@@ -1,0 +1,96 @@
+"""How far an execution is, by its steps and by its time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from django.db import connection
+
+from activities.models import Activity
+from database.statements import among, fetch
+
+
+class ExecutionProgress(NamedTuple):
+    """Count an execution's steps. A step that is to be tried again is not done."""
+
+    steps: int = 0
+    done: int = 0
+    running_part: float = 0.0
+    """The shares that the running steps say they have done, added up."""
+    message: str = ""
+
+    @classmethod
+    def of(cls, attempts: Iterable[Activity]) -> ExecutionProgress:
+        """Judge each step by its last attempt; the attempts of a step come in their order."""
+        last = {attempt.line: attempt for attempt in attempts}.values()
+        running = [attempt for attempt in last if attempt.status == Activity.Status.IN_PROGRESS]
+        return cls(
+            steps=len(last),
+            done=sum(attempt.is_final for attempt in last),
+            running_part=sum(_share(attempt) for attempt in running),
+            message=max((attempt.message for attempt in running), default=""),
+        )
+
+    @property
+    def part(self) -> float:
+        """Between 0 and 1."""
+        return min((self.done + self.running_part) / self.steps, 1.0) if self.steps else 0.0
+
+
+def progress_by_root(roots: Sequence[int]) -> Mapping[int, ExecutionProgress]:
+    """Count as `ExecutionProgress.of` does, by root activity: for many executions in one statement."""
+    if not roots:
+        return {}
+    theirs, params = among("parent_id", roots)
+    least = "LEAST" if connection.vendor == "postgresql" else "min"
+    share = f"1.0 * {least}(progress_done, progress_total) / progress_total"
+    rows = fetch(
+        "SELECT parent_id, count(DISTINCT line), "
+        "count(DISTINCT CASE WHEN status IN ('pending', 'in_progress') THEN line END), "
+        f"sum(CASE WHEN status = 'in_progress' AND progress_total > 0 THEN {share} END), "
+        "max(CASE WHEN status = 'in_progress' THEN message END) "
+        f"FROM activities_activity WHERE {theirs} GROUP BY parent_id",
+        params,
+    )
+    return {
+        root: ExecutionProgress(steps, steps - left, float(said or 0), words or "")
+        for root, steps, left, said, words in rows
+    }
+
+
+def _share(attempt: Activity) -> float:
+    return min((attempt.progress_done or 0) / attempt.progress_total, 1.0) if attempt.progress_total else 0.0
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Compare the time of an execution with what its schedule usually takes."""
+
+    started_at: datetime
+    finished_at: datetime | None
+    usual: timedelta | None
+    now: datetime
+
+    @property
+    def elapsed(self) -> timedelta:
+        return (self.finished_at or self.now) - self.started_at
+
+    @property
+    def ends_at(self) -> datetime | None:
+        """When it should end; None once it has ended, or if that is not known."""
+        if self.finished_at is not None or self.usual is None:
+            return None
+        return self.started_at + self.usual
+
+    @property
+    def left(self) -> timedelta | None:
+        """None also once that has passed."""
+        return self.ends_at - self.now if self.ends_at is not None and self.ends_at > self.now else None
+
+    @property
+    def over(self) -> timedelta | None:
+        """How much longer than usual it has taken so far."""
+        return self.now - self.ends_at if self.ends_at is not None and self.ends_at <= self.now else None
