@@ -164,9 +164,9 @@ retry of what was cancelled | execution/queue/finish.py | execution/test_cancel.
 limits full | execution/queue/concurrency.py | execution/test_limits.py
 - all(self.limits.get(key, 1) > 0 for key in keys)
 + all(self.limits.get(key, 1) >= 0 for key in keys)
-order of the queue | execution/queue/unlimited.py | stories/test_job_scheduler_5_states.py
-- {unless}ORDER BY priority DESC, position, id LIMIT %s"
-+ {unless}ORDER BY priority DESC, id LIMIT %s"
+order of the queue | execution/queue/order.py | stories/test_job_scheduler_5_states.py
+-     return f"ORDER BY {of}priority DESC, {of}position, {of}id"
++     return f"ORDER BY {of}priority DESC, {of}id"
 reservation once per pool | execution/models/reservation.py | execution/test_reservations.py
 -         if any(last.lets_pass(now) for last in released[:1]):
 +         if any(last.lets_pass(now) for last in released[1:]):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from activities.models import Activity, Ending
 from database.statements import instant
 from execution import retry
+from execution.queue.order import turn
 from execution.steps.context import Work
 from execution.steps.outcome import Outcome, Reason
 from execution.steps.step_type import Isolation
@@ -73,7 +74,7 @@ class Held:
             self._step,
         ) = row
         self.claimed_at = claimed_at
-        self.turn = (-priority, position, self.pk)
+        self.turn = turn(priority, position, self.pk)
 
     @classmethod
     def of(cls, task: WorkerTask) -> Held:

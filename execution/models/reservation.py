@@ -13,6 +13,7 @@ from database.statements import fetch, insert_each
 from database.wake import wake
 from execution.queue.concurrency import SEPARATOR
 from execution.queue.limited import found_in, sets
+from execution.queue.order import by_turn
 from execution.queue.unlimited import READY, READY_LIMITED
 from operations.initiator import Initiator
 
@@ -27,7 +28,7 @@ STATES = {
     "released": Q(released_at__isnull=False),
 }
 LOST = "the process that ran it was lost"
-_TURN = "ORDER BY priority DESC, position, id LIMIT 1"
+_TURN = f"{by_turn()} LIMIT 1"
 _IS_ANY_READY = " UNION ALL ".join(
     f"SELECT 1 FROM execution_workertask WHERE {ready} AND pool = %s" for ready in (READY, READY_LIMITED)
 )

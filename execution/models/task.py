@@ -10,11 +10,12 @@ from django.urls import reverse
 
 from activities.models import Activity
 from database.wake import wake
+from execution.queue.order import INDEXED, position_before_all
 from operations.initiator import Initiator
 
 from .brief import LineField
 from .execution import Execution
-from .task_queryset import WorkerTaskQuerySet, position_before_all
+from .task_queryset import WorkerTaskQuerySet
 from .worker import Worker
 
 MOST_PRIORITY = 1_000
@@ -76,18 +77,14 @@ class WorkerTask(models.Model):
         indexes = [
             models.Index(
                 F("isolation"),
-                F("priority").desc(),
-                F("position"),
-                F("id"),
+                *INDEXED,
                 name="task_queue",
                 condition=Q(status="queued", is_delayed=False, is_limited=False),
             ),
             models.Index(
                 F("pool"),
                 F("isolation"),
-                F("priority").desc(),
-                F("position"),
-                F("id"),
+                *INDEXED,
                 name="task_queue_of_pool",
                 condition=Q(status="queued", is_delayed=False, is_limited=False),
             ),
@@ -95,9 +92,7 @@ class WorkerTask(models.Model):
                 F("limit_keys"),
                 F("isolation"),
                 F("pool"),
-                F("priority").desc(),
-                F("position"),
-                F("id"),
+                *INDEXED,
                 name="task_queue_limited",
                 condition=Q(status="queued", is_delayed=False, is_limited=True),
             ),

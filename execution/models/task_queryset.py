@@ -18,6 +18,7 @@ from execution.queue.enqueue import enqueue, requeue
 from execution.queue.finish import abandon, finish, release
 from execution.queue.handover import Freed
 from execution.queue.limited import is_any_open
+from execution.queue.order import position_before_all
 from execution.queue.recover import recover
 from execution.queue.unlimited import Claimant, Seats
 from execution.steps.step_type import Isolation
@@ -178,8 +179,3 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
             )
             Activity.objects.record_each("reorder", found, initiator=initiator, now=now)
         return len(found)
-
-
-def position_before_all(now: datetime) -> int:
-    """Before all that was put to the front earlier, and so before all else."""
-    return -int(now.timestamp() * 1_000_000)

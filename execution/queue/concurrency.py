@@ -14,6 +14,8 @@ from django.utils.module_loading import import_string
 from execution.steps.step_type import Isolation
 from schedules.models import Refused
 
+from .order import Turn
+
 SEPARATOR = "\n"
 LONGEST_KEY = 100
 LONGEST = 1_200
@@ -104,7 +106,7 @@ class Room:
 class Candidate(NamedTuple):
     """A ready task as the claim sees it; `is_limited` also if a reservation is what limits it."""
 
-    turn: tuple[int, int, int]
+    turn: Turn
     isolation: Isolation
     limit_keys: str
     pool: str

@@ -19,6 +19,7 @@ from execution.models.limit import HELD, contains
 
 from .concurrency import SEPARATOR
 from .limited import Group
+from .order import by_turn
 from .unlimited import (
     ACTIVITY,
     BEGIN,
@@ -51,7 +52,7 @@ OTHERS = (
 )
 NEXT = (
     f"SELECT id FROM execution_workertask WHERE {READY_LIMITED} AND limit_keys = %s AND isolation = %s "
-    "AND pool = %s{unless} ORDER BY priority DESC, position, id LIMIT %s"
+    f"AND pool = %s{{unless}} {by_turn()} LIMIT %s"
 )
 
 

@@ -19,6 +19,7 @@ from execution.models.limit import HELD, Limit
 from execution.steps.step_type import Isolation
 
 from .concurrency import SEPARATOR, Candidate, Room, choose
+from .order import by_turn, turn
 from .unlimited import (
     ISOLATION,
     READY,
@@ -106,7 +107,7 @@ class Look:
         sets = [Group(keys, isolation, pool, True) for keys, pool, isolation, *_ in by_kind["set"]]
         of_reserved = [Group("", each, pool, False) for pool in seats for each in get_args(Isolation)]
         candidates = [
-            Candidate((-priority, position, pk), isolation, keys, pool, kind == "head")
+            Candidate(turn(priority, position, pk), isolation, keys, pool, kind == "head")
             for kind in ("head", "other")
             for keys, pool, isolation, pk, priority, position in by_kind[kind]
         ]
@@ -281,7 +282,7 @@ def _heads(listed: str, condition: str, passed_over: Sequence[int]) -> str:
     but = f"AND n.id NOT IN ({', '.join(map(str, passed_over))})" if passed_over else ""
     first = (
         f"SELECT n.id FROM execution_workertask n WHERE {condition} AND n.isolation = g.isolation "
-        f"AND n.pool = g.pool {but} ORDER BY n.priority DESC, n.position, n.id LIMIT %s"
+        f"AND n.pool = g.pool {but} {by_turn('n')} LIMIT %s"
     )
     return (
         "SELECT 'head', t.limit_keys, t.pool, t.isolation, t.id, t.priority, t.position "

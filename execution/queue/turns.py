@@ -5,6 +5,7 @@ from __future__ import annotations
 from database.batched import Statement
 from database.statements import fetch
 
+from .order import by_turn, turn
 from .unlimited import READY, READY_LIMITED
 
 MOST_COUNTED = 1_000
@@ -17,7 +18,6 @@ STATES = {
     "delayed": "is_delayed AND status = 'queued'",
     "waiting": "status = 'waiting' AND execution_id IS NOT NULL",
 }
-BY_TURN = "ORDER BY priority DESC, position, id"
 LIMITED = f"(SELECT * FROM execution_workertask WHERE {READY_LIMITED} LIMIT {MOST_LIMITED}) AS l"
 
 
@@ -31,7 +31,7 @@ def in_turn(state: str = "", *, pool: str = "", count: int) -> list[int]:
     ]
     sql = " UNION ALL ".join(f"SELECT * FROM ({source}) AS s{n}" for n, source in enumerate(sources))
     rows = fetch(sql, [*([pool] if pool else []), count] * len(sources))
-    rows.sort(key=lambda row: (row[0], -row[1], *row[2:]))
+    rows.sort(key=lambda row: (row[0], turn(*row[1:])))
     return [pk for *_, pk in rows[:count]]
 
 
@@ -48,11 +48,11 @@ def _sources(stage: int, state: str, in_pool: str) -> list[str]:
     match state:
         case "queued":
             unlimited = [
-                f"{found} {READY} AND isolation = '{isolation}' {in_pool} {BY_TURN} LIMIT %s"
+                f"{found} {READY} AND isolation = '{isolation}' {in_pool} {by_turn()} LIMIT %s"
                 for isolation in ("thread", "process")
             ]
             limited = f"SELECT {stage}, priority, position, id FROM {LIMITED} WHERE 1 = 1 {in_pool}"
-            return [*unlimited, f"{limited} {BY_TURN} LIMIT %s"]
+            return [*unlimited, f"{limited} {by_turn()} LIMIT %s"]
         case "processing":
             order = "claimed_at, id"
         case "delayed":

@@ -17,6 +17,8 @@ from database.statements import fetch
 from execution.models.attempt import Held
 from execution.steps.step_type import Isolation
 
+from .order import by_turn
+
 Row = Sequence[Any]
 Seats = Mapping[Isolation, int]
 ACTIVITY, ISOLATION = Held.COLUMNS.index("activity_id"), Held.COLUMNS.index("isolation")
@@ -176,5 +178,5 @@ def ready(pools: int, contested: bool, unless: str = "", *, columns: str = "id")
     unreserved = f"AND pool NOT IN ({RESERVED}) " if contested else ""
     return (
         f"SELECT {columns} FROM execution_workertask WHERE {READY} AND isolation = %s "
-        f"{in_pools}{unreserved}{unless}ORDER BY priority DESC, position, id LIMIT %s"
+        f"{in_pools}{unreserved}{unless}{by_turn()} LIMIT %s"
     )

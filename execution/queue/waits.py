@@ -16,6 +16,7 @@ from text.words import distance, here, span
 
 from .concurrency import SEPARATOR
 from .limited import COUNTS, Look
+from .order import by_turn, is_before
 from .unlimited import READY, READY_LIMITED
 
 MOST_BEFORE = 100
@@ -215,7 +216,6 @@ def _before(ids: Sequence[int]) -> Statement:
 def _count(condition: str) -> str:
     first = (
         f"SELECT id, priority, position FROM execution_workertask b WHERE {condition} "
-        f"ORDER BY priority DESC, position, id LIMIT {MOST_BEFORE}"
+        f"{by_turn()} LIMIT {MOST_BEFORE}"
     )
-    is_before = "(-f.priority, f.position, f.id) < (-t.priority, t.position, t.id)"
-    return f"SELECT count(*) FROM ({first}) AS f WHERE {is_before}"
+    return f"SELECT count(*) FROM ({first}) AS f WHERE {is_before('f', 't')}"

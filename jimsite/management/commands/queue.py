@@ -10,6 +10,7 @@ from rich.text import Text
 
 from execution.models import WorkerTask
 from execution.models.task_queryset import WorkerTaskQuerySet
+from execution.queue.order import FIELDS
 from execution.queue.waits import reasons
 from jimsite.arguments import at_most, tasks
 from jimsite.terminal import JimCommand, state
@@ -71,7 +72,7 @@ def chosen(options: dict[str, Any]) -> WorkerTaskQuerySet:
 def in_turn(rows: WorkerTaskQuerySet) -> WorkerTaskQuerySet:
     places = [When(status=status, then=Value(place)) for status, place in IN_TURN.items()]
     ordered = rows.alias(place=Case(*places, output_field=IntegerField())).order_by(
-        "place", "is_delayed", "-priority", "position", "pk"
+        "place", "is_delayed", *FIELDS
     )
     return ordered.select_related("execution", "worker").defer("execution__plan", "execution__last_result")
 
