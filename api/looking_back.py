@@ -1,23 +1,20 @@
-"""Lists by what no index knows: a table of millions is looked through a part at a time, newest first."""
+"""Lists by what no index knows, looked through a part at a time: the cursors of the API."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, NamedTuple
 
-from django.db.models import Max, QuerySet
+from django.db.models import QuerySet
 from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.pagination import Cursor
 from rest_framework.request import Request
 
-from database.statements import first_since
+from database.keyset import look_back
+from text.numbers import whole_number
 
 from .filtering import MomentFilter
 from .paging import FORGED, KeysetPages
-
-# Who commits later may have an earlier time than the ids before it.
-SLACK = timedelta(minutes=10)
 
 
 class Times(NamedTuple):
@@ -42,15 +39,20 @@ class PartByPart(KeysetPages):
             return super().paginate_queryset(queryset, request, view)
         self.is_part, self.request, self.base_url = True, request, request.build_absolute_uri()
         self.get_ordering(request, queryset, view)
-        size, floor, top = self.get_page_size(request), *self._reaching(request, view)
-        bottom = max(top - view.times.reach, floor)
-        part = {f"{self.key}__gte": bottom, f"{self.key}__lt": top}
-        found: Sequence[Any] = list(queryset.filter(**part).order_by(f"-{self.key}")[: size + 1])
-        if len(found) > size:
-            self.following = getattr(found[size - 1], self.key)
-        elif bottom > floor and self.rows(view).filter(**{f"{self.key}__lt": bottom}).exists():
-            self.following = bottom
-        return found[:size]
+        times: Times = view.times
+        part = look_back(
+            queryset,
+            after=self._position(request),
+            count=self.get_page_size(request),
+            reach=times.reach,
+            by=times.column,
+            since=_moment(request, times.after),
+            until=_moment(request, times.before),
+            among=self.rows(view),
+            key=self.key,
+        )
+        self.following = part.next
+        return part.rows
 
     def rows(self, view: Any) -> QuerySet[Any]:
         """All that can be looked through."""
@@ -67,24 +69,17 @@ class PartByPart(KeysetPages):
     def get_previous_link(self) -> str | None:
         return None if self.is_part else super().get_previous_link()
 
-    def _reaching(self, request: Request, view: Any) -> tuple[int, int]:
-        """From which id on, and below which."""
-        rows, times = self.rows(view), view.times
-        after, before = (_moment(request, name) for name in (times.after, times.before))
-        floor = _id_at(rows, times.column, after - SLACK) if after else 0
-        position = self._position(request)
-        if position is not None:
-            return floor, position
-        if before is not None:
-            return floor, _id_at(rows, times.column, before + SLACK)
-        return floor, (rows.aggregate(top=Max(self.key))["top"] or 0) + 1
-
     def _position(self, request: Request) -> int | None:
         try:
             cursor = self.decode_cursor(request)
-            return None if cursor is None or cursor.reverse else int(str(cursor.position)[:18])
-        except (NotFound, ValueError) as error:
+        except NotFound as error:
             raise ValidationError({"cursor": FORGED}) from error
+        if cursor is None or cursor.reverse:
+            return None
+        position = whole_number(str(cursor.position))
+        if position is None:
+            raise ValidationError({"cursor": FORGED})
+        return position
 
 
 def _moment(request: Request, name: str) -> datetime | None:
@@ -92,7 +87,3 @@ def _moment(request: Request, name: str) -> datetime | None:
     text = request.query_params.get(name)
     moment: datetime | None = MomentFilter().field.clean(text) if text else None
     return moment
-
-
-def _id_at(rows: QuerySet[Any], column: str, at: datetime) -> int:
-    return first_since(rows.model, column, at)

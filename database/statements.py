@@ -165,30 +165,6 @@ def pipelined() -> Iterator[None]:
         yield
 
 
-def first_since(model: type[models.Model], column: str, at: datetime) -> int:
-    """The first id of the rows whose time is not before this, for times that grow with the ids."""
-    return int(fetch(*finding_first_since(model, column, at))[0][0])
-
-
-def finding_first_since(model: type[models.Model], column: str, at: datetime) -> tuple[str, list[Any]]:
-    """By halves, in one statement: a table of millions needs no index on its times for that."""
-    table, time = model._meta.db_table, connection.ops.adapt_datetimefield_value(at)
-    is_before = (
-        f"(SELECT {column} FROM {table} WHERE id >= (part.low + part.high) / 2 ORDER BY id LIMIT 1) < %s"
-    )
-    sql = f"""
-        WITH RECURSIVE part(low, high) AS (
-            SELECT COALESCE((SELECT MIN(id) FROM {table}), 0), COALESCE((SELECT MAX(id) FROM {table}), 0) + 1
-            UNION ALL
-            SELECT CASE WHEN {is_before} THEN (low + high) / 2 + 1 ELSE low END,
-                CASE WHEN {is_before} THEN high ELSE (low + high) / 2 END
-            FROM part WHERE low < high
-        )
-        SELECT MAX(low) FROM part WHERE low >= high
-    """
-    return sql, [time, time]
-
-
 @contextmanager
 def planned_once() -> Iterator[None]:
     """Plans that take longer than their statements are kept: those that read no table are good for ever.

@@ -23,6 +23,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 
 from database import clock
+from database.keyset import read_page
 from text.clean import search_text
 from text.numbers import whole_number
 from text.words import NOTHING
@@ -184,13 +185,10 @@ class EndlessChangeList(ChangeList):
         return ["pk" if self.oldest_first else "-pk"]
 
     def get_results(self, request: HttpRequest) -> None:
-        rows = self.queryset
-        if PAGE_VAR in request.GET:
-            rows = rows.filter(**{"pk__gt" if self.oldest_first else "pk__lt": self.page_num})
-        rows = list(rows[: self.list_per_page + 1])
-        self.result_list = rows[: self.list_per_page]
-        has_more = len(rows) > self.list_per_page
-        self.older = self.get_query_string({PAGE_VAR: self.result_list[-1].pk}) if has_more else None
+        after = self.page_num if PAGE_VAR in request.GET else None
+        page = read_page(self.queryset, after=after, count=self.list_per_page, oldest_first=self.oldest_first)
+        self.result_list = page.rows
+        self.older = None if page.next is None else self.get_query_string({PAGE_VAR: page.next})
         self.newest = self.get_query_string() if PAGE_VAR in request.GET else None
         self.result_count = len(self.result_list)
         self.full_result_count, self.show_full_result_count = None, False

@@ -8,10 +8,9 @@ import pytest
 from django.test import Client
 
 from database import clock
-from database.statements import first_since
 from execution.models import Execution
 from tests.admin_pages import sign_in
-from tests.base import NOW, SOMEBODY, claim, end, fresh, make_worker, run_until_idle, seconds, start, step
+from tests.base import SOMEBODY, claim, end, fresh, make_worker, run_until_idle, seconds, start, step
 from tests.web.pages import ask, poll, text_of, toasts, version_of
 
 pytestmark = pytest.mark.django_db
@@ -85,14 +84,6 @@ def test_what_is_far_back_is_looked_for_in_parts(client: Client, monkeypatch: py
     assert further is not None
     answer = client.get(unescape(further[1]))
     assert (shown(answer), "Looked back to" in answer.text) == ([wanted.pk], False)
-
-
-def test_the_first_row_since_a_time_is_found_by_halves() -> None:
-    made = [start(now=NOW + seconds(60 * number)).pk for number in range(6)]
-    for number, pk in enumerate(made):
-        assert first_since(Execution, "started_at", NOW + seconds(60 * number)) == pk
-        assert first_since(Execution, "started_at", NOW + seconds(60 * number - 1)) == pk
-    assert first_since(Execution, "started_at", NOW + seconds(1000)) == made[-1] + 1
 
 
 def test_the_list_is_sent_again_only_if_it_changed(

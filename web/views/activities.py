@@ -20,12 +20,12 @@ from execution.models import WorkerTask
 from execution.queue.waits import reasons
 from schedules.registry import step_types
 from text.words import as_json, said
-from web.keyset import OLDER, Pages, address, newest_first
-from web.look_back import TimesForm, look_back
+from web.keyset import OLDER, Pages, address, look_back, newest_first
 from web.operating import register
 from web.output import download, follow, items_page, output_page
 from web.page import fragment, is_asked_by, page, version_of
 from web.search import SearchField, search_box
+from web.times import TimesForm
 from workflows.models import Run, Topic, Workflow
 from workflows.models.run import LARGE
 from workflows.steps import HandlerStep

@@ -13,11 +13,11 @@ from database import clock
 from execution.models import Execution
 from schedules.models import Occurrence, Schedule
 from text.numbers import whole_number
-from web.keyset import OLDER, Pages, address, newest_first
-from web.look_back import TimesForm, look_back
+from web.keyset import OLDER, Pages, address, look_back, newest_first
 from web.operating import register
 from web.page import fragment, is_asked_by, page, version_of
 from web.search import search_box
+from web.times import TimesForm
 
 VIEW = "execution.view_execution"
 REACH = 20_000

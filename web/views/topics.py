@@ -10,8 +10,7 @@ from django.shortcuts import render
 from activities.models import Activity
 from database.batched import together
 from schedules.models import Schedule
-from web.keyset import OLDER, Pages, address, newest_first
-from web.look_back import look_among
+from web.keyset import OLDER, Pages, address, look_among, newest_first
 from web.operating import register
 from web.page import fragment, is_asked_by, page, version_of
 from web.search import search_box

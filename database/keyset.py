@@ -1,0 +1,139 @@
+"""Keyset pagination: a table of millions is neither counted nor skipped through.
+
+Pages, API and admin read their long lists with these functions; each writes the links to the next page
+its own way. `read_page` is for rows that an index has in the order of their key. `look_back` and `look_among`
+are for conditions that no index knows: they look through a part of the table at a time, newest rows first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Generic, TypeVar
+
+from django.db import connection
+from django.db.models import Model, Q, QuerySet
+
+from .batched import Statement, together
+
+M = TypeVar("M", bound=Model)
+# A row that is committed later may have an earlier time than the ids before it.
+SLACK = timedelta(minutes=10)
+
+
+@dataclass(frozen=True)
+class Part(Generic[M]):
+    """The rows of one page, and where the next one begins."""
+
+    rows: list[M]
+    next: int | None = None
+    """The key that the next page goes on from; None if there is no more."""
+    reached_at: datetime | None = None
+    """How far back was looked, if that did not fill the page and there is more to look through."""
+
+
+def read_page(
+    rows: QuerySet[M],
+    *,
+    after: int | None = None,
+    count: int,
+    key: str = "pk",
+    within: str = "",
+    oldest_first: bool = False,
+) -> Part[M]:
+    """Read the rows that follow the key `after`. `within`: a column before the key in the index."""
+    order, beyond = (key, f"{key}__gt") if oldest_first else (f"-{key}", f"{key}__lt")
+    if after is not None:
+        rows = rows.filter(**{beyond: after})
+    return _page(list(rows.order_by(*filter(None, [within]), order)[: count + 1]), count, key)
+
+
+def look_back(
+    rows: QuerySet[M],
+    *,
+    after: int | None = None,
+    count: int,
+    reach: int,
+    by: str,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    among: QuerySet[M] | None = None,
+    key: str = "pk",
+) -> Part[M]:
+    """Look for the rows, already filtered, at the next `reach` keys below `after`.
+
+    `by` is the time that grows with the keys, `among` all that can be looked through. `since` and `until` say
+    between which times; they are for lists by id.
+    """
+    every: Any = rows.model._default_manager.all() if among is None else among
+    top, floor = _bounds(every, key, by, since, until)
+    top = top if after is None else after
+    bottom = max(top - reach, floor, 0)
+    near = rows.filter(**{f"{key}__gte": bottom, f"{key}__lt": top}).order_by(f"-{key}")
+    beyond = every.filter(**{f"{key}__lt": bottom}) if bottom > floor else every.none()
+    found, reached = together(near[: count + 1], beyond.order_by(f"-{key}").values_list(by, flat=True)[:1])
+    return _page(found, count, key, bottom, next(iter(reached), None))
+
+
+def look_among(
+    rows: QuerySet[M],
+    wanted: Q,
+    *,
+    after: int | None = None,
+    count: int,
+    reach: int,
+    by: str,
+    key: str = "pk",
+    within: str = "",
+) -> Part[M]:
+    """Look at the next `reach` rows of those that an index has in the order of `key`, for the wanted ones."""
+    among: Any = rows.order_by(*filter(None, [within]), f"-{key}")
+    if after is not None:
+        among = among.filter(**{f"{key}__lt": after})
+    beyond = among.values_list(key, flat=True)[reach : reach + 1].first()
+    near = among if beyond is None else among.filter(**{f"{key}__gt": beyond})
+    last = rows.none() if beyond is None else rows.filter(**{key: beyond})
+    found, reached = together(near.filter(wanted)[: count + 1], last.values_list(by, flat=True))
+    return _page(found, count, key, (beyond or 0) + 1, next(iter(reached), None))
+
+
+def _page(
+    found: list[M], count: int, key: str, bottom: int | None = None, reached_at: datetime | None = None
+) -> Part[M]:
+    """One row more than `count` says that there is another page."""
+    if len(found) > count:
+        return Part(found[:count], getattr(found[count - 1], key))
+    return Part(found) if reached_at is None else Part(found, bottom, reached_at)
+
+
+def _bounds(
+    every: QuerySet[Any], key: str, by: str, since: datetime | None, until: datetime | None
+) -> tuple[int, int]:
+    """Find between which keys those times are, the last one excluded."""
+    newest = every.order_by(f"-{key}").values_list(key, flat=True)[:1]
+    times = [at for at in (until and until + SLACK, since and since - SLACK) if at]
+    ids, *firsts = together(newest, *(first_since(every.model, by, at) for at in times))
+    top, found = next(iter(ids), 0) + 1, [first for [[first]] in firsts]
+    return min(top, found[0]) if until else top, found[-1] if since else 0
+
+
+def first_since(model: type[Model], column: str, at: datetime) -> Statement:
+    """Find the first id whose time is not before this, for times that grow with the ids.
+
+    By halves, in one statement: a table of millions needs no index on its times for that.
+    """
+    table, time = model._meta.db_table, connection.ops.adapt_datetimefield_value(at)
+    is_before = (
+        f"(SELECT {column} FROM {table} WHERE id >= (part.low + part.high) / 2 ORDER BY id LIMIT 1) < %s"
+    )
+    sql = f"""
+        WITH RECURSIVE part(low, high) AS (
+            SELECT COALESCE((SELECT MIN(id) FROM {table}), 0), COALESCE((SELECT MAX(id) FROM {table}), 0) + 1
+            UNION ALL
+            SELECT CASE WHEN {is_before} THEN (low + high) / 2 + 1 ELSE low END,
+                CASE WHEN {is_before} THEN high ELSE (low + high) / 2 END
+            FROM part WHERE low < high
+        )
+        SELECT MAX(low) FROM part WHERE low >= high
+    """
+    return Statement(sql, [time, time], columns=1)
