@@ -40,6 +40,9 @@ class StepWriting(Strict[Any]):
 
 
 class JobWriting(StepWriting):
+    elsewhere: ClassVar = StepWriting.elsewhere | {
+        "idempotency_key": "A job has no such field: send the header Idempotency-Key with the request."
+    }
     priority = serializers.IntegerField(
         min_value=-MOST_PRIORITY, max_value=MOST_PRIORITY, required=False, help_text="The highest goes first."
     )
@@ -63,11 +66,6 @@ class JobWriting(StepWriting):
         help_text="Among jobs of the same priority, the smaller goes first.",
     )
     available_at = serializers.DateTimeField(required=False, help_text="Not before this time.")
-    idempotency_key = serializers.CharField(
-        max_length=LONGEST_KEY,
-        required=False,
-        help_text="The same request with it names the same job, for as long as there is a record of it.",
-    )
     dedup_key = serializers.CharField(
         max_length=LONGEST_KEY,
         required=False,

@@ -22,7 +22,7 @@ from execution.models.execution_queryset import Accounted
 from execution.models.start import Start
 from operations.initiator import Initiator
 from schedules import registry
-from schedules.models import Backfill, Occurrence, Refused, Schedule, Step
+from schedules.models import Backfill, KeyReused, Occurrence, Refused, Schedule, Step
 from schedules.models.occurrence import Waiting, notice_missed
 from schedules.models.step import check_plain_text
 from schedules.overlap import Decision, Fate, Pending, Running, decide
@@ -226,9 +226,7 @@ def _same(known: Occurrence, wanted: Occurrence) -> Occurrence:
     """A repeated request; the first one's key may not be used for another one."""
     if known.asks_the_same_as(wanted):
         return known
-    raise Refused(
-        f"The key “{known.key.removeprefix('manual/')}” was used for another request: choose another."
-    )
+    raise KeyReused(known.key.removeprefix("manual/"))
 
 
 def _account_and_settle(schedules: Sequence[Schedule], now: datetime) -> Pass:

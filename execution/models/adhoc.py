@@ -54,7 +54,7 @@ class Wanted(NamedTuple):
     position: int = 0
     later_at: datetime | None = None
     dedup_key: str = ""
-    is_keyed: bool = False
+    idempotency_key: str = ""
 
     @classmethod
     def each(
@@ -88,7 +88,7 @@ class Wanted(NamedTuple):
             line["request"] = _fingerprint(request)
         if dedup_key:
             line["dedup_key"] = dedup_key
-        return cls(line, initiator, position, later_at, dedup_key, bool(key))
+        return cls(line, initiator, position, later_at, dedup_key, key)
 
     @property
     def key(self) -> uuid.UUID:

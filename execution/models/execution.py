@@ -12,7 +12,7 @@ from activities.models import Activity
 from database.wake import wake
 from execution import failure
 from operations.initiator import Initiator
-from schedules.models import Occurrence, Refused, Schedule
+from schedules.models import KeyReused, Occurrence, Refused, Schedule
 from schedules.spec.wording import duration
 
 from .brief import PlanField
@@ -211,7 +211,7 @@ class Execution(models.Model):
             raise Refused(f"“{self}” is still running: cancel it first, or wait for its end.")
         start = self.start_again(initiator=initiator, whole=whole)
         if self.schedule is None:
-            return self._retry_group(start, initiator=initiator, now=now, key=key)
+            return self._retry_group(start, initiator=initiator, now=now, whole=whole, key=key)
         occurrence = trigger(
             self.schedule,
             initiator=initiator,
@@ -224,16 +224,21 @@ class Execution(models.Model):
         )
         return Execution.objects.filter(occurrence=occurrence).first()
 
-    def _retry_group(self, start: Start, *, initiator: Initiator, now: datetime, key: str) -> Execution:
+    def _retry_group(
+        self, start: Start, *, initiator: Initiator, now: datetime, whole: bool, key: str
+    ) -> Execution:
         """The same key asks for the same retry; without a schedule there is no occurrence to remember it."""
         with transaction.atomic():
             list(Execution.objects.lock().filter(pk=self.pk).values_list("pk"))
             records = Activity.objects.filter(operation="retry", target_type="execution", target_id=self.pk)
-            known = records.filter(details__key=key).values_list("details__execution", flat=True)
-            if key and (execution := self.retries.filter(pk__in=list(known)).first()):
+            told = records.filter(details__key=key).values_list("details__execution", "details__whole")
+            known = dict(told) if key else {}
+            if execution := self.retries.filter(pk__in=known).first():
+                if known[execution.pk] != whole:
+                    raise KeyReused(key)
                 return execution
             [pk] = Execution.objects.start([start], now=now)
-            details = {"key": key, "execution": pk}
+            details = {"key": key, "whole": whole, "execution": pk}
             Activity.objects.record("retry", self, initiator=initiator, now=now, details=details)
         return Execution.objects.get(pk=pk)
 

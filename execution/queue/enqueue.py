@@ -18,7 +18,7 @@ from execution.models.limit import Limit
 from execution.models.planned import Planned, add, up_to_date
 from operations.initiator import Initiator
 from schedules import permissions
-from schedules.models import Refused
+from schedules.models import KeyReused
 
 from .concurrency import SEPARATOR
 from .finish import next_attempt
@@ -72,7 +72,7 @@ def _add_new(queue: WorkerTaskQuerySet, jobs: Sequence[Wanted], *, now: datetime
     if len(jobs) > 1 and connection.vendor == "postgresql":
         # One after the other: two that name the same keys in another order would wait for each other.
         fetch("SELECT 1 FROM (SELECT pg_advisory_xact_lock(%s)) AS held", [KEYS])
-    keyed = {job.key for job in jobs if job.is_keyed}
+    keyed = {job.key for job in jobs if job.idempotency_key}
     rows = Activity.objects.filter(task_key__in=keyed, attempt=1).values_list("task_key", "details")
     known = dict(rows) if keyed else {}
     wanted = {job.dedup_key for job in jobs} - {""}
@@ -86,9 +86,9 @@ def _add_new(queue: WorkerTaskQuerySet, jobs: Sequence[Wanted], *, now: datetime
         else:
             new.append(job)
             twins |= {job.dedup_key: job.key} if job.dedup_key else {}
-        known |= {job.key: {"request": job.line["request"]}} if job.is_keyed else {}
+        known |= {job.key: {"request": job.line["request"]}} if job.idempotency_key else {}
     add([job.planned for job in new], now=now)
-    _remember([job for job in new if job.is_keyed])
+    _remember([job for job in new if job.idempotency_key])
     Activity.objects.record_ended(skipped)
 
 
@@ -96,7 +96,7 @@ def _check_same(job: Wanted, details: Any) -> None:
     first = details or {}
     asked = first.get("request") or first.get("step", {}).get("request")
     if asked != job.line["request"]:
-        raise Refused("This idempotency key was used for another request: choose another key.")
+        raise KeyReused(job.idempotency_key)
 
 
 def _remember(jobs: Sequence[Wanted]) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from .backfill import Backfill
 from .labels import Tag
 from .occurrence import Occurrence, Overlap
-from .refusals import Conflict, Refused
+from .refusals import Conflict, KeyReused, Refused
 from .schedule import Schedule
 from .schedule_queryset import ScheduleQuerySet
 from .secret import Secret
@@ -15,6 +15,7 @@ __all__ = [
     "MAX_STEPS",
     "Backfill",
     "Conflict",
+    "KeyReused",
     "Occurrence",
     "Overlap",
     "Refused",

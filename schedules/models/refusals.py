@@ -25,6 +25,13 @@ class Refused(Exception):
     """Its state does not allow it; the message says why and what to do."""
 
 
+class KeyReused(Refused):
+    """The same key with the same request gets what the first one made; with another request, this."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"The key “{key}” was used for another request: choose another.")
+
+
 def unknown_schedule(name: str, known: Collection[str], *, within: str = "") -> Refused:
     return Refused(f"There is no schedule “{name}”{within}; {_advice(name, known)}")
 

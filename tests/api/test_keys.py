@@ -126,7 +126,7 @@ ROUTES: dict[str, list[Callable[[], Asked]]] = {
     "executions/{id}/retry": [scheduled_retry, group_retry],
     "tasks": [
         lambda: ("tasks", JOB),
-        lambda: ("tasks", JOB | {"idempotency_key": "own", "dedup_key": "twin"}),
+        lambda: ("tasks", JOB | {"dedup_key": "twin"}),
     ],
     "tasks/batch": [lambda: ("tasks/batch", {"jobs": [JOB, JOB]})],
     "tasks/{id}/retry": [partial(job_retry, "tasks/{}/retry", "key")],

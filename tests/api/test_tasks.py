@@ -114,11 +114,18 @@ class TestQueueing:
 
     def test_the_same_key_names_the_same_job_and_a_twin_is_skipped(self) -> None:
         api = Caller()
-        first = api.post("tasks", WAIT | {"idempotency_key": "a"}).json()["id"]
-        assert api.post("tasks", WAIT | {"idempotency_key": "a"}).json()["id"] == first
-        assert api.post("tasks", WAIT | {"idempotency_key": "a", "priority": 1}).status_code == 409
+        first = api.post("tasks", WAIT, idempotency_key="a").json()["id"]
+        assert api.post("tasks", WAIT, idempotency_key="a").json()["id"] == first
+        assert api.post("tasks", WAIT | {"priority": 1}, idempotency_key="a").status_code == 409
         api.post("tasks", WAIT | {"dedup_key": "d"})
         assert api.post("tasks", WAIT | {"dedup_key": "d"}).json()["state"] == "skipped"
+
+    def test_the_key_of_a_request_is_a_header_and_no_field_of_a_job(self) -> None:
+        api, job = Caller(), WAIT | {"idempotency_key": "a"}
+        single, several = api.post("tasks", job), api.post("tasks/batch", {"jobs": [WAIT, job]})
+        assert (fields(single), fields(several)) == (["idempotency_key"], ["jobs.1.idempotency_key"])
+        assert all("header Idempotency-Key" in answer.text for answer in (single, several))
+        assert not WorkerTask.objects.exists()
 
 
 class TestTheQueue:

@@ -103,6 +103,8 @@ def test_a_group_is_retried_once_for_each_key_and_has_as_much_time_as_before() -
     first = again(group, key="a")
     assert first.timeout_at == NOW + seconds(60)
     assert again(group, key="a") == first
+    with pytest.raises(Refused, match="another request"):
+        again(group, key="a", whole=True)
     assert again(group, key="b") != first
     assert group.retries.count() == 2
 
