@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 
+from text.numbers import whole_number
+
 Path = tuple[str | int, ...]
 
 
@@ -34,7 +36,7 @@ def path_of(key: str) -> Path:
     """Split a dotted key. Django's key for the whole is the empty path."""
     if key in ("", NON_FIELD_ERRORS):
         return ()
-    return tuple(int(part) if part.isascii() and part.isdigit() else part for part in key.split("."))
+    return tuple(part if (place := whole_number(part)) is None else place for part in key.split("."))
 
 
 def invalid(errors: Iterable[FieldError]) -> ValidationError:

@@ -14,6 +14,7 @@ from jimsite.form_options import FormOptions
 from jimsite.terminal import on_clock, state
 from jimsite.verbs import Target, Verb, VerbsCommand
 from schedules.models import Refused
+from text.numbers import whole_number
 from webhooks.forms import EndpointForm, RotateForm
 from webhooks.models import Delivery, Endpoint
 
@@ -26,22 +27,17 @@ ROTATE = FormOptions(RotateForm)
 
 
 def endpoint_called(text: str) -> Endpoint:
-    rows, number = Endpoint.objects.present(), text.strip()
-    if (
-        number.isascii()
-        and number.isdigit()
-        and len(number) < 19
-        and (found := rows.filter(pk=number).first())
-    ):
+    rows, number = Endpoint.objects.present(), whole_number(text.strip())
+    if number is not None and (found := rows.filter(pk=number).first()):
         return found
     endpoint: Endpoint = called(rows, text, by="name", kind="webhook", none_yet=NONE_YET)
     return endpoint
 
 
 def delivery_called(text: str) -> Delivery:
-    number = text.strip()
-    is_number = number.isascii() and number.isdigit() and len(number) < 19
-    found = Delivery.objects.select_related("endpoint").filter(pk=number).first() if is_number else None
+    number = whole_number(text.strip())
+    rows = Delivery.objects.select_related("endpoint")
+    found = None if number is None else rows.filter(pk=number).first()
     if found is None:
         raise Refused(f"There is no delivery “{text}”: “webhook deliveries” lists them with their numbers.")
     return found

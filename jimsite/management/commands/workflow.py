@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from jimsite.arguments import called
 from jimsite.verbs import Target, Verb, VerbsCommand
 from schedules.models import Refused
+from text.numbers import whole_number
 from workflows.models import Run, Workflow
 
 
@@ -18,8 +18,8 @@ def workflow_called(text: str) -> Workflow:
 def run_called(text: str) -> Run:
     """By its number, or the one of a workflow that has not ended: there is at most one."""
     rows = Run.objects.select_related("workflow", "handler")
-    if re.fullmatch(r"[0-9]{1,18}", text.strip()):
-        run = rows.filter(pk=int(text)).first()
+    if (number := whole_number(text.strip())) is not None:
+        run = rows.filter(pk=number).first()
         words = f"There is no run {text}: “workflows --json” names those that have not ended."
     else:
         workflow = workflow_called(text)
