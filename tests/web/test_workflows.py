@@ -23,6 +23,7 @@ from tests.workflows.base import deploy_all, deployed, publish, work
 from text.words import NOTHING, badge
 from web.views import runs as runs_page
 from web.views import topics as topics_page
+from web.views import workflows as workflows_page
 from workflows import Workflow as Definition
 from workflows.errors import Indeterminate, PermissionRequired, Transient
 from workflows.models import Event, Handler, Run, Topic, Workflow
@@ -105,6 +106,24 @@ class TestList:
             assert fresh(run).is_approved is False
             run.workflow.pause("", initiator=SOMEBODY, now=NOW)
             assert client.get("/home/attention").context["attention"]["concerns"] == []
+
+    def test_those_that_are_stuck_come_first_of_all_and_what_is_left_out_is_said(
+        self, client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(workflows_page, "MOST_SHOWN", 2)
+
+        def listed() -> tuple[list[str], bool]:
+            answer = client.get("/workflows")
+            slugs = [look.workflow.slug for look in answer.context["looks"]]
+            return slugs, "Only the first 2 are shown" in text_of(answer)
+
+        with stuck(ValueError("wrong")) as run:
+            Workflow.objects.create(slug="a", title="A", created_at=NOW, deployed_at=NOW)
+            assert listed() == (["bills", "a"], False)
+            Workflow.objects.create(slug="aa", title="AA", created_at=NOW, deployed_at=NOW)
+            assert listed() == (["bills", "a"], True)
+            run.workflow.pause("", initiator=SOMEBODY, now=NOW)
+            assert listed() == (["a", "aa"], True)
 
 
 class TestPage:

@@ -40,11 +40,16 @@ register(Workflow, view_permission=VIEW)
 @page(VIEW)
 def workflows(request: HttpRequest) -> HttpResponse:
     now = clock.now()
-    looks = _looks(now)
-    version = version_of([look.told for look in looks])
+    looks, has_more = _looks(now)
+    version = version_of([look.told for look in looks], has_more)
     if is_asked_by(request, "rows") and request.GET.get("version") == version:
         return HttpResponse(status=204)
-    context = {"looks": _detailed(looks), "here": address(request), "most_counted": MOST_COUNTED}
+    context = {
+        "looks": _detailed(looks),
+        "most_shown": MOST_SHOWN if has_more else None,
+        "here": address(request),
+        "most_counted": MOST_COUNTED,
+    }
     if is_asked_by(request, "rows"):
         return fragment(request, "web/workflows/_rows.html", context, version=version)
     context |= {"title": "Workflows", "version": version}
@@ -146,8 +151,10 @@ def took(run: Run) -> timedelta | None:
     return run.finished_at - run.started_at if run.finished_at and run.started_at else None
 
 
-def _looks(now: datetime) -> list[Look]:
-    shown, consumer = Workflow.objects.all()[:MOST_SHOWN], "subscription__handler__workflow"
+def _looks(now: datetime) -> tuple[list[Look], bool]:
+    """Return those that are shown, and whether there are more."""
+    shown = Workflow.objects.in_order_of_need()[: MOST_SHOWN + 1]
+    consumer = "subscription__handler__workflow"
     consumed = Topic.objects.filter(**{f"{consumer}__in": shown.values("pk")}).with_backlog()
     rows, runs, consumed_topics = together(
         shown,
@@ -157,8 +164,8 @@ def _looks(now: datetime) -> list[Look]:
     open_runs, topics = {run.workflow_id: run for run in runs}, defaultdict[int, list[Any]](list)
     for topic in consumed_topics:
         topics[topic.consumed_by].append(topic)
-    looks = [Look(row, open_runs.get(row.pk), topics[row.pk], now) for row in rows]
-    return sorted(looks, key=lambda look: look.status != "needs_attention")
+    looks = [Look(row, open_runs.get(row.pk), topics[row.pk], now) for row in rows[:MOST_SHOWN]]
+    return looks, len(rows) > MOST_SHOWN
 
 
 def _open_runs() -> QuerySet[Run]:

@@ -39,6 +39,11 @@ class WorkflowQuerySet(models.QuerySet["Workflow"]):
         shown = {"idle": ~is_open, "needs_attention": is_waiting, "running": is_open & ~is_waiting}
         return self.running().filter(shown[status])
 
+    def in_order_of_need(self) -> WorkflowQuerySet:
+        """Put those that need attention first, then sort by title."""
+        urgent = Workflow.objects.shown_as("needs_attention").filter(pk=OuterRef("pk"))
+        return self.order_by(Exists(urgent).desc(), "title", "pk")
+
     def due(self, now: datetime) -> WorkflowQuerySet:
         """Those for which a look may bring something: what is active looks itself when it ends."""
         from .run import Run
