@@ -11,6 +11,7 @@ from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import is_valid_path
 from django.utils.encoding import iri_to_uri
+from django.utils.http import escape_leading_slashes
 from django.views.debug import SafeExceptionReporterFilter
 
 from api.errors import PROBLEM_JSON
@@ -46,7 +47,7 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 def broken(request: HttpRequest) -> HttpResponse:
     if _is_api(request):
         return _problem(500, "Something is broken", BROKEN)
-    return _bare_page(500, "Something is broken", BROKEN)
+    return _bare_page(request, 500, "Something is broken", BROKEN)
 
 
 class DatabaseAway:
@@ -62,7 +63,7 @@ class DatabaseAway:
         if not is_outage(exception):
             return None
         logger.warning("%s %s was not answered: %s", request.method, request.path, in_a_line(exception))
-        response = _bare_page(503, "Try again in a moment", UNREACHABLE)
+        response = _bare_page(request, 503, "Try again in a moment", UNREACHABLE)
         response.headers["Retry-After"] = "2"
         return response
 
@@ -98,9 +99,14 @@ def _answer(request: HttpRequest, code: int, title: str, text: str) -> HttpRespo
     return render(request, "web/error.html", {"title": title, "text": text, "code": code}, status=code)
 
 
-def _bare_page(code: int, title: str, text: str) -> HttpResponse:
-    """Write a page without the database, the session or anything else that may be broken."""
-    return HttpResponse(render_to_string("web/broken.html", {"title": title, "text": text}), status=code)
+def _bare_page(request: HttpRequest, code: int, title: str, text: str) -> HttpResponse:
+    """Write a page without the database, the session or anything else that may be broken.
+
+    "Try again" loads the page that failed; a form cannot be sent again by a link.
+    """
+    again = escape_leading_slashes(request.get_full_path()) if request.method in ("GET", "HEAD") else ""
+    context = {"title": title, "text": text, "again": again}
+    return HttpResponse(render_to_string("web/broken.html", context), status=code)
 
 
 def _problem(code: int, title: str, text: str) -> HttpResponse:

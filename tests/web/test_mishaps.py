@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from django.db import OperationalError, connection
@@ -39,7 +40,8 @@ def test_an_address_that_is_nearly_right_leads_to_the_right_one(asked: str, foun
 
 def test_a_slash_too_many_keeps_the_method_and_leads_nowhere_if_nothing_is_there() -> None:
     assert Client().post("/api/v1/tasks/").status_code == 308
-    assert [Client().get(path).status_code for path in ("/nowhere/", "/schedules/x/")] == [404, 404]
+    for path in ("/nowhere/", "/schedules/x/", "//", "//evil.example/", "//schedules/", "/%5Cevil.example/"):
+        assert Client().get("/", PATH_INFO=unquote(path)).status_code == 404, path
 
 
 def test_a_form_that_was_open_for_too_long() -> None:
@@ -52,6 +54,25 @@ def test_when_all_is_broken_not_even_the_database_is_asked(django_assert_num_que
     with django_assert_num_queries(0):
         answer = mishaps.broken(RequestFactory().get("/"))
     assert (answer.status_code, "Something is broken" in answer.text) == (500, True)
+
+
+TRY_AGAIN = [
+    ("GET", "/schedules/7?tab=%22a%22&b=c", "/schedules/7?tab=%22a%22&amp;b=c"),
+    ("GET", "//evil.example/", "/%2Fevil.example/"),
+    ("POST", "/do/schedule/run?id=7", "/"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "again"), TRY_AGAIN)
+def test_the_way_on_is_the_page_that_failed_unless_a_form_was_sent(
+    method: str, path: str, again: str
+) -> None:
+    asked, _, query = path.partition("?")
+    request = RequestFactory().generic(method, "/", PATH_INFO=asked, QUERY_STRING=query)
+    outage = mishaps.DatabaseAway(mishaps.broken).process_exception(request, OperationalError("closed"))
+    for answer in (mishaps.broken(request), outage):
+        assert answer is not None
+        assert f'href="{again}">{"Try again" if method == "GET" else "To the home page"}' in answer.text
 
 
 @pytest.mark.parametrize("path", ["/schedules", "/admin/schedules/schedule/"])
