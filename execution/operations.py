@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from abc import abstractmethod
 from collections.abc import Sequence
 from datetime import datetime
@@ -19,7 +18,7 @@ from execution.loops import invoker
 from execution.loops.invoker import Overlapping
 from execution.models import Execution, Reservation, WorkerTask
 from operations.initiator import Initiator
-from operations.operation import Declined, Done, Operation, offer
+from operations.operation import Declined, Done, OnceForm, Operation, offer
 from schedules import permissions
 from schedules.form_fields import WallTime
 from schedules.models import Overlap, Refused, Schedule, TaskTemplate
@@ -30,9 +29,7 @@ from .models import Job, Limit
 from .models.task import MOST_PRIORITY
 
 
-class RetryForm(forms.Form):
-    # A page that is sent twice asks twice for the same retry.
-    key = forms.CharField(max_length=64, widget=forms.HiddenInput, initial=uuid.uuid4)
+class RetryForm(OnceForm):
     overlap = forms.ChoiceField(
         label="If its schedule runs already",
         required=False,
@@ -227,13 +224,8 @@ class RetryJob(Operation[Activity]):
         return Done(f"“{activity.target_name}” is queued again.", task.get_absolute_url())
 
 
-class RunTemplateForm(forms.Form):
-    # A page that is sent twice asks twice for the same job.
-    key = forms.CharField(max_length=64, widget=forms.HiddenInput, initial=uuid.uuid4)
-
-
 class RunTemplate(Operation[TaskTemplate]):
-    name, label, form = "run", "Run now", RunTemplateForm
+    name, label, form = "run", "Run now", OnceForm
     permission = permissions.RUN
     question = "A single job of it, as it is now. Queue it?"
 
@@ -265,9 +257,7 @@ def queue_url() -> str:
     return reverse("web:queue")
 
 
-class RunForm(forms.Form):
-    # A page that is sent twice asks twice for the same run.
-    key = forms.CharField(max_length=64, widget=forms.HiddenInput, initial=uuid.uuid4)
+class RunForm(OnceForm):
     overlap = forms.ChoiceField(
         label="If it runs already",
         required=False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,6 +43,12 @@ class Done:
     message: str
     url: str = ""
     reveal: str = ""
+
+
+class OnceForm(forms.Form):
+    """Asks for the same thing however often it is sent, as by a double click: `key` tells."""
+
+    key = forms.CharField(max_length=64, widget=forms.HiddenInput, initial=uuid.uuid4)
 
 
 class Operation(ABC, Generic[M]):

@@ -17,7 +17,7 @@ from django.urls import reverse
 from activities import vocabulary
 from database import clock
 from operations.initiator import Initiator
-from operations.operation import Declined, Done, Operation, offer
+from operations.operation import Declined, Done, OnceForm, Operation, offer
 from schedules import permissions, registry
 from schedules.form_fields import WallTime
 from schedules.models import (
@@ -74,7 +74,7 @@ class UnskipForm(forms.Form):
     at = forms.ChoiceField(label="Time", widget=forms.RadioSelect)
 
 
-class BackfillForm(forms.Form):
+class BackfillForm(OnceForm):
     start_at = WallTime(label="From", help_text="Included. {clock}")
     end_at = WallTime(label="To", help_text="Included, and not in the future.")
     which = forms.ChoiceField(
@@ -204,10 +204,9 @@ class AskBackfill(ScheduleOperation):
         return render_to_string("admin/schedules/schedule/_survey.html", context)
 
     def change(self, schedule: Schedule, answers: dict[str, Any], by: Initiator, now: datetime) -> Done:
-        asked = _range_of(schedule, answers)
-        backfill = Backfill.objects.ask(
-            schedule, **asked, which=answers["which"], overlap=answers["overlap"], initiator=by, now=now
-        )
+        asked: dict[str, Any] = {**_range_of(schedule, answers)}
+        asked |= {name: answers[name] for name in ("which", "overlap", "key")}
+        backfill = Backfill.objects.ask(schedule, **asked, initiator=by, now=now)
         return Done(f"The backfill of “{schedule}” is on its way.", backfill.get_absolute_url())
 
 

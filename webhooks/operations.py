@@ -10,7 +10,7 @@ from django.views.decorators.debug import sensitive_variables
 
 from activities import vocabulary
 from operations.initiator import Initiator
-from operations.operation import Declined, Done, Operation, offer
+from operations.operation import Declined, Done, OnceForm, Operation, offer
 from schedules.models import Refused
 from schedules.operations import Removal
 from schedules.vault import VaultError
@@ -22,7 +22,7 @@ CHANGE = "webhooks.change_endpoint"
 
 
 class Test(Operation[Endpoint]):
-    name, label, permission = "test", "Send a test", CHANGE
+    name, label, permission, form = "test", "Send a test", CHANGE, OnceForm
     question = "An event “endpoint.test” is sent to it at once, signed like all others. Send it?"
 
     def applies(self, endpoint: Endpoint) -> bool:
@@ -32,7 +32,7 @@ class Test(Operation[Endpoint]):
         self, endpoint: Endpoint, *, answers: dict[str, Any], initiator: Initiator, now: datetime
     ) -> Done:
         try:
-            delivery = endpoint.test(initiator=initiator, now=now)
+            delivery = endpoint.test(initiator=initiator, now=now, key=answers["key"])
         except Refused as refused:
             raise Declined(str(refused)) from refused
         return Done(f"A test of “{endpoint}” is on its way.", delivery.get_absolute_url())

@@ -121,6 +121,7 @@ class Backfill(models.Model):
     added_count = models.PositiveBigIntegerField(default=0, help_text="How many of them became occurrences.")
     processed_until = models.DateTimeField()
     slice_at = models.DateTimeField(null=True, blank=True, help_text="Empty while it waits for room.")
+    key = models.CharField(max_length=64, blank=True, help_text="Of the form that asked for it.")
     initiator_type = models.CharField(max_length=16)
     initiator_id = models.CharField(max_length=64, blank=True)
     initiator_name = models.CharField(max_length=255)
@@ -133,6 +134,9 @@ class Backfill(models.Model):
     objects = BackfillQuerySet.as_manager()
 
     class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["schedule", "key"], name="backfill_once", condition=~Q(key="")),
+        ]
         indexes = [
             models.Index(fields=["slice_at"], name="backfill_due", condition=Q(status="open")),
             models.Index(fields=["schedule", "-id"], name="backfill_of_schedule"),
@@ -281,19 +285,40 @@ class Backfill(models.Model):
             }
         )
 
-    def open(self) -> None:
-        """Store one whose times were counted."""
+    def count(self, initiator: Initiator) -> Backfill:
+        survey = self.survey(limit=0)
+        survey.refuse_if_empty()
+        self.total, self.chosen = survey.total, survey.chosen
+        self.initiator_type, self.initiator_id = initiator.type, initiator.id
+        self.initiator_name = initiator.name
+        return self
+
+    def asked_before(self) -> Backfill | None:
+        """Find what the same form asked for already; Refused if that was another range."""
+        known = self.schedule.backfills.filter(key=self.key).first() if self.key else None
+        if known and any(getattr(known, name) != getattr(self, name) for name in Asked.__annotations__):
+            raise Refused(
+                f"This form has already started a backfill of “{self.schedule}” with other answers. "
+                "Open the form again to ask for another one."
+            )
+        return known
+
+    def open(self) -> Backfill:
+        """Store one whose times were counted; return the one that the same form has opened, if it has."""
         with transaction.atomic():
+            self.schedule = Schedule.objects.lock().get(pk=self.schedule_id)
+            if known := self.asked_before():
+                return known
             self._take_place()
             details = self._as_json() | {"chosen": self.chosen}
             Activity.objects.record(
                 "backfill", self.schedule, initiator=self.initiator, now=self.created_at, details=details
             )
             wake("jim_schedules")
+        return self
 
     def _take_place(self) -> None:
         """Among the schedule's backfills, under its lock. Times were counted before: that may take long."""
-        self.schedule = Schedule.objects.lock().get(pk=self.schedule_id)
         self._refuse_if_closed()
         if (self.schedule.spec, self.schedule.calendars) != (self.spec, self.calendars):
             raise Refused(f"The times of “{self.schedule}” have just been changed: look at them again.")

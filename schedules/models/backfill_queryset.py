@@ -34,6 +34,7 @@ class Asked(AskedTimes):
     """What people choose of a backfill; the model has the defaults."""
 
     overlap: NotRequired[str]
+    key: NotRequired[str]
 
 
 def share_of_schedule() -> int:
@@ -63,22 +64,19 @@ class BackfillQuerySet(models.QuerySet["Backfill"]):
     def ask(
         self, schedule: Schedule, *, initiator: Initiator, now: datetime, **asked: Unpack[Asked]
     ) -> Backfill:
-        """The times of a range, both ends included, as the spec has them now; their slices follow."""
-        wanted = self.counted(schedule, initiator=initiator, now=now, **asked)
-        wanted.open()
-        return wanted
+        """The times of a range, both ends included, as the spec has them now; their slices follow.
+
+        The same key asks for the same backfill of a schedule.
+        """
+        wanted = self.model.draft(schedule, now=now, **asked)
+        # Before its times are counted: it may have taken all that were missing.
+        return wanted.asked_before() or wanted.count(initiator).open()
 
     def counted(
         self, schedule: Schedule, *, initiator: Initiator, now: datetime, **asked: Unpack[Asked]
     ) -> Backfill:
         """One that is not stored yet. To count its times may take long: call this outside of transactions."""
-        backfill = self.model.draft(schedule, now=now, **asked)
-        survey = backfill.survey(limit=0)
-        survey.refuse_if_empty()
-        backfill.total, backfill.chosen = survey.total, survey.chosen
-        backfill.initiator_type, backfill.initiator_id = initiator.type, initiator.id
-        backfill.initiator_name = initiator.name
-        return backfill
+        return self.model.draft(schedule, now=now, **asked).count(initiator)
 
     def survey(
         self, schedule: Schedule, *, now: datetime, limit: int = 10, **times: Unpack[AskedTimes]

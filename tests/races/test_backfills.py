@@ -61,6 +61,16 @@ def test_slice_and_slice(meet: Meeting) -> None:
         asked.cancel(initiator=SOMEBODY, now=NOW)
 
 
+def test_a_form_that_is_sent_twice(meet: Meeting) -> None:
+    """Both are answered with the same backfill."""
+    schedule = make_schedule(spec=EVERY_MINUTE)
+    for number, _ in enumerate(meet.rounds, 1):
+        sent = partial(ask, schedule, 12, which="missing", key=f"form {number}")
+        first, second = meet(sent, sent, behind=of(schedule))
+        assert first == second == schedule.backfills.latest("pk")
+        assert schedule.backfills.count() == number
+
+
 def test_slice_and_close(meet: Meeting) -> None:
     """A slice comes before the end and is cancelled with the rest, or it does not come."""
     for _ in meet.rounds:

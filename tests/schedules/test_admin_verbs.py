@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.db import connection
@@ -28,6 +29,7 @@ RANGE = {
     "end_at": f"{DAYS_AGO + timedelta(hours=20):%Y-%m-%dT%H:%M}",
     "which": "all",
     "overlap": "buffer_all",
+    "key": "k",
 }
 
 
@@ -128,12 +130,33 @@ class TestBackfill:
         text = client.post(url, RANGE | {"which": "missing"} | rehearsed).content.decode()
         assert ("<b>20</b> of 21 times" in text, "1 executed already" in text) == (True, True)
         assert Backfill.objects.count() == 0
-        response = client.post(url, RANGE | rehearsed)
-        backfill = Backfill.objects.get()
-        assert response["Location"] == backfill.get_absolute_url()
+        for _ in range(2):  # sent twice, as by a double click
+            response = client.post(url, RANGE | rehearsed)
+            backfill = Backfill.objects.get()
+            assert response["Location"] == backfill.get_absolute_url()
         assert "is on its way" in told(client, response)
         assert (backfill.total, backfill.overlap, backfill.initiator_name) == (21, "buffer_all", "superuser")
         assert backfill.start_at == local
+
+    def test_a_form_asks_for_one_backfill_of_each_schedule_and_for_no_other(self, client: Client) -> None:
+        several = [make_schedule(name=name, spec=HOURLY, now=DAYS_AGO) for name in "ab"]
+        url, missing = ask("backfill", *several), RANGE | {"which": "missing"}
+
+        def send(**answers: str) -> str:
+            shown = client.post(url, missing | answers)
+            return told(client, client.post(url, missing | answers | {"rehearsed": shown.context["answers"]}))
+
+        assert client.get(url).context["form"]["key"].value()
+        send()
+        for each in Backfill.objects.all():  # what it asked for is not missing any more
+            each.generate(clock.now())
+        rehearsed = {"rehearsed": urlencode(sorted(missing.items()))}
+        assert "is on its way" in told(client, client.post(url, missing | rehearsed))
+        assert [each.schedule for each in Backfill.objects.order_by("pk")] == several
+        assert "Open the form again" in send(overlap="skip", which="all")
+        assert Backfill.objects.count() == 2
+        send(key="another", which="all")
+        assert Backfill.objects.count() == 4
 
     def test_bad_answers_are_told_at_their_fields(self, client: Client) -> None:
         url = ask("backfill", make_schedule(spec={"cron": ["0 * * * *"]}, now=DAYS_AGO))

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.contrib.auth.models import User
 from django.contrib.staticfiles import finders
 from django.test import Client
 
 from database import clock
 from execution.loops.invoker import trigger
+from operations.operation import offered_for
 from tests.admin_pages import sign_in
 from tests.base import SOMEBODY, make_schedule, make_worker, run_until_idle, start, step
 from tests.web.pages import poll, version_of
@@ -41,6 +43,13 @@ def test_a_first_visit_transfers_less_than_100_kb_and_nothing_from_elsewhere() -
 def test_whoever_is_signed_in_is_not_asked_to_sign_in(query: str, goal: str) -> None:
     answer = sign_in().get(f"/login{query}", follow=True)
     assert (answer.status_code, answer.request["PATH_INFO"]) == (200, goal)
+
+
+def test_verbs_are_offered_and_asked_about_in_words_not_in_names_of_code() -> None:
+    offered = [each for model in apps.get_models() for each in offered_for(model)]
+    assert len(offered) > 30
+    told = [text for each in offered for text in (each.label, each.question)]
+    assert [text for text in told if re.search(r"[a-z][A-Z]|_", text)] == []
 
 
 COOKIE = "jim_time_zone"

@@ -127,19 +127,33 @@ def test_an_endpoint_is_edited(client: Client) -> None:
     assert "Talk" in text_of(client, page("index"))
 
 
+def test_a_form_sends_one_test_to_each_endpoint(client: Client) -> None:
+    several = [make_endpoint(name=name) for name in ("Chat", "Mail")]
+    url = operation("webhooks_endpoint", "test", *(each.pk for each in several))
+    key = client.get(url).context["form"]["key"].value()
+    assert key
+    for _ in range(2):
+        client.post(url, {"key": key})
+        assert [each.endpoint for each in Delivery.objects.order_by("pk")] == several
+    client.post(url, {"key": client.get(url).context["form"]["key"].value()})
+    assert Delivery.objects.count() == 4
+    several[0].disable(initiator=SOMEBODY, now=NOW)
+    assert "enable it first" in told(client, client.post(url, {"key": "other"}))
+
+
 def test_the_operations_of_an_endpoint(client: Client) -> None:
     endpoint = make_endpoint(name="Chat")
     for name, said in (
         ("test", "A test of “Chat” is on its way."),
+        ("test", "A test of “Chat” is on its way."),  # sent twice, as by a double click
         ("disable", "“Chat” is disabled."),
-        ("test", "enable it first"),
         ("disable", "is not enabled"),
         ("enable", "“Chat” is enabled."),
         ("enable", "is enabled already"),
         ("delete", "“Chat” is deleted."),
     ):
         url = operation("webhooks_endpoint", name, endpoint.pk)
-        assert said in told(client, client.post(url, {"note": "", "secret": ""}))
+        assert said in told(client, client.post(url, {"note": "", "secret": "", "key": "k"}))
     assert Delivery.objects.get().kind == "endpoint.test"
     assert client.get(page("webhooks_endpoint_change", endpoint.pk)).status_code == 404
     operations = set(Activity.objects.filter(target_type="endpoint").values_list("operation", flat=True))

@@ -50,9 +50,9 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
     def pending(self) -> DeliveryQuerySet:
         return self.filter(status=literal(Delivery.Status.PENDING))
 
-    def add(self, letters: Iterable[Letter], *, now: datetime) -> list[int]:
-        """To be sent at once; whoever sends them is told."""
-        rows: list[tuple[Any, ...]] = [(uuid.uuid4(), *letter, []) for letter in letters]
+    def add(self, letters: Iterable[Letter], *, now: datetime, key: uuid.UUID | None = None) -> list[int]:
+        """To be sent at once; whoever sends them is told. `key`: of the one letter that there is."""
+        rows: list[tuple[Any, ...]] = [(key or uuid.uuid4(), *letter, []) for letter in letters]
         same = {
             "status": Delivery.Status.PENDING,
             "tries": 0,

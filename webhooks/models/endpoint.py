@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import logging
 import unicodedata
+import uuid
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -224,15 +225,18 @@ class Endpoint(models.Model):
             self.deliveries.give_up("The endpoint was deleted.", now=now)
             Activity.objects.record("delete", self, initiator=initiator, now=now)
 
-    def test(self, *, initiator: Initiator, now: datetime) -> Delivery:
-        """Sends it something to see whether it arrives."""
+    def test(self, *, initiator: Initiator, now: datetime, key: str = "") -> Delivery:
+        """Sends it something to see whether it arrives; the same key asks for the same test."""
+        delivery_key = uuid.uuid5(uuid.NAMESPACE_OID, f"{self.pk}/{key}") if key else uuid.uuid4()
         with transaction.atomic():
             self._take()
+            if known := self.deliveries.filter(key=delivery_key).first():
+                return known
             if not self.is_enabled:
                 raise Refused(f"“{self}” is disabled: enable it first.")
             data = {"endpoint": {"id": self.pk, "name": self.name}, "asked_by": initiator.name}
             letter = (self.pk, events.TEST, body_of(events.TEST, now, data))
-            (pk,) = Delivery.objects.add([letter], now=now)
+            (pk,) = Delivery.objects.add([letter], now=now, key=delivery_key)
             Activity.objects.record("test", self, initiator=initiator, now=now)
         return Delivery.objects.get(pk=pk)
 
