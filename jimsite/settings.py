@@ -91,8 +91,8 @@ JIM_WAKE_MOST_SECONDS = environment.seconds(
 JIM_WORKFLOW_FIXER = environment.text(
     "JIM_WORKFLOW_FIXER",
     "",
-    about="What is asked for other code when the logic of a handler fails: the dotted path of a function "
-    "that gets the run and says whether to try again. None if empty.",
+    about="What is asked when the logic of a handler fails: the dotted path of a function that gets the run, "
+    "and returns whether to try again now, with the code that workers have loaded. None if empty.",
 )
 
 JIM_EXECUTABLE_FOLDERS = environment.folders(

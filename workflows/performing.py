@@ -61,7 +61,8 @@ class Performance:
         self.run = run
         self.step = step
         self.began_at = Phase(run.phase)
-        self.is_outdated = False
+        # Says so, if this worker has other code than is deployed.
+        self.outdated = ""
         # Of the mutation: a handler that catches it does not make it undone.
         self.trouble: BaseException | None = None
         self.is_asking = False
@@ -80,11 +81,16 @@ class Performance:
         kind = definitions().handler(self.run.workflow.slug, row.name)
         if kind is None:
             raise Transient(
-                f"the code of this worker has no handler {row.name}: restart it with what was deployed"
+                f"The code of this worker has no handler {row.name}. "
+                "Restart the workers so that they use what is deployed."
             )
-        self.is_outdated = kind.code_version() != row.code_version
-        if self.is_outdated:
-            self.step.write(f"this worker has version {kind.code_version()}, deployed is {row.code_version}")
+        version = kind.code_version()
+        if version != row.code_version:
+            self.outdated = (
+                f"This worker runs version {version} of {row.name}, but version {row.code_version} is "
+                "deployed. Restart the workers so that they use it."
+            )
+            self.step.write(self.outdated)
         return kind()  # type: ignore[return-value]
 
     def _produce(self, producer: Producer) -> dict[str, Any]:
@@ -278,8 +284,9 @@ class Performance:
         if self.step.saw_interrupt or isinstance(error, Interrupted):
             return self._interrupted(in_flight)
         status = failures.classify(error, in_flight=in_flight)
-        if status == Status.FAILED_LOGIC and self.is_outdated:
+        if status == Status.FAILED_LOGIC and self.outdated:
             status = Status.PAUSED_TRANSIENT
+            error = Transient(f"{failures.told(error).rstrip('.')}. {self.outdated}")
         stop = failures.stop(status, run.tries, can_reconcile=self._can_reconcile(), now=now)
         # Of one that an earlier attempt left in flight, only `reconcile` can say so.
         is_its_own = in_flight and self.began_at != Phase.MUTATING
@@ -319,7 +326,11 @@ class Undecided(Exception):
 
 
 def fix(run: Run) -> None:
-    """Asks the installation's fixer, if it has one, for other code, three times in a chain of attempts."""
+    """Ask the installation's fixer, if it has one, three times at most in a chain of attempts.
+
+    If it says yes, the next attempt begins at once, with the code that workers have loaded: code that it
+    deployed has its turn when they are started anew.
+    """
     path = settings.JIM_WORKFLOW_FIXER
     if not path or run.fixes >= failures.MOST_FIXES:
         return

@@ -60,7 +60,8 @@ def _who(run: Run) -> str:
         case Status.PAUSED_TRANSIENT:
             return f"Tried {run.transient} times; waiting for an operator to retry it."
         case Status.FAILED_LOGIC:
-            return f"Waiting for other code of {run.handler.name}, or for an operator to retry it."
+            name = run.handler.name
+            return f"Deploy corrected code of {name} and restart scheduler and workers, or retry it as it is."
         case _ if run.crashes >= MOST_CRASHES:
             return "Waiting for somebody to find out why its worker dies, and to retry it."
         case _:

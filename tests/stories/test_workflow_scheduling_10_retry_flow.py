@@ -11,7 +11,7 @@ from activities.models import Activity
 from schedules.models import Refused
 from tests.base import NOW, SOMEBODY, fresh, seconds
 from tests.timeline import minutes
-from tests.workflows.base import deployed, events, publish, work
+from tests.workflows.base import defined, deploy_all, deployed, events, publish, work
 from tests.workflows.scripted import Script, chain, last
 from workflows import AuthRequired, Indeterminate, Mutation, PermissionRequired, Transient
 from workflows.definition import applied, failed, retry
@@ -79,6 +79,33 @@ class TestTheAutoFixHook:
             first, second, _ = Run.objects.order_by("pk")
             assert fixed == [first.pk]
             assert (second.retry_of, second.status, second.fixes) == (first, "committed", 1)
+
+    def test_code_that_it_deploys_has_its_turn_in_a_worker_that_was_started_anew(self) -> None:
+        """Its answer is no: this worker cannot use what it deployed, the next attempt says so and waits."""
+        answers.append(False)
+        old, new = (
+            Script(prepare=[ValueError("bad input")] * 2).workflow(version="1"),
+            Script().workflow(version="2"),
+        )
+        with deployed(old):
+            publish("mail", "a")
+            work()
+        with defined(new):
+            deploy_all()
+        with defined(old):
+            work()
+        assert chain() == [("preparing", "failed:logic"), ("preparing", "paused:transient")]
+        assert last().error == (
+            "ValueError: bad input. This worker runs version 1 of Sort, but version 2 is deployed. "
+            "Restart the workers so that they use it."
+        )
+        with defined(new):
+            work(now=NOW + seconds(10))
+        assert (fixed, last().fixes, events("mail")) == (
+            [Run.objects.earliest("pk").pk],
+            0,
+            {"a": "consumed"},
+        )
 
     def test_its_budget_is_three_in_a_chain(self) -> None:
         answers.extend([True] * 9)

@@ -58,7 +58,7 @@ ISSUES = [
         Status.FAILED_LOGIC,
         Tries(),
         "ValueError: bad input",
-        "Waiting for other code of Sort, or for an operator to retry it.",
+        "Deploy corrected code of Sort and restart scheduler and workers, or retry it as it is.",
     ),
     (
         Status.FAILED_INTERNAL,

@@ -23,6 +23,7 @@ def test_what_another_worker_can_do_waits_for_it(known: list[type[Workflow]]) ->
     with defined(*known):
         work()
     assert runs() == [("Sort", "preparing", "paused:transient")]
+    assert "Restart the workers" in last().error
     with defined(new):
         work(now=NOW + seconds(10))
     assert runs()[1] == ("Sort", "committed", "committed")

@@ -409,7 +409,7 @@ class Run(models.Model):
         return stuck.filter(effect=self.effect, updated_at=self.updated_at)
 
     def fix(self, *, now: datetime) -> bool:
-        """Something changed its code: the next attempt begins at once."""
+        """Something removed the cause of its failure: the next attempt begins at once."""
         with transaction.atomic():
             list(Workflow.objects.filter(pk=self.workflow_id).lock().values_list("pk"))
             mine = Run.objects.stuck().filter(pk=self.pk, status=Status.FAILED_LOGIC, due_at=None)
