@@ -28,6 +28,23 @@ def test_links_lead_somewhere() -> None:
     assert [(name, target) for name, target, path in links if not path.exists()] == []
 
 
+# What has no page of its own, and what holds everywhere.
+ONLY_IN_THE_ADMIN = re.compile(
+    r"(?i)secret|reservations|groups|users|pause all|\bpages\b|editor and the admin"
+)
+
+
+def test_only_what_has_no_page_of_its_own_is_said_to_be_in_the_admin() -> None:
+    sentences = [
+        (guide.name, sentence)
+        for guide in GUIDES
+        for sentence in re.split(r"(?<=[.:])\s|\n\n|\|", guide.read_text())
+        if re.search(r"(?i)\bin the\s+admin\b", sentence)
+    ]
+    assert len(sentences) > 4
+    assert [each for each in sentences if not ONLY_IN_THE_ADMIN.search(each[1])] == []
+
+
 def test_settings_exist() -> None:
     places = (settings.BASE_DIR / "jimsite" / name for name in ("settings.py", "environment.py"))
     source = "".join(place.read_text() for place in places)
