@@ -27,8 +27,8 @@ help:
 	@echo "make bench-pages  how fast every page and list answers with 1,000,000 activities (PostgreSQL)"
 	@echo "make screenshots  every page, light and dark, wide and phone, in screenshots/ (ONLY=\"home queue\")"
 	@echo "make fuzz     many thousand requests to the API by schemathesis, as two roles (EXAMPLES=30, OPTIONS=…)"
-	@echo "make lint     ruff, mypy, import-linter, Django's checks"
-	@echo "make format   ruff format and its safe fixes"
+	@echo "make lint     ruff, djlint, mypy, import-linter, Django's checks"
+	@echo "make format   ruff format and its safe fixes, templates by djlint"
 	@echo "make lock     lock the dependencies of pyproject.toml (UPGRADE=1: to their newest versions)"
 	@echo "make venv     .venv with everything for development"
 	@echo "make clean    remove .venv, .uv and caches; data/ stays"
@@ -84,6 +84,7 @@ lint: export DATABASE_URL :=
 lint: .venv/.dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/djlint --lint --check --quiet templates
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python manage.py makemigrations --check --dry-run
@@ -92,6 +93,7 @@ lint: .venv/.dev
 format: .venv/.dev
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+	$(BIN)/djlint --reformat --quiet --warn templates
 
 COMPILE = $(UV) pip compile -q $(if $(UPGRADE),--upgrade) --universal --python-version 3.11 --generate-hashes --no-header
 lock: $(UV)

@@ -18,6 +18,11 @@ def text_of(answer: Any) -> str:
     return " ".join(unescape(strip_tags((found[0] if found else answer.text).replace("<", " <"))).split())
 
 
+def markup(answer: Any) -> str:
+    """Its tags and texts, without the whitespace of its templates."""
+    return re.sub(r"\s*(<[^>]*>)\s*", r"\1", " ".join(answer.text.split())).replace(" >", ">")
+
+
 def poll(client: Client, url: str, part: str, **given: str) -> Any:
     """As the part of a page does that asks again and again."""
     url = f"{url}{'&' if '?' in url else '?'}{urlencode(given)}"

@@ -9,14 +9,14 @@ from django.test import Client
 from activities.models import Activity
 from database import clock
 from tests.base import NOW, SOMEBODY, attempts, enqueue, run_until_idle, seconds, start, step
-from tests.web.pages import ask, poll, text_of, version_of
+from tests.web.pages import ask, markup, poll, text_of, version_of
 from workflows.words import NOTHING_TO_DO
 
 pytestmark = pytest.mark.django_db
 
 
 def shown(answer: Any) -> list[str]:
-    return re.findall(r'href="/activities/\d+" data-row-link>([^<]+)', answer.text)
+    return re.findall(r'href="/activities/\d+" data-row-link>([^<]+)', markup(answer))
 
 
 def test_filters_are_in_the_address(client: Client) -> None:

@@ -16,7 +16,7 @@ from execution.models import Execution
 from schedules.models import Secret
 from tests.admin_pages import sign_in
 from tests.base import NOW, SOMEBODY, claim, end, make_worker, run_until_idle, seconds, start, step, work_on
-from tests.web.pages import ask, poll, text_of, version_of
+from tests.web.pages import ask, markup, poll, text_of, version_of
 
 pytestmark = pytest.mark.django_db
 TABS = ("steps", "output", "items", "data", "audit")
@@ -215,7 +215,7 @@ class TestOutput:
         answer = poll(client, url, "more", after=cursor)
         assert (answer.status_code, answer.text.count('class="line ')) == (286, 3)
         # The promise of more lines ends with the run.
-        assert 'id="follows" class="quiet" hx-swap-oob="true">No more lines' in answer.text
+        assert 'id="follows" class="quiet" hx-swap-oob="true">No more lines' in markup(answer)
         assert "data-poll" not in answer.text
 
     def test_of_much_output_the_last_lines_are_shown_and_earlier_ones_are_a_step_away(

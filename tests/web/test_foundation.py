@@ -18,7 +18,7 @@ from execution.loops.invoker import trigger
 from operations.operation import offered_for
 from tests.admin_pages import sign_in
 from tests.base import SOMEBODY, make_schedule, make_worker, run_until_idle, start, step
-from tests.web.pages import poll, version_of
+from tests.web.pages import markup, poll, version_of
 
 pytestmark = pytest.mark.django_db
 
@@ -85,7 +85,7 @@ def test_every_page_shows_times_in_the_zone_of_its_reader_and_names_it(cookie: s
         )
     for path in ("/executions", "/activities"):
         assert f"From ({zone})" in client.get(path).text, path
-    assert re.search(rf"<figcaption><span>\d\d:\d\d {zone}</span>", client.get("/").text)
+    assert re.search(rf"<figcaption><span>\d\d:\d\d {zone}</span>", markup(client.get("/")))
     output = client.get(f"{execution.get_absolute_url()}?tab=output").text
     assert set(re.findall(r'class="at"[^>]*title="[-\d]+ [:\d]+ ([^"]+)"', output)) == {zone}
     assert f"Time ({zone})" in client.get(f"{about}/ledger").text
@@ -161,12 +161,12 @@ def test_what_polls_is_sent_again_once_the_zone_is_another() -> None:
 
 def test_the_zone_is_chosen_on_a_page_and_remembered_by_the_browser() -> None:
     client = sign_in("nobody")
-    assert 'href="/time-zone?next=/tokens">Time zone: UTC</a>' in client.get("/tokens").text
+    assert 'href="/time-zone?next=/tokens">Time zone: UTC</a>' in markup(client.get("/tokens"))
     answer = client.post("/time-zone?next=/tokens", {"time_zone": KOLKATA})
     assert (answer.status_code, answer["Location"]) == (302, "/tokens")
     cookie = answer.cookies[COOKIE]
     assert (cookie.value, cookie["samesite"], bool(cookie["httponly"])) == (KOLKATA, "Lax", True)
-    assert f"Time zone: {KOLKATA}</a>" in client.get("/tokens").text
+    assert f"Time zone: {KOLKATA}</a>" in markup(client.get("/tokens"))
     assert f'<option value="{KOLKATA}" selected>' in client.get("/time-zone").text
     for forged in ("", *FORGED, "\0"):
         answer = client.post("/time-zone", {"time_zone": forged})

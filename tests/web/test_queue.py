@@ -14,14 +14,14 @@ from execution.queue.turns import depths
 from operations.operation import Declined
 from tests.admin_pages import sign_in
 from tests.base import NOW, SOMEBODY, claim, enqueue, fresh, make_worker, run_until_idle, seconds, start, step
-from tests.web.pages import ask, poll, text_of, toasts, version_of
+from tests.web.pages import ask, markup, poll, text_of, toasts, version_of
 from text.words import badge
 
 pytestmark = pytest.mark.django_db
 
 
 def shown(answer: Any) -> list[str]:
-    return re.findall(r'id="task-\d+" data-row-link>([^<]+)', answer.text)
+    return re.findall(r'id="task-\d+" data-row-link>([^<]+)', markup(answer))
 
 
 def fill() -> None:

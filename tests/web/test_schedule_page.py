@@ -13,7 +13,7 @@ from execution.models import Execution
 from schedules.models import Backfill, Schedule
 from tests.admin_pages import sign_in
 from tests.base import NOW, SOMEBODY, claim, end, make_schedule, make_worker, run_until_idle, start, step
-from tests.web.pages import poll, version_of
+from tests.web.pages import markup, poll, version_of
 from text.words import badge
 
 pytestmark = pytest.mark.django_db
@@ -41,11 +41,12 @@ class TestHead:
         schedule = make_schedule(
             *plan, name="Nightly", description="Moves money", spec=LONDON, now=clock.now()
         )
-        text = client.get(page(schedule)).text
+        answer = client.get(page(schedule))
+        text = answer.text
         for words in ("Nightly", "Moves money", "At 01:30 every day, Europe/London", badge("active")):
             assert words in text
         assert "The plan: “import”, then “left” beside “right”, then “mail”" in text
-        groups = re.findall(r'<tr><td class="number">(\d+)</td><th scope="row">(\w+)', text)
+        groups = re.findall(r'<tr><td class="number">(\d+)</td><th scope="row">(\w+)', markup(answer))
         assert groups == [("1", "import"), ("2", "left"), ("2", "right"), ("3", "mail")]
 
     def test_each_tab_has_its_own_title_and_what_is_done_there_leads_back_to_it(self, client: Client) -> None:

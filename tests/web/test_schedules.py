@@ -50,8 +50,8 @@ def test_it_says_what_there_is_to_know_about_each(client: Client) -> None:
 @pytest.mark.parametrize(("failures", "told"), [(0, ""), (1, "last run failed"), (2, "2 failures in a row")])
 def test_what_fails_says_so_beside_its_state(client: Client, failures: int, told: str) -> None:
     state("Shaky", failures_in_a_row=failures)
-    cells = re.findall(r"<td>(.*?)</td>", client.get("/schedules").text)
-    assert cells == [badge("active") + (f" {badge(told, 'failed')}" if told else "")]
+    [cell] = re.findall(r"<td>(.*?)</td>", client.get("/schedules").text, re.DOTALL)
+    assert cell.split() == [*badge("active").split(), *(badge(told, "failed").split() if told else [])]
 
 
 class TestNarrowing:

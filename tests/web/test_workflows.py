@@ -18,7 +18,7 @@ from execution.models import WorkerTask
 from tests.admin_pages import sign_in
 from tests.base import NOW, SOMEBODY, fresh, make_schedule, seconds
 from tests.web.flows import Bills, Inbox, Pay, Poll
-from tests.web.pages import ask, poll, text_of, toasts, version_of
+from tests.web.pages import ask, markup, poll, text_of, toasts, version_of
 from tests.workflows.base import deploy_all, deployed, publish, work
 from text.words import NOTHING, badge
 from web.views import runs as runs_page
@@ -312,8 +312,8 @@ class TestTopics:
                 answer = client.get(f"/events/{mail.pk}")
             after = client.get(f"/events/{Event.objects.get(topic__slug='rows').pk}")
             schedule = make_schedule(topics=["mail"], name="Answer")
-            shown = client.get("/topics/mail").text
-            assert f'Each event starts <a href="{schedule.get_absolute_url()}">Answer</a>.' in shown
+            shown = markup(client.get("/topics/mail"))
+            assert f'Each event starts<a href="{schedule.get_absolute_url()}">Answer</a>.' in shown
             assert "Publish an event" not in sign_in("viewer").get("/topics/rows").text.split("<main")[1]
         assert f"mail New mail 0 {NOTHING} Inbox Sort 1" in topics
         assert "rows Rows 1 now nobody 1" in topics
