@@ -276,9 +276,8 @@ def _trouble(schedules: dict[str, Schedule], now: datetime) -> None:
     late = schedules["Certificate check"]
     Schedule.objects.filter(pk=late.pk).update(next_run_at=now - timedelta(minutes=12))
     schedule = schedules["Regional report"]
-    backfill = Backfill.objects.ask(
-        schedule, start_at=now - timedelta(days=3), end_at=now - timedelta(days=2), initiator=BOB, now=now
-    )
+    between: dict[str, Any] = {"start_at": now - timedelta(days=3), "end_at": now - timedelta(days=2)}
+    backfill = Backfill.objects.ask(schedule, **between, which="all", initiator=BOB, now=now)
     backfill.generate(now)
     Schedule.objects.get(pk=schedules["Exchange rates"].pk).skip_next(initiator=BOB, now=now)
 
