@@ -272,6 +272,10 @@ class Migration(migrations.Migration):
                     "slice_at",
                     models.DateTimeField(blank=True, help_text="Empty while it waits for room.", null=True),
                 ),
+                (
+                    "key",
+                    models.CharField(blank=True, help_text="Of the form that asked for it.", max_length=64),
+                ),
                 ("initiator_type", models.CharField(max_length=16)),
                 ("initiator_id", models.CharField(blank=True, max_length=64)),
                 ("initiator_name", models.CharField(max_length=255)),
@@ -880,5 +884,13 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="step",
             constraint=models.UniqueConstraint(fields=("schedule", "name"), name="step_name_once"),
+        ),
+        migrations.AddConstraint(
+            model_name="backfill",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("key", ""), _negated=True),
+                fields=("schedule", "key"),
+                name="backfill_once",
+            ),
         ),
     ]
