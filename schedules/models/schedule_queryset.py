@@ -18,7 +18,7 @@ from database.statements import among, read, update_each
 from database.wake import wake
 from operations.initiator import Initiator
 from schedules import permissions
-from text.clean import clean_text
+from text.clean import clean_text, search_text
 from text.numbers import whole_number
 
 from .labels import clean_tags
@@ -84,7 +84,7 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         """Those with all of these tags."""
         tagged = self
         for tag in tags:
-            tagged = tagged.filter(tag_rows__name=tag)
+            tagged = tagged.filter(tag_rows__name=search_text(tag))
         return tagged
 
     def chosen_by(self, tags: Sequence[str]) -> ScheduleQuerySet:

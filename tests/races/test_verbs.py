@@ -337,7 +337,7 @@ def test_edit_and_generate(meet: Meeting) -> None:
         changes = {"spec": specs[number]}
         edit = partial(schedule.edit, token=schedule.token, initiator=SOMEBODY, now=now, changes=changes)
         edited, _ = meet(edit, partial(generate, now), behind=this(schedule))
-        assert edited is None
+        assert edited is True
         first, last = int(since.timestamp()) // size + 1, int(now.timestamp()) // size
         expected += [float(place * size) for place in range(first, last + 1)]
         schedule.refresh_from_db()
@@ -353,11 +353,11 @@ def test_edit_and_edit(meet: Meeting) -> None:
         schedule = make_schedule()
         copies = [Schedule.objects.get(pk=schedule.pk) for _ in range(2)]
         one, other = (
-            partial(copy.edit, token=copy.token, initiator=SOMEBODY, now=NOW, changes={"description": "new"})
-            for copy in copies
+            partial(copy.edit, token=copy.token, initiator=SOMEBODY, now=NOW, changes={"description": word})
+            for copy, word in zip(copies, ("new", "newer"), strict=True)
         )
         results = meet(one, other, behind=this(schedule))
-        assert sorted(type(result).__name__ for result in results) == [Conflict.__name__, "NoneType"]
+        assert sorted(type(result).__name__ for result in results) == [Conflict.__name__, "bool"]
 
 
 def test_cancel_and_the_next_start(meet: Meeting, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -287,7 +287,7 @@ class TestMinimumInterval:
     )
     def test_closer_ones_are_refused(self, spec: dict[str, Any], settings: Any) -> None:
         settings.JIM_MINIMUM_INTERVAL_SECONDS = 300
-        assert "at least 5m" in refused({"spec"}, spec=spec)
+        assert "at least 5m" in refused({"spec.every"}, spec=spec)
         assert make_schedule(spec=EVERY_FIVE).next_run_at == minutes(5)
 
     def test_one_that_was_there_before_goes_on_and_may_be_edited_otherwise(self, settings: Any) -> None:
