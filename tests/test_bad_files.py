@@ -241,8 +241,9 @@ PACKAGES = (
     *("activities", "api", "database", "execution", "files", "jimsite", "operations", "schedules"),
     *("text", "web", "webhooks", "workflows"),
 )
-# Files that are JIM's own or the system's, and one that is cut off at a size.
+# Files that are JIM's own or the system's, one that is cut off at a size, and the terminal that is asked.
 OWN = {
+    *("jimsite/form_options.py", "jimsite/verbs.py"),
     *("files/given_files.py", "files/private_files.py"),
     *("execution/children/lifeline.py", "execution/children/nursery_process.py"),
     *("jimsite/doctor/database.py", "jimsite/following.py", "jimsite/workflows.py", "web/views/settings.py"),

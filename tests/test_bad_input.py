@@ -132,7 +132,7 @@ STEPS: list[tuple[str, dict[str, str], str, str]] = [
     ("11 lines", {"resources": "a\r\n" * 11}, "step resources", "11 are too many: at most 10"),
     ("a bell in a line", {"retry_on": "a\x07b"}, "step retry_on", "U+0007 is not allowed"),
     ("unknown condition", {"run_if": "maybe"}, "step run_if", "not one of the available choices"),
-    ("failure first", {"run_if": "failure"}, "steps", "nothing comes before it that could fail"),
+    ("failure first", {"run_if": "failure"}, "step run_if", "nothing comes before it that could fail"),
     ("no JSON", {"config": "{function: x}"}, "step config", "Not JSON: Expecting property name"),
     ("depth 100,000", {"config": "[" * 100_000}, "step config", "Nested too deeply"),
     ("300 kB", config(args=["x" * 300_000]), "step config", "too many"),
@@ -155,7 +155,7 @@ def test_a_bad_step(blind: Client) -> None:
     assert everything() == before
 
 
-# (what, the form, what is said about its steps)
+# (what, the form, what is said about its steps, together or of one)
 UNTOUCHED = PYTHON | {"name": "", "step_type": "", "config": "{}"}
 ALL_STEPS: list[tuple[str, dict[str, Any], str]] = [
     ("only an untouched row", {"steps": [UNTOUCHED]}, "needs at least one step"),
@@ -173,7 +173,7 @@ def test_bad_steps_together(blind: Client, monkeypatch: pytest.MonkeyPatch) -> N
     before, wrong = everything(), []
     for what, form, words in ALL_STEPS:
         said = complained(save(blind, typed(**form)))
-        if words not in said.get("steps", ""):
+        if words not in said.get("steps", said.get("step name", "")):
             wrong.append(f"{what}: {said}")
     assert wrong == []
     assert everything() == before

@@ -180,4 +180,4 @@ def test_a_handler_that_this_workers_code_does_not_have_is_nobodys_error_in_logi
         workflow.handlers.update(name="Gone")
         work()
         assert last().status == "paused:transient"
-        assert "the code of this worker has no handler Gone" in last().error
+        assert "The code of this worker has no handler Gone" in last().error
