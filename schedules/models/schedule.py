@@ -144,29 +144,19 @@ class Schedule(Timetable):
             SharedCalendar.objects.hold(changes.get("spec"))
             templates = TaskTemplate.objects.hold(steps, schedule=self)
             self._take(None)
-            before, stored = self._editable(), list(self.steps.all())
-            wanted = self._with(changes)
+            if steps is not None:
+                # Before all other checks: these tell about secrets, which not everyone may know of.
+                stored = [step.as_json() for step in self.steps.all()]
+                permissions.check_writer(as_they_run(steps, templates), may, before=stored)
+            before, wanted = self._editable(), self._with(changes)
             checked = self._steps_as_they_run(before["steps"]) if steps is None else steps
             wanted.check_definition(checked, templates=templates, now=now, stored_spec=self.spec)
-            made = stored if steps is None else made_of(steps, templates)
-            after = wanted._own() | {"steps": [step.written() for step in made]}
+            after = wanted._own() | {"steps": self._written(steps, templates)}
             if same_json(after, before) and not self.spec_error:
                 return False
             if token != self.token:
                 raise Conflict(self.token)
-            permissions.check_writer(
-                [step.as_json() for step in made], may, before=[step.as_json() for step in stored]
-            )
-            spec_changed = wanted.spec != self.spec
-            if spec_changed:
-                self.generate_until(now)
-            for name in (*changes, "calendars"):
-                setattr(self, name, getattr(wanted, name))
-            if self.name != before["name"]:
-                self.original_name = self.original_name or before["name"]
-            lost = ""
-            if spec_changed or self.spec_error:
-                lost = self._restart_or_refuse(now, spec_changed=spec_changed)
+            lost = self._become(wanted, now=now)
             if steps is not None:
                 self._replace_steps(steps, templates)
             self._index()
@@ -185,6 +175,28 @@ class Schedule(Timetable):
         for name, value in changes.items():
             setattr(wanted, name, value)
         return wanted
+
+    def _written(
+        self, steps: Sequence[Mapping[str, Any]] | None, templates: Mapping[str, TaskTemplate]
+    ) -> list[dict[str, Any]]:
+        """Its steps, or those that were checked to replace them, as a person wrote them."""
+        made = self.steps.all() if steps is None else made_of(steps, templates)
+        return [step.written() for step in made]
+
+    def _become(self, wanted: Schedule, *, now: datetime) -> str:
+        """Take over a definition that was checked; return what is said of times that are not recorded."""
+        names = (*self.EDITABLE, "calendars")
+        changes = {name: each for name in names if (each := getattr(wanted, name)) != getattr(self, name)}
+        spec_changed = "spec" in changes
+        if spec_changed:
+            self.generate_until(now)
+        if "name" in changes:
+            self.original_name = self.original_name or self.name
+        for name, value in changes.items():
+            setattr(self, name, value)
+        if not spec_changed and not self.spec_error:
+            return ""
+        return self._restart_or_refuse(now, spec_changed=spec_changed)
 
     def pause(
         self,

@@ -25,8 +25,7 @@ from .labels import clean_tags
 from .occurrence import Occurrence
 from .refusals import Refused, unknown_schedule
 from .shared_calendar import SharedCalendar
-from .step import made_of
-from .template import TaskTemplate
+from .template import TaskTemplate, as_they_run
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -184,8 +183,8 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         with transaction.atomic():
             SharedCalendar.objects.hold(schedule.spec)
             templates = TaskTemplate.objects.hold(steps)
+            permissions.check_writer(as_they_run(steps, templates), may)
             schedule.check_definition(steps, templates=templates, now=now)
-            permissions.check_writer([step.as_json() for step in made_of(steps, templates)], may)
             if paused:
                 schedule._set_paused(now, note=note)
             schedule.restart_cursor(now)

@@ -263,7 +263,7 @@ def check_steps(steps: Any, templates: Mapping[str, TaskTemplate] | None = None)
     errors: list[FieldError] = []
     plan: dict[int, Step] = {}
     for place, data in enumerate(steps):
-        if wrong := _unreadable(data):
+        if wrong := unreadable(data):
             errors.append(wrong.inside(place))
             continue
         try:
@@ -294,7 +294,7 @@ def plan_errors(plan: Sequence[Step]) -> list[tuple[int, FieldError]]:
     return [*alone, *_errors_together(plan), *_reference_errors(plan)]
 
 
-def _unreadable(data: object) -> FieldError | None:
+def unreadable(data: object) -> FieldError | None:
     """Why there is no telling what it says."""
     if not isinstance(data, Mapping):
         return FieldError((), f"fields and values expected, found {shown(data)}.")

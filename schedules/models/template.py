@@ -26,7 +26,7 @@ from schedules.spec.wording import shown
 from text.clean import clean_lines
 
 from .refusals import MOST_NAMED, Conflict, Refused, named
-from .step import Step, TaskFields, check_plain_text, missing_secrets, plan_errors
+from .step import Step, TaskFields, check_plain_text, missing_secrets, plan_errors, unreadable
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -323,21 +323,25 @@ class TaskTemplate(TaskFields):
 
 def names_in(steps: Any) -> set[str]:
     """The templates that steps name, whatever else is wrong with them."""
-    items = steps if isinstance(steps, Sequence) and not isinstance(steps, str) else ()
-    names = [item.get("template") for item in items if isinstance(item, Mapping)]
+    names = [item.get("template") for item in _listed(steps) if isinstance(item, Mapping)]
     return {name for name in names if isinstance(name, str)}
+
+
+def _listed(steps: Any) -> Sequence[Any]:
+    return steps if isinstance(steps, Sequence) and not isinstance(steps, str) else ()
 
 
 def as_they_run(
     steps: Sequence[Mapping[str, Any]], templates: Mapping[str, TaskTemplate]
 ) -> list[dict[str, Any]]:
-    """Complete step data; what no template makes sense of is left out: nobody can save it."""
+    """Complete step data, as it would be stored; what cannot be read at all is left out."""
     complete = []
-    for data in steps:
+    for data in _listed(steps):
+        if unreadable(data):
+            continue
         with suppress(ValidationError):
             step = Step.read(data, templates)
-            if step.template is not None:
-                step.errors()
+            step.errors()  # which fills in the defaults of its config
             complete.append(step.as_json())
     return complete
 

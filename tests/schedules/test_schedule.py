@@ -14,6 +14,7 @@ from execution.loops.invoker import trigger
 from execution.models import Execution
 from schedules.generator import generate
 from schedules.models import Refused, Schedule, timetable
+from schedules.permissions import NotYours
 from schedules.spec import timeline
 from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, queue, step
 from tests.refusing import database_that_refuses
@@ -91,6 +92,21 @@ class TestDefine:
         with pytest.raises(ValidationError) as error:
             Schedule.objects.define(**given, initiator=SOMEBODY, now=NOW)
         assert set(error.value.message_dict) == wrong
+        assert everything() == before
+
+    def test_who_may_not_use_secrets_is_not_told_of_them(self) -> None:
+        """Hints name what is alike: the permission is asked for before anything else is checked."""
+        schedule, before = make_schedule(), everything()
+        guess = step(
+            "guess", step_type="http", config={"url": "https://x.example/", "body": "{{ secrets.a }}"}
+        )
+        by: dict[str, Any] = {"may": lambda _: False, "initiator": SOMEBODY, "now": NOW}
+        for verb in (
+            partial(Schedule.objects.define, name="x", spec={}),
+            partial(schedule.edit, token=0, changes={}),
+        ):
+            with pytest.raises(NotYours, match="“guess”"):
+                verb(steps=[guess], **by)
         assert everything() == before
 
 
