@@ -15,6 +15,7 @@ from django.conf import settings
 from django.db import connection
 
 from execution.steps.context import Context, ItemOutcome
+from execution.steps.outcome import Interrupted
 from schedules import vault
 from tests.waiting import PATIENCE_SECONDS
 
@@ -166,6 +167,17 @@ def ignore_everything(ctx: Context, path: str) -> None:
     ctx.progress(0, message="waiting")
     while not Path(path).exists():
         time.sleep(0.02)
+
+
+def be_deaf(ctx: Context) -> None:
+    """Goes on after every interruption, in a child process too; only a kill ends it."""
+    message = "waiting"
+    while True:
+        try:
+            ctx.progress(0, message=message)
+            time.sleep(3600)
+        except Interrupted:
+            message = "still waiting"
 
 
 def run_program(ctx: Context, argv: list[str]) -> None:

@@ -300,38 +300,40 @@ class TestLost:
 class TestInterrupted:
     """Whoever leaves, leaves the seat free."""
 
-    @pytest.mark.parametrize("function", ["wait_for_ever", "ignore_everything"])
+    @pytest.fixture
+    def strays(self) -> Iterator[list[int]]:
+        """The signals that no request has heeded. They would end the whole run of the tests otherwise."""
+        strays: list[int] = []
+        before = signal.signal(signal.SIGINT, lambda number, frame: strays.append(number))
+        yield strays
+        signal.signal(signal.SIGINT, before)
+
+    @pytest.mark.parametrize(
+        ("function", "presses"),
+        [("wait_for_ever", ["waiting"]), ("be_deaf", ["waiting", "still waiting"])],
+    )
     def test_ctrl_c_stops_the_step_and_a_second_one_a_deaf_step(
-        self, function: str, monkeypatch: pytest.MonkeyPatch, settings: Any
+        self, function: str, presses: list[str], strays: list[int], settings: Any
     ) -> None:
         settings.JIM_KILL_SECONDS = 3600
-        kwargs = {"path": "/nowhere"} if function == "ignore_everything" else {}
-        interrupt, asked = direct.Keeper.interrupt, list[Any]()
-        before = signal.getsignal(signal.SIGINT)
-
-        def note(keeper: direct.Keeper, reason: Any) -> None:
-            interrupt(keeper, reason)
-            asked.append(reason)
-
-        monkeypatch.setattr(direct.Keeper, "interrupt", note)
+        own = signal.getsignal(signal.SIGINT)
 
         def press() -> None:
-            wait_until(lambda: Activity.objects.filter(message="waiting").exists())
-            os.kill(os.getpid(), signal.SIGINT)
-            if function == "ignore_everything":
-                wait_until(lambda: asked)
+            for message in presses:
+                wait_until(Activity.objects.filter(message=message).exists)
                 os.kill(os.getpid(), signal.SIGINT)
             connections.close_all()
 
         presser = threading.Thread(target=press)
         presser.start()
         with pytest.raises(KeyboardInterrupt):
-            run("now", 0, function, kwargs=kwargs)
+            run("now", 0, function)
         presser.join()
         activity = Activity.objects.get()
         assert (activity.status, activity.message) == ("cancelled", "cancelled")
         assert not is_live()
-        assert signal.getsignal(signal.SIGINT) is before
+        assert signal.getsignal(signal.SIGINT) is own
+        assert strays == []
 
     def test_ctrl_c_while_it_waits(self, monkeypatch: pytest.MonkeyPatch) -> None:
         Limit.objects.create(key="global", size=0)
